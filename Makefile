@@ -11,7 +11,7 @@ IMAGE ?=
 EXTRA ?=
 CONFIRM ?=
 
-# Set-up runs again only when what it installs has changed.
+# Set-up runs again only if one of these files has changed.
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
@@ -28,23 +28,23 @@ run: $(READY)  ## run the main job; CONFIG=configs/taxi.yaml runs another, ARGS=
 replay: $(READY)  ## play 30 days of scheduled retraining with a simulated clock; ARGS="--days 5"
 	@$(PYTHON) tools/replay.py $(ARGS)
 
-chaos: $(READY)  ## the same with bad days, kills, stops and full disks; ARGS="--seed 7 --days 14"
+chaos: $(READY)  ## `replay` with bad days, kills, stops and full disks; ARGS="--seed 7 --days 14"
 	@$(PYTHON) -m tools.chaos $(ARGS)
 
-siege: $(READY)  ## throw hostile requests, kills and damaged versions at `serve`; ARGS="--seed 7 --only huge_picture"
+siege: $(READY)  ## test `serve` with hostile requests, kills and damaged versions; ARGS="--seed 7 --only huge_picture"
 	@$(PYTHON) -m tools.siege $(ARGS)
 
-noise: $(READY)  ## the share of tables of pure noise that are pushed (an hour); ARGS="--tables 20 --kinds plain"
+noise: $(READY)  ## measure how often models of pure noise are pushed (an hour); ARGS="--tables 20 --kinds plain"
 	@$(PYTHON) -m tools.noise $(ARGS)
 
-test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" picks some
-	@$(PYTHON) -m compileall -q -j 0 pipeline components trainer_module  # which start hundreds of times
+test: $(READY)  ## run all tests in three processes; ARGS="-k name" selects tests
+	@$(PYTHON) -m compileall -q -j 0 pipeline components trainer_module  # Tests start hundreds of processes.
 	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-long: $(READY)  ## run the tests that `test` leaves out: chaos, days of replay, kills and stops again and again
+test-long: $(READY)  ## run the tests that `test` omits: chaos, days of replay, repeated kills and stops
 	@$(PYTHON) -m pytest -m long $(ARGS)
 
-lint: $(READY)  ## check style, types, layers, touches of other libraries' internals, and docstrings
+lint: $(READY)  ## check style, types, layers, uses of other libraries' internals, and docstrings
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
@@ -52,7 +52,7 @@ lint: $(READY)  ## check style, types, layers, touches of other libraries' inter
 	@$(PYTHON) -m tools.foreign_insides
 	@$(PYTHON) -m tools.plain_words
 
-format: $(READY)  ## rewrite the code in the house style
+format: $(READY)  ## format the code
 	@$(VENV)/bin/ruff check --fix-only --quiet .
 	@$(VENV)/bin/ruff format .
 
@@ -65,10 +65,10 @@ image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopel
 bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
 	@$(PYTHON) benchmarks/taxi.py $(ARGS)
 
-bench-workers: $(READY)  ## measure data components in one process against several; ARGS="--rows 300040"
+bench-workers: $(READY)  ## compare data components in one process and in several; ARGS="--rows 300040"
 	@$(PYTHON) -m benchmarks.costs.workers $(ARGS)
 
-bench-wide: $(READY)  ## time and memory by the number of columns; ARGS="--columns 50 500 --format parquet"
+bench-wide: $(READY)  ## measure time and memory by the number of columns; ARGS="--columns 50 500 --format parquet"
 	@$(PYTHON) -m benchmarks.costs.wide $(ARGS)
 
 bench-strategies: $(READY)  ## measure the Trainer against plain Keras, and two workers against one
@@ -86,25 +86,25 @@ bench-models: $(READY)  ## measure the models of tables against scikit-learn's; 
 bench-optimize: $(READY)  ## measure all variants of models against their SavedModels; ARGS="--pipelines digits"
 	@$(PYTHON) -m benchmarks.optimize $(ARGS)
 
-bench-serving: $(READY)  ## load on `serve`, against the bare model and with changing versions; ARGS="--changes 600"
+bench-serving: $(READY)  ## measure `serve` under load, against the bare model and with changing versions; ARGS="--changes 600"
 	@$(PYTHON) benchmarks/serving.py $(ARGS)
 
-bench-tasks: $(READY)  ## measure what the tasks without a label learn; ARGS="--seeds 1"
+bench-tasks: $(READY)  ## measure the tasks `control` and `generation`; ARGS="--seeds 1"
 	@$(PYTHON) benchmarks/control.py $(ARGS)
 	@$(PYTHON) benchmarks/generation.py $(ARGS)
 
-other-runner: $(READY)  ## a run and predictions by Beam in another process, compared; ARGS="--flink-jar FILE"
+other-runner: $(READY)  ## compare a run and predictions with those of Beam in another process; ARGS="--flink-jar FILE"
 	@$(PYTHON) tools/other_runner.py $(ARGS)
 
 clean:  ## remove the environment and caches; output/ stays
 	rm -rf $(VENV) .tools build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-clean-output:  ## delete output/ with its models and history, after asking; CONFIRM=yes does not ask
+clean-output:  ## delete output/ with its models and history after confirmation; CONFIRM=yes confirms
 	@if [ ! -e output ]; then echo "There is no output/ here."; exit 0; fi; \
 	if [ "$(CONFIRM)" != yes ]; then \
 	  if [ ! -t 0 ]; then \
-	    echo "output/ stays: there is no terminal to ask at; CONFIRM=yes deletes it." >&2; exit 2; \
+	    echo "output/ stays: there is no terminal for the confirmation; CONFIRM=yes deletes it." >&2; exit 2; \
 	  fi; \
 	  read -r -p "Delete output/ with all models, metadata and history in it? [y/N] " answer; \
 	  case "$$answer" in [yY]|[yY]es) ;; *) echo "output/ stays."; exit 2;; esac; \

@@ -20,6 +20,7 @@ except ModuleNotFoundError:
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.cli import kubeflow as commands
+from pipeline.cli.help import App
 from pipeline.cli.options import (
     ConfigGroup,
     ConfigOption,
@@ -39,47 +40,48 @@ from pipeline.kubeflow.run_parameters import parse_parameters
 from trainer_module.errors import ConfigError
 from trainer_module.settings.durations import SomeTime
 
-app = typer.Typer(
+_GUIDE = "Guide: docs/kubeflow.md"
+
+app = App(
     cls=ConfigGroup,
     name="scopeline-kubeflow",
-    help=__doc__,
+    help="Compile, submit, follow and schedule runs on Kubeflow Pipelines.",
+    epilog=_GUIDE,
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
-schedule_app = typer.Typer(
-    help="Run a pipeline on cron times, or when new data arrives.", no_args_is_help=True
+schedule_app = App(
+    help="Run a pipeline at cron times, or when new data arrives.",
+    epilog=_GUIDE,
+    no_args_is_help=True,
 )
 app.add_typer(schedule_app, name="schedule")
 
 LatestOption = Annotated[bool, flag("--allow-latest", "Accept an image with the tag `latest`.")]
 DryRunOption = Annotated[bool, flag("--dry-run", "Show the changes only.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")]
 
 
-@app.command("compile")
+@app.command("compile", epilog=_GUIDE)
 def compile_(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="The file to write.")
+        Path, typer.Option("--output", metavar="FILE", help="Write this file.")
     ] = Path("pipeline.yaml"),
     allow_latest: LatestOption = False,
 ) -> None:
-    """Write the pipeline file that Kubeflow Pipelines runs.
+    """Write the pipeline file for Kubeflow Pipelines.
 
-    Equal configs give equal bytes. The config needs `kubeflow.image` with a fixed tag;
-    --allow-latest accepts the tag `latest`.
+    Equal configs give equal bytes. The key `kubeflow.image` needs a fixed tag.
 
-    Example: kubeflow_runner.py compile --config my.yaml --output pipeline.yaml
+    Example: scopeline-kubeflow compile --config my.yaml --output pipeline.yaml
 
     Exit codes: 0 the file is written, 1 compiling failed, 2 the config is unusable.
     """
     commands.compile_to_file(_load(config, overrides), output, allow_latest)
 
 
-@app.command()
+@app.command(epilog=_GUIDE)
 def submit(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
@@ -88,52 +90,52 @@ def submit(
         typer.Option(
             "--parameter",
             metavar="NAME=VALUE",
-            help="A parameter of the run: epochs, strategy or span.",
+            help="Set epochs, strategy or span of the run; repeatable.",
         ),
     ] = [],  # noqa: B006
-    no_wait: Annotated[bool, flag("--no-wait", "Return once the run is started.")] = False,
+    no_wait: Annotated[bool, flag("--no-wait", "Exit once the run has started.")] = False,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="The longest time to follow the run: 30m, 4h."),
+        typer.Option(metavar="DURATION", help="Follow the run for at most 30m, 4h or the like."),
     ] = None,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Run a pipeline on Kubeflow, and follow the run to its end.
+    """Run a pipeline on Kubeflow, and follow the run.
 
-    A pipeline version is uploaded only if its content is new. Ctrl-C ends the command and leaves
-    the run going.
+    Ctrl-C ends the command; the run continues.
 
-    Example: kubeflow_runner.py submit --config my.yaml --parameter epochs=5
+    Example: scopeline-kubeflow submit --config my.yaml --parameter epochs=5
 
     Exit codes: 0 a model was pushed, 1 a component failed, 2 the config or the data is unusable, 3
-    the model was not blessed, 4 the blessed model was not pushed (a hold, a pending approval or a
-    newer version), 75 Kubeflow is unreachable, try again later, 130 interrupted.
+    the model was not blessed, 4 the blessed model was not pushed, 75 Kubeflow is unreachable, 130
+    interrupted.
     """
-    pace = None if no_wait else Polling(timeout=_seconds(timeout))
+    polling = None if no_wait else Polling(timeout=_seconds(timeout))
     loaded = _load(config, overrides)
     values = parse_parameters(loaded, parameters)
     kubeflow, compiled = commands.connect_and_compile(loaded, allow_latest)
-    how = commands.command_line(config, overrides)
-    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, how, pace))
+    command = commands.command_line(config, overrides)
+    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, command, polling))
 
 
-@app.command()
+@app.command(epilog=_GUIDE)
 def status(
     config: ConfigOption,
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The run's id; default: the latest run.")
+        str | None,
+        typer.Argument(metavar="[RUN]", help="The id of the run.", show_default="the latest run"),
     ] = None,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Show the state and the duration of each step of a run.
+    """Show the steps of a run with their states.
 
-    Example: kubeflow_runner.py status --config my.yaml
+    Example: scopeline-kubeflow status --config my.yaml
     """
     loaded = _load(config, overrides)
     commands.show_status(_connect(loaded), loaded, run)
 
 
-@app.command()
+@app.command(epilog=_GUIDE)
 def logs(
     config: ConfigOption,
     run: RunArgument,
@@ -145,41 +147,38 @@ def logs(
 ) -> None:
     """Show the logs of the steps of a run.
 
-    Example: kubeflow_runner.py logs --config my.yaml RUN --step trainer --follow
+    Example: scopeline-kubeflow logs RUN --config my.yaml --step trainer --follow
     """
     reader = LogReader(_connect(_load(config, overrides)), run, step, _write)
     reader.read(Polling() if follow else None)
 
 
-@app.command()
+@app.command(epilog=_GUIDE)
 def terminate(
     config: ConfigOption,
     run: RunArgument,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Stop a run that is in progress.
-
-    Results of finished steps are kept.
-    """
+    """Stop a run; the results of finished steps are kept."""
     commands.terminate(_connect(_load(config, overrides)), run)
 
 
-@app.command()
+@app.command(epilog=_GUIDE)
 def check(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
     once: Annotated[
-        bool, flag("--once", "Submit a run that is due, and record the decision.")
+        bool, flag("--once", "Submit the run if it is due, and record the decision.")
     ] = False,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Check whether new data makes a run due; with --once, submit that run.
+    """Check whether new data makes a run due.
 
-    The command lists the data files, so it has to run where the volume is mounted: in the CronJob
-    that `schedule manifest` writes. Cron times are left to Kubeflow's recurring runs.
+    Run it where the volume is mounted, as the CronJob of `schedule manifest` does. Cron times are
+    handled by Kubeflow's recurring runs.
     """
     # Imported here, as only this command needs it.
-    from pipeline.kubeflow.data_check import check as look
+    from pipeline.kubeflow.data_check import check as check_data
 
     loaded = _load(config, overrides)
     kubeflow = _connect(loaded)
@@ -188,20 +187,20 @@ def check(
         version = kubeflow.ensure_version(commands.compile_checked(loaded, allow_latest))
         return kubeflow.start_run(version, parameters)
 
-    typer.echo(look(loaded, kubeflow, submit, once, datetime.now().astimezone()))
+    typer.echo(check_data(loaded, kubeflow, submit, once, datetime.now().astimezone()))
 
 
-@schedule_app.command("apply")
+@schedule_app.command("apply", epilog=_GUIDE)
 def apply_schedule(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
     dry_run: DryRunOption = False,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Create or update the recurring run that `schedule.cron` describes.
+    """Create or update the run of `schedule.cron`.
 
-    Shows the differences first; --dry-run shows nothing else. Runs do not overlap, and after a
-    pause only the latest missed run is started. If the command is interrupted, run it again.
+    Shows the differences first. Runs do not overlap, and after a pause only the latest missed run
+    starts. If the command is interrupted, run it again.
     """
     loaded = _load(config, overrides)
     recurring.cron_for_kubeflow(loaded)
@@ -209,7 +208,7 @@ def apply_schedule(
     recurring.apply(kubeflow, loaded, compiled, dry_run, typer.echo)
 
 
-@schedule_app.command("list")
+@schedule_app.command("list", epilog=_GUIDE)
 def list_schedule(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
@@ -219,25 +218,25 @@ def list_schedule(
     recurring.show(_connect(loaded), loaded, typer.echo)
 
 
-@schedule_app.command("manifest")
+@schedule_app.command("manifest", epilog=_GUIDE)
 def write_manifest(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
-    """Print the CronJob that looks for new data every `schedule.poll`.
+    """Print the CronJob that looks for new data.
 
-    Example: kubeflow_runner.py schedule manifest --config my.yaml | kubectl apply -f -
+    Example: scopeline-kubeflow schedule manifest --config my.yaml | kubectl apply -f -
     """
     commands.print_manifest(_load(config, overrides), config, overrides)
 
 
-@schedule_app.command("remove")
+@schedule_app.command("remove", epilog=_GUIDE)
 def remove_schedule(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete the recurring runs of the pipeline. Runs in progress continue."""
+    """Delete the recurring runs; started runs continue."""
     loaded = _load(config, overrides)
     recurring.remove(_connect(loaded), loaded, dry_run, typer.echo)
 

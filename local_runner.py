@@ -10,10 +10,10 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from pipeline.cli.early_signals import end_well, runs_until_stopped
+from pipeline.cli.early_signals import exit_on_signals, runs_until_stopped
 
 if __name__ == "__main__" and runs_until_stopped(sys.argv[1:]):
-    end_well()
+    exit_on_signals()
 
 try:
     import typer
@@ -22,7 +22,9 @@ except ModuleNotFoundError:
 
 from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
-from pipeline.cli.evaluate import say_what_does_not_count, show_evaluation, show_metrics_of_rows
+from pipeline.cli.evaluate import show_evaluation, show_metrics_of_rows, warn_of_unused_overrides
+from pipeline.cli.help import App
+from pipeline.cli.models import show_models
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -39,7 +41,7 @@ from pipeline.cli.options import (
     refuse_options_before,
     run_app,
 )
-from pipeline.cli.predict import asked_model, predict
+from pipeline.cli.predict import chosen_model, predict
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
@@ -51,7 +53,6 @@ from pipeline.cli.versions import (
     hold_pushes,
     release_pushes,
     roll_back_model,
-    show_models,
     withdraw_model,
 )
 from pipeline.exit_codes import EXIT_UNUSABLE
@@ -60,23 +61,23 @@ from pipeline.runs.run import run_pipeline
 from pipeline.versions.rollback import RollbackRequest
 from pipeline.versions.waiting import ApprovalRequest
 
-app = typer.Typer(
+_TRAIN, _PREDICT, _VERSIONS = "Train", "Predict", "Choose the version in service"
+_RETRAIN, _MACHINE = "Retrain on new data", "Set up this machine"
+
+
+def _listed(section: str, page: str) -> dict[str, str]:
+    """Returns the settings of a command: its section in the list, and its page of the guide."""
+    return {"rich_help_panel": section, "epilog": f"Guide: docs/{page}"}
+
+
+app = App(
     cls=ConfigGroup,
     name="scopeline",
-    help=__doc__,
     no_args_is_help=False,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(schema_app, name="schema")
-app.add_typer(spans_app, name="spans")
-app.command()(schedule)
-app.command()(history)
 
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, for the history.")
+    str | None, typer.Option("--reason", metavar="TEXT", help="Record this reason in the history.")
 ]
 
 
@@ -88,13 +89,17 @@ def default(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run configs/digits.yaml if no command is given."""
+    """Train, evaluate, push, serve and schedule models on this machine.
+
+    Without a command: `run` with configs/digits.yaml. `COMMAND FILE` is short for `COMMAND --config
+    FILE`, and `COMMAND --help` lists the options.
+    """
     if context.invoked_subcommand is None:
         raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
     refuse_options_before(context)
 
 
-@app.command()
+@app.command(**_listed(_TRAIN, "quickstart.md"))
 def run(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -104,49 +109,45 @@ def run(
         str | None,
         typer.Option(
             metavar="SPAN",
-            help="The last span of the window: a date, an hour or a number; default: the newest.",
+            help="Train on spans up to this date, hour or number.",
+            show_default="the newest",
         ),
     ] = None,
     validate_only: Annotated[
-        bool, flag("--validate-only", "Read and check the data, without training.")
+        bool, flag("--validate-only", "Check the data only; train nothing.")
     ] = False,
     because: Annotated[
-        str, typer.Option(metavar="TEXT", help="The reason for the run, for the history.")
+        str, typer.Option(metavar="TEXT", help="Record this reason in the history.")
     ] = BY_HAND,
-    force: Annotated[
-        bool, flag("--force", "Run even if nothing has changed since the last run.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Run even if nothing has changed.")] = False,
 ) -> None:
     """Run a pipeline from the data to a pushed model.
 
-    Components whose inputs and settings have not changed are taken from the cache. If nothing has
-    changed since the last run, the command reports its outcome and exit code; --force runs anyway.
-    Data in spans: only new spans are read.
+    Components whose inputs and settings have not changed are taken from the cache.
 
-    Example: local_runner.py run --config my.yaml --set train.epochs=3
+    Example: scopeline run --config my.yaml --set train.epochs=3
 
-    Exit codes: 0 a model was pushed, 1 a component failed, 2 the config or the data is unusable, 3
-    the model was not blessed, 4 the blessed model is held back or waits for approval, 75 try again
-    later: another run is in progress, or the metadata server is unreachable.
+    Exit codes: 0 a model was pushed, or nothing has changed; 1 a component failed; 2 the config or
+    the data is unusable; 3 the model was not blessed; 4 the blessed model was not pushed; 75 try
+    again later.
     """
     request = RunRequest(because, through, validate_only, force=force)
     raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose, request))
 
 
-@app.command()
+@app.command(**_listed(_TRAIN, "tuning.md"))
 def tune(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Search for better values of `model` and `train`, and print them as YAML.
+    """Search for better hyperparameters.
 
-    Runs the pipeline up to the Tuner. An interrupted search resumes with its finished trials. The
-    next `run` trains with the best values. Without a section `tune` the search takes 10 minutes and
-    chooses its own search space.
+    Prints the best values of `model` and `train` as YAML; the next `run` trains with them. An
+    interrupted search resumes. Without a section `tune` it takes 10 minutes.
 
-    Example: local_runner.py tune --config my.yaml
+    Example: scopeline tune --config my.yaml
 
     Exit codes: 0 done, 1 the search failed, 2 the config or the data is unusable.
     """
@@ -157,23 +158,23 @@ def tune(
     raise typer.Exit(run_pipeline(settings, output, verbose, request))
 
 
-@app.command()
+@app.command(**_listed(_TRAIN, "quickstart.md"))
 def plan(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Show what a run would do, component by component, without running anything.
+    """Show what a run would do, without running it.
 
-    Each component is listed as `runs` or `cached`, with the reason.
+    Lists each component as `runs` or `cached`, with the reason.
 
-    Example: local_runner.py plan --config my.yaml
+    Example: scopeline plan --config my.yaml
     """
     show_plan(load_here(config, overrides), output, verbose)
 
 
-@app.command()
+@app.command(**_listed(_TRAIN, "evaluation.md"))
 def evaluate(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -181,43 +182,44 @@ def evaluate(
     verbose: VerboseOption = False,
     checkpoint: Annotated[
         str,
-        typer.Option(
-            metavar="latest|EPOCH", help="The checkpoint to evaluate: the latest, or an epoch."
-        ),
+        typer.Option(metavar="EPOCH", help="Evaluate the checkpoint of this epoch, or `latest`."),
     ] = "latest",
     given: Annotated[
         str | None,
-        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="Files with labelled rows."),
+        typer.Option(
+            "--input",
+            metavar="FILES",
+            help="Evaluate on these labelled rows: a file, folder or glob.",
+        ),
     ] = None,
     model: ModelOption = None,
     version: VersionOption = None,
     variant: VariantOption = None,
 ) -> None:
-    """Evaluate a pushed version on labelled rows, or a checkpoint on the eval split.
+    """Evaluate a pushed version or a checkpoint.
 
-    With --input: the config's metrics and slices of a pushed version, on rows that are read as in
-    training. Without --input: loss and metrics of a checkpoint of the last training; needs
-    `train.checkpoints`.
+    With --input: a pushed version on labelled rows, with the metrics and slices of the config.
+    Without --input: a checkpoint of the last training on the eval split.
 
-    Example: local_runner.py evaluate --config my.yaml --input labelled.csv
+    Example: scopeline evaluate --config my.yaml --input labelled.csv
 
-    Exit codes: 0 done, 2 the version or checkpoint does not exist, or the rows cannot be used.
+    Exit codes: 0 done, 2 the version, the checkpoint or the rows are unusable.
     """
     loaded = load_here(config, overrides)
-    say_what_does_not_count(overrides, is_pushed=given is not None)
+    warn_of_unused_overrides(overrides, is_pushed=given is not None)
     if given is None:
         show_evaluation(loaded, output, checkpoint, verbose)
     else:
-        asked = asked_model(loaded, output, model, version, variant)
-        show_metrics_of_rows(loaded, asked, given, verbose)
+        chosen = chosen_model(loaded, output, model, version, variant)
+        show_metrics_of_rows(loaded, chosen, given, verbose)
 
 
-app.command()(predict)
-app.command()(serve)
-app.command()(skew)
+app.command(**_listed(_PREDICT, "serving.md"))(predict)
+app.command(**_listed(_PREDICT, "serving.md"))(serve)
+app.command(**_listed(_PREDICT, "serving.md"))(skew)
 
 
-@app.command()
+@app.command(**_listed(_VERSIONS, "on-call.md"))
 def models(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -225,19 +227,16 @@ def models(
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     withdraw: Annotated[
         int | None,
-        typer.Option(
-            metavar="VERSION", help="Withdraw this version, which must not be in service."
-        ),
+        typer.Option(metavar="VERSION", help="Withdraw this version; it must not be in service."),
     ] = None,
     reason: ReasonOption = None,
 ) -> None:
-    """List the pushed versions, newest first, with state, data, strategy and metrics.
+    """List the versions: state, kind, strategy, metrics.
 
-    The state says which version serves. With --withdraw VERSION, marks a version that does not
-    serve as bad: its files stay, but it is no baseline, no warm start and no target of a rollback
-    any more.
+    Versions are listed newest first, with the reason for their state. --withdraw VERSION marks a
+    version that is not in service as bad: no rollback, warm start or comparison uses it any more.
 
-    Example: local_runner.py models --config my.yaml --withdraw 1767600000 --reason "wrong labels"
+    Example: scopeline models --config my.yaml --withdraw 1767600000 --reason "bad"
     """
     if withdraw is not None:
         withdraw_model(load_here(config, overrides), output, withdraw, reason)
@@ -245,7 +244,7 @@ def models(
         show_models(load_here(config, overrides), output, as_json)
 
 
-@app.command()
+@app.command(**_listed(_VERSIONS, "on-call.md"))
 def rollback(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -253,84 +252,102 @@ def rollback(
     to: Annotated[
         int | None,
         typer.Option(
-            metavar="VERSION", help="The version to go back to; default: the previous one."
+            metavar="VERSION",
+            help="Put this version in service.",
+            show_default="the previous one",
         ),
     ] = None,
     reason: ReasonOption = None,
-    force: Annotated[bool, flag("--force", "Accept a withdrawn version.")] = False,
-    holds: Annotated[bool, flag("--hold", "Also stop pushes from then on; see `hold`.")] = False,
+    force: Annotated[bool, flag("--force", "Allow a withdrawn version.")] = False,
+    holds: Annotated[bool, flag("--hold", "Stop later pushes, too, as `hold` does.")] = False,
 ) -> None:
-    """Put an earlier version in service, and withdraw the versions after it.
+    """Put an earlier version in service.
 
-    A copy of the earlier version is pushed as the newest one, which model servers load. If the
-    command is interrupted, run it again: either the old or the new version serves meanwhile.
+    Pushes a copy of that version as the newest, and withdraws the versions after it. If the command
+    is interrupted, run it again.
 
-    Example: local_runner.py rollback --config my.yaml --reason "worse on mobile" --hold
+    Example: scopeline rollback --config my.yaml --reason "worse on mobile"
     """
     roll_back_model(load_here(config, overrides), output, RollbackRequest(to, reason, force, holds))
 
 
-@app.command()
+@app.command(**_listed(_VERSIONS, "on-call.md"))
 def hold(
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="The reason, which all commands show.")
+        str, typer.Option(metavar="TEXT", help="Show this reason until the release.")
     ],
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     until: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="When the hold ends: 2026-01-05, or with a time."),
+        typer.Option(metavar="DATE", help="End the hold then: 2026-01-05 or 2026-01-05T12:00."),
     ] = None,
-    stops_runs: Annotated[bool, flag("--all", "Also stop scheduled runs.")] = False,
+    stops_runs: Annotated[bool, flag("--all", "Stop scheduled runs, too.")] = False,
 ) -> None:
-    """Stop runs from pushing models until `release`, or until a date.
+    """Stop pushes until `release` or a date.
 
-    Runs still train and evaluate. A blessed model waits, and its run ends with exit code 4.
-    Versions that are pushed already stay in service.
+    Runs still train and evaluate. A blessed model waits, and its run exits with code 4. The version
+    in service stays.
 
-    Example: local_runner.py hold --config my.yaml --reason "audit" --until 2026-01-05
+    Example: scopeline hold --config my.yaml --reason "audit" --until 2026-01-05
     """
     hold_pushes(load_here(config, overrides), output, reason, until, stops_runs)
 
 
-@app.command()
+@app.command(**_listed(_VERSIONS, "on-call.md"))
 def release(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     reason: ReasonOption = None,
 ) -> None:
-    """End a hold: runs push again, and `approve` pushes the models that wait."""
+    """End a hold, so that runs push again.
+
+    Models that wait are pushed with `approve`.
+
+    Example: scopeline release --config my.yaml
+    """
     release_pushes(load_here(config, overrides), output, reason)
 
 
-@app.command()
+@app.command(**_listed(_VERSIONS, "on-call.md"))
 def approve(
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="The number in `models`.")],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the history.")],
+    version: Annotated[
+        int, typer.Argument(metavar="VERSION", help="The version as listed by `models`.")
+    ],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Record this reason in the history.")],
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
-    force: Annotated[
-        bool, flag("--force", "Push even if a model that was trained later serves.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Push even if a later model is in service.")] = False,
 ) -> None:
-    """Push a blessed model that waits for approval, or that a hold kept back.
+    """Push a blessed model that waits for approval.
 
-    Example: local_runner.py approve --config my.yaml 1767600000 --reason "checked by hand"
+    Example: scopeline approve 1767600000 --config my.yaml --reason "checked"
     """
     approve_model(load_here(config, overrides), output, ApprovalRequest(version, reason, force))
 
 
-@app.command()
+app.command(**_listed(_RETRAIN, "scheduling.md"))(schedule)
+app.command(**_listed(_RETRAIN, "scheduling.md"))(history)
+
+
+@app.command(**_listed(_MACHINE, "quickstart.md"))
 def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> None:
-    """Check this machine: Python, libraries, disk, memory and devices, with advice.
+    """Check this machine, and give advice on each problem.
+
+    Checks Python, the libraries, the disk, the memory and the devices.
 
     Exit codes: 0 the machine is ready, 2 there is a problem.
     """
     if not show_findings(output, verbose):
         raise typer.Exit(EXIT_UNUSABLE)
+
+
+app.add_typer(spans_app, name="spans", rich_help_panel=_RETRAIN)
+app.add_typer(schema_app, name="schema", rich_help_panel=_RETRAIN)
+app.add_typer(cluster_app, name="cluster", rich_help_panel=_MACHINE)
 
 
 def main() -> None:

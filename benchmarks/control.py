@@ -38,7 +38,7 @@ from trainer_module.families.control.transitions import collect, write_transitio
 from trainer_module.families.measured import Estimate, Measured
 
 CONFIG = Path(__file__).parents[1] / "configs" / "cartpole.yaml"
-NEEDED, SECONDS = 475, 600
+REQUIRED_RETURN, SECONDS = 475, 600
 """The mean return of 100 episodes to reach, and the seconds that training may take."""
 LOGGED = 50_000
 """The number of transitions that the half-trained policy logs."""
@@ -64,7 +64,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedPolicy:
     """A trained and evaluated policy."""
 
     folder: Path
@@ -88,7 +88,7 @@ class Trained:
         return found
 
 
-def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> Trained:
+def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> TrainedPolicy:
     """Trains and evaluates a policy as a run does, without TFX."""
     folder.mkdir(parents=True)
     data: dict[str, Any] = {"files": [str(file) for file in files]}
@@ -105,7 +105,7 @@ def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> T
     steps = config.trainer_settings.train.steps
     assert isinstance(steps, int)  # noqa: S101 - as the config says
     best_after = round(record["best_epoch"] / EPOCHS * steps)
-    return Trained(model, seconds, best_after, measure(model, told))
+    return TrainedPolicy(model, seconds, best_after, measure(model, told))
 
 
 def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console: Console) -> None:
@@ -120,7 +120,7 @@ def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console:
             config = load_config(CONFIG, [*settings, f"train.seed={seed}"])
             found.append(train(folder / f"{name}-{seed}", config))
             one = found[-1]
-            is_right = one.value >= NEEDED and one.seconds <= SECONDS
+            is_right = one.value >= REQUIRED_RETURN and one.seconds <= SECONDS
             said = "reached" if is_right else "NOT reached"
             console.print(
                 f"{name}, seed {seed}: {one.value:.1f} in {one.seconds:.0f} s, best after"

@@ -166,7 +166,9 @@ def compare_steps(kind: str, files: dict[str, list[str]]) -> tuple[float, float]
     return statistics.median(ours), statistics.median(others)
 
 
-def tell(kind: str, seed: int, first: dict[str, Any], last: dict[str, Any]) -> Iterator[str]:
+def result_lines(
+    kind: str, seed: int, first: dict[str, Any], last: dict[str, Any]
+) -> Iterator[str]:
     """Yields a line with the metrics of a generator, and a line with the notes."""
     low, high = last["interval"]
     names = ("precision", "recall", "mode_coverage", "copies", "class_accuracy")
@@ -186,7 +188,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=load_config(CONFIG).train.epochs)
     parser.add_argument("--kinds", nargs="+", default=["gan", "dcgan"])
-    parser.add_argument("--unconditional", action="store_true", help="classes are not asked for")
+    parser.add_argument("--unconditional", action="store_true", help="no class condition")
     parser.add_argument("--no-steps", action="store_true", help="the loops are not compared")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -203,7 +205,7 @@ def main() -> None:
                     learn(settings_of(kind, seed, epochs, not asked.unconditional), files)
                     for epochs in (1, asked.epochs)
                 ]
-                print(*tell(kind, seed, *found), sep="\n", flush=True)
+                print(*result_lines(kind, seed, *found), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

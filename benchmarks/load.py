@@ -226,11 +226,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("body", type=Path)
-    parser.add_argument("--header", action="append", default=[], help="as `name: value`")
+    parser.add_argument("--header", action="append", default=[], help="a header, as `name: value`")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--core", type=int, help="that all clients run on")
+    parser.add_argument("--core", type=int, help="the core for all clients")
     given = parser.parse_args()
     if given.core is not None:
         os.sched_setaffinity(0, {given.core})

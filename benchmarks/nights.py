@@ -20,9 +20,9 @@ from rich.table import Table
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
+from pipeline.cli.models import show_models
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history
-from pipeline.cli.versions import show_models
 from pipeline.config.loading import load_config
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
@@ -83,7 +83,7 @@ def main() -> None:
         table.add_row(name, f"{value:.2f}", f"{kept[name]:.2f}")
     console = Console()
     console.print(table)
-    console.print(f"deleting the others took {deleted:.1f} s")
+    console.print(f"deletion of the others took {deleted:.1f} s")
 
 
 if __name__ == "__main__":

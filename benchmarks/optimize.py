@@ -29,7 +29,7 @@ import yaml
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from components.optimizer.converting.conversion import KINDS, convert_in_child
-from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
+from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric_model
 from components.optimizer.making import MOST_ROWS
 from trainer_module.errors import ScopelineError
 from trainer_module.export.variants.measuring import (
@@ -84,7 +84,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A pushed model, and the transformed examples of its pipeline."""
 
     saved_model: Path
@@ -115,7 +115,7 @@ def train(name: str, output: Path, mnist: Path) -> Path:
     return folder
 
 
-def read_trained(folder: Path) -> Trained:
+def read_trained(folder: Path) -> TrainedModel:
     """Returns the model and the examples of a pipeline's latest run."""
     name = folder.name
     saved_model = _latest(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")).parent
@@ -123,7 +123,7 @@ def read_trained(folder: Path) -> Trained:
     graph = tft.TFTransformOutput(str(_latest(transform.glob("transform_graph/*"))))
     examples = _latest(transform.glob("transformed_examples/*"))
     spec = graph.transformed_feature_spec()
-    features, label = load_numeric(saved_model).interface.features, _label(saved_model)
+    features, label = load_numeric_model(saved_model).interface.features, _label(saved_model)
 
     def read(split: str, most: int | None) -> Arrays:
         files = sorted(map(str, examples.glob(f"Split-{split}/*.gz")))
@@ -132,7 +132,7 @@ def read_trained(folder: Path) -> Trained:
 
     evaluation, sample = read("eval", None), read("train", SAMPLE)
     names = [feature.name for feature in features]
-    return Trained(
+    return TrainedModel(
         saved_model,
         {name: sample[name] for name in names},
         {name: evaluation[name] for name in names},
@@ -150,7 +150,7 @@ def _latest(paths: Iterable[Path]) -> Path:
     return max(paths, key=lambda path: path.stat().st_mtime)
 
 
-def ask(model: NumericModel, features: Arrays) -> Arrays:
+def predict_all(model: NumericModel, features: Arrays) -> Arrays:
     """Returns TensorFlow's predictions for many rows, in batches."""
     rows = len(next(iter(features.values())))
     parts = [
@@ -168,11 +168,11 @@ def score(line: Line, scores: np.ndarray, right: np.ndarray, labels: np.ndarray)
     line.farthest = float(np.abs(scores - right).max())
 
 
-def compare(name: str, trained: Trained, variants: list[str], scratch: Path) -> list[Line]:
+def compare(name: str, trained: TrainedModel, variants: list[str], scratch: Path) -> list[Line]:
     """Returns the measurements of the SavedModel, then those of each variant."""
-    model = load_numeric(trained.saved_model)
+    model = load_numeric_model(trained.saved_model)
     weights = sum(v.dtype.size * v.shape.num_elements() for v in model.function.variables)
-    right = ask(model, trained.evaluation)["scores"]
+    right = predict_all(model, trained.evaluation)["scores"]
     sample = scratch / "sample.npz"
     save_sample({n: v[:32] for n, v in trained.evaluation.items()}, sample)
     first = Line(name, "SavedModel", weights, 1.0)
@@ -207,7 +207,7 @@ def _measure_saved_model(saved_model: Path, sample: Path) -> dict[str, Any]:
 
 def time_saved_model(saved_model: Path, sample: Path) -> None:
     """Prints the measurements of the signature `from_transformed`."""
-    model = load_numeric(saved_model)
+    model = load_numeric_model(saved_model)
     requests = {feature.name: feature.request for feature in model.interface.features}
 
     def predict(features: Arrays) -> dict[str, Any]:
@@ -251,10 +251,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES))
     parser.add_argument("--variants", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--output", type=Path, help="where pipelines are run, or were")
+    parser.add_argument("--output", type=Path, help="the folder of new or finished runs")
     parser.add_argument("--mnist", type=Path, default=MNIST, help="the folder of MNIST's files")
-    parser.add_argument("--json", type=Path, help="where to write the lines as well")
-    parser.add_argument("--markdown", type=Path, help="where to write the table as well")
+    parser.add_argument("--json", type=Path, help="a file for the lines")
+    parser.add_argument("--markdown", type=Path, help="a file for the table")
     parser.add_argument("--time-saved-model", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.time_saved_model:

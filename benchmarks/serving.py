@@ -243,9 +243,15 @@ def measure_changes(
 def main() -> None:
     """Runs all measurements of the server."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
-    parser.add_argument("--changes", type=float, default=60.0, help="seconds of load with changes")
-    parser.add_argument("--serving", type=Path, help="versions of taxi; else one is trained")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="the seconds of each measurement"
+    )
+    parser.add_argument(
+        "--changes", type=float, default=60.0, help="the seconds of load with changing versions"
+    )
+    parser.add_argument(
+        "--serving", type=Path, help="a folder with versions of taxi; by default, a new one"
+    )
     given = parser.parse_args()
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:

@@ -112,7 +112,7 @@ def main() -> int:
     """Runs the pipeline once, and prints the seconds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="a folder with one CSV file")
-    parser.add_argument("root", type=Path, help="where output goes")
+    parser.add_argument("root", type=Path, help="the output folder")
     parser.add_argument("train_steps", type=int)
     arguments = parser.parse_args()
     pipeline = create_pipeline(arguments.data, arguments.root, arguments.train_steps)

@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if not MNIST.is_dir():
-        sys.exit(f"skipped: MNIST's files are not at {MNIST}")
+        sys.exit(f"skipped: MNIST's files are missing in {MNIST}")
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         for name in [options.only] if options.only else COMPARISONS:

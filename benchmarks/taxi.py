@@ -148,10 +148,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
     parser.add_argument(
-        "--rows", type=int, nargs="+", help="instead: about so many, for one epoch each"
+        "--rows", type=int, nargs="+", help="approximate numbers of rows, for one epoch each"
     )
     parser.add_argument(
-        "--ours-only", action="store_true", help="leave stock TFX out, and show the memory"
+        "--ours-only", action="store_true", help="measure only Scopeline, with its memory"
     )
     asked = parser.parse_args()
     sizes = [SIZES[size] for size in asked.sizes or SIZES]

@@ -15,7 +15,7 @@ from components.split_files import split_files
 from components.tfrecords import read_batches, rows_for_columns
 from trainer_module.data.order import spread_rows
 
-# Few enough that records of some megabytes, such as photographs, fit into memory.
+# A small number, so that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
 # Limits of a sample.
 _MOST_ROWS = 20_000
@@ -34,7 +34,7 @@ def read_columns(
       features: the columns, by names and types.
     """
     decoder = _decoder(features)
-    # One file after the other: there may be more of them than a process may have open.
+    # One file at a time, as there may be more files than a process may have open.
     for file in sorted(split_files(examples, split)):
         for records in read_batches(file, lambda _: _BATCH_RECORDS):
             yield decoder.DecodeBatch(records.tolist())
@@ -53,7 +53,8 @@ def read_sample(
         batches.append(decoder.DecodeBatch(records[::places].tolist()))
         size += batches[-1].nbytes
         if size > _MOST_BYTES:
-            # What memory does not hold is thinned out everywhere, and not left out at the end.
+            # If memory is short, every second row of the whole sample is dropped, not the rows at
+            # the end.
             batches, places = [_every_second(batch) for batch in batches], places * 2
             size = sum(batch.nbytes for batch in batches)
     return batches
@@ -73,14 +74,14 @@ def read_spread(files: Sequence[str], most_rows: int) -> Iterator[np.ndarray]:
     """
     known = read_row_counts(files)
     counts = [known[file] if file in known else _count(file) for file in files]
-    wanted, begin = spread_rows(sum(counts), most_rows), 0
+    chosen_rows, start = spread_rows(sum(counts), most_rows), 0
     waiting = list[np.ndarray]()
     for file in files:
         for records in read_batches(file, rows_for_columns):
-            end = begin + len(records)
-            here = wanted[slice(*np.searchsorted(wanted, [begin, end]))]
-            waiting.append(records[here - begin])
-            begin = end
+            end = start + len(records)
+            rows_of_file = chosen_rows[slice(*np.searchsorted(chosen_rows, [start, end]))]
+            waiting.append(records[rows_of_file - start])
+            start = end
             if sum(map(len, waiting)) >= _BATCH_RECORDS:
                 yield np.concatenate(waiting)
                 waiting.clear()

@@ -22,8 +22,8 @@ from tfx.types.standard_component_specs import (
     STATISTICS_KEY,
 )
 
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY
-from components.pusher.versions import WAITS_PROPERTY, WITHDRAWN_PROPERTY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
+from components.pusher.versions import WAITING_PROPERTY, WITHDRAWN_PROPERTY
 from trainer_module.errors import DataError
 
 CANDIDATE_KEY = "candidate"
@@ -61,7 +61,9 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
             MODEL_KEY: latest,
             MODEL_BLESSING_KEY: [blessings[model.id] for model in latest],
         }
-        if BASELINE_EXAMPLES_KEY in input_dict:  # Not of a family that reads its data by itself.
+        if (
+            BASELINE_EXAMPLES_KEY in input_dict
+        ):  # Absent for a family of tasks that reads its data without ExampleGen.
             behind = {number for model in latest for number in _examples_behind(store, model.id)}
             read = input_dict[BASELINE_EXAMPLES_KEY]
             found[BASELINE_EXAMPLES_KEY] = [one for one in read if one.id in behind]
@@ -104,7 +106,7 @@ def _blessings(blessings: list[artifact.Artifact]) -> dict[int, artifact.Artifac
         for blessing in blessings
         if blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY)
         == constants.BLESSED_VALUE
-        and not blessing.get_int_custom_property(WAITS_PROPERTY)
+        and not blessing.get_int_custom_property(WAITING_PROPERTY)
     }
 
 
@@ -169,8 +171,8 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
             if self._spans is not None:
                 if missing := sorted(self._spans - by_span.keys()):
                     raise DataError(
-                        f"the window holds span {', '.join(map(str, missing))}, of which nothing "
-                        "has been read yet"
+                        f"the window contains span {', '.join(map(str, missing))}, which no run"
+                        " has read yet"
                     )
                 by_span = {span: by_span[span] for span in self._spans}
             resolved[key] = [by_span[span] for span in sorted(by_span)]
@@ -255,7 +257,7 @@ def _current(
         version = _int_property(candidate, utils.VERSION_PROPERTY_NAME)
         return max(makers[candidate.id], default=0), version, candidate.id
 
-    # The last of those with the same span stays in the dictionary.
+    # Later artifacts of a span replace earlier ones in the dictionary.
     return {
         _int_property(candidate, utils.SPAN_PROPERTY_NAME): candidate
         for candidate in sorted(artifacts, key=rank)
@@ -289,23 +291,23 @@ def _executions_by_output(
     """Returns the executions that produced each artifact, newly or from the cache, by the
     artifact's id.
     """
-    found: dict[int, set[int]] = collections.defaultdict(set)
+    executions: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_artifact_ids, sorted(artifacts)):
         if event.type == metadata_store_pb2.Event.OUTPUT:
-            found[event.artifact_id].add(event.execution_id)
-    return found
+            executions[event.artifact_id].add(event.execution_id)
+    return executions
 
 
 def _inputs_by_execution(
     store: mlmd.MetadataStore, executions: Iterable[int]
 ) -> dict[int, set[int]]:
     """Returns the ids of the input examples of each execution, by its id."""
-    found: dict[int, set[int]] = collections.defaultdict(set)
+    inputs: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_execution_ids, sorted(set(executions))):
         keys = [step.key for step in event.path.steps if step.HasField("key")]
         if event.type == metadata_store_pb2.Event.INPUT and EXAMPLES_KEY in keys:
-            found[event.execution_id].add(event.artifact_id)
-    return found
+            inputs[event.execution_id].add(event.artifact_id)
+    return inputs
 
 
 def _events(query: Any, ids: Sequence[int]) -> Sequence[metadata_store_pb2.Event]:

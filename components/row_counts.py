@@ -31,14 +31,14 @@ def write_row_counts(uri: str, rows: Mapping[str, int]) -> None:
 
 def read_row_counts(files: Iterable[str]) -> dict[str, int]:
     """Returns the row counts of example files, for those that have one."""
-    kept: dict[str, dict[str, int]] = {}
+    stored: dict[str, dict[str, int]] = {}
     known = {}
     for file in files:
         split, name = posixpath.split(file)
         uri, split_name = posixpath.split(split)
-        if uri not in kept:
-            kept[uri] = _read(posixpath.join(uri, ROWS_FILE))
-        rows = kept[uri].get(posixpath.join(split_name, name))
+        if uri not in stored:
+            stored[uri] = _read(posixpath.join(uri, ROWS_FILE))
+        rows = stored[uri].get(posixpath.join(split_name, name))
         if rows is not None:
             known[file] = rows
     return known
@@ -74,8 +74,8 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
     Raises:
       InternalError: a step has read or written another number of rows.
     """
-    every = {file for files in reading.values() for file in files}
-    known = read_row_counts(every)
+    all_files = {file for files in reading.values() for file in files}
+    known = read_row_counts(all_files)
     read = defaultdict[str, list[tuple[str, int]]](list)
     for step, file, rows in _counters(metrics, _READ):
         read[file].append((step, rows))
@@ -83,53 +83,53 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
         for file in [file for file in files if file in known]:
             found = sum(rows for step, rows in read[file] if step.startswith(prefix))
             if found != known[file]:
-                there = counted(known[file], "row")
-                raise lost_rows(f"{found:,} of the {there} of {file} were read")
+                expected = counted(known[file], "row")
+                raise lost_rows_error(f"the step has read {found:,} of the {expected} of {file}")
     written = Counter[str]()
     for _, folder, rows in _counters(metrics, _WRITTEN):
         written[_name(folder)] += rows
     for split, found in written.items():
-        of_split = [file for file in every if _name(posixpath.dirname(file)) == split]
-        _compare(f"what was written of the split {split}", found, of_split, known)
+        of_split = [file for file in all_files if _name(posixpath.dirname(file)) == split]
+        _compare(f"the output for the split {split}", found, of_split, known)
 
 
-def check_total(what: str, found: int, files: Sequence[str]) -> None:
+def check_total(name: str, total: int, files: Sequence[str]) -> None:
     """Compares a step's total with the stored row counts.
 
     Args:
-      what: the name of the total, for the message.
-      found: the total.
+      name: the name of the total, for the message.
+      total: the total.
       files: the files of the examples.
 
     Raises:
       InternalError: the numbers differ.
     """
-    _compare(what, found, files, read_row_counts(files))
+    _compare(name, total, files, read_row_counts(files))
 
 
-def _compare(what: str, found: int, files: Sequence[str], known: Mapping[str, int]) -> None:
+def _compare(name: str, found: int, files: Sequence[str], known: Mapping[str, int]) -> None:
     if files and all(file in known for file in files):
-        there = sum(known[file] for file in files)
-        if found != there:
-            raise lost_rows(f"{what} has {found:,} of {counted(there, 'row')}")
+        expected = sum(known[file] for file in files)
+        if found != expected:
+            raise lost_rows_error(f"{name} has {found:,} of {counted(expected, 'row')}")
 
 
-def lost_rows(what: str) -> InternalError:
+def lost_rows_error(clause: str) -> InternalError:
     """Returns the error for rows that were lost.
 
     Args:
-      what: a clause with the numbers.
+      clause: a clause with the numbers.
     """
     return InternalError(
-        f"rows were lost between the processes of Beam: {what}. Nothing of this step is used; run"
-        " again, and if that does not help, without other processes: beam.workers: 1"
+        f"Beam lost rows between its processes: {clause}. The output of this step is discarded; run"
+        " again, or, if the error repeats, in one process: beam.workers: 1"
     )
 
 
 def _counters(metrics: MetricResults, namespace: str) -> list[tuple[str, str, int]]:
     """Returns the step, the name and the value of each counter."""
-    found = metrics.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
-    return [(one.key.step, one.key.metric.name, one.committed) for one in found]
+    counters = metrics.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
+    return [(one.key.step, one.key.metric.name, one.committed) for one in counters]
 
 
 def _name(folder: str) -> str:

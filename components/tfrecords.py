@@ -25,7 +25,7 @@ def prefetch(source: Iterator[_T]) -> Generator[_T, None, None]:
 
     Errors of the iterator are raised here. The thread also stops if the consumer stops early.
     """
-    # One element; or none at the end, with what ended it too early.
+    # Items are one element, or at the end an empty list and the iterator's error, if any.
     waiting: queue.Queue[tuple[list[_T], BaseException | None]] = queue.Queue(_AHEAD)
     stopped = threading.Event()
     thread = threading.Thread(
@@ -50,7 +50,7 @@ def _fill(source: Iterator[_T], waiting: queue.Queue[Any], stopped: threading.Ev
         for element in source:
             if not _put(([element], None), waiting, stopped):
                 return
-    except BaseException as error:  # It is raised where the elements are taken.
+    except BaseException as error:  # The consumer raises it.
         _put(([], error), waiting, stopped)
     else:
         _put(([], None), waiting, stopped)
@@ -123,8 +123,8 @@ def read_batches(
             yield from records.batch(rows_by(first)).prefetch(1).as_numpy_iterator()
     except tf.errors.DataLossError as error:
         raise DataError(
-            f"{file}: the file of examples is damaged ({error.message.splitlines()[0]});"
-            " remove the folder of the step that wrote it, so that the next run makes it anew."
+            f"{file}: the file of examples is damaged ({error.message.splitlines()[0]}); remove"
+            " the folder of the step that wrote it, and the next run writes it again."
         ) from error
 
 
@@ -139,5 +139,5 @@ def open_writer(path: str) -> tf.io.TFRecordWriter:
 
 def write_all(writer: tf.io.TFRecordWriter, examples: Iterable[bytes]) -> None:
     """Appends serialized examples to a file."""
-    # A deque without room drives the calls from C.
+    # A deque of length 0 consumes the iterator in C.
     collections.deque(map(writer.write, examples), maxlen=0)

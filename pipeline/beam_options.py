@@ -35,8 +35,8 @@ def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
     if runner == CONFIG:
         if not configured:
             raise ConfigError(
-                "--runner config: the config has no `beam.args`, which would say where Beam runs;"
-                " add them, or name a runner."
+                "--runner config: the config has no `beam.args`; add them to the config, or give "
+                "a runner."
             )
         return list(configured)
     if runner not in _RUNNERS:

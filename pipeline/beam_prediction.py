@@ -19,11 +19,11 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.utils.shared import Shared
 from filelock import FileLock
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.job import PredictionResult
 from components.serving.batch.reading import Input
-from components.serving.batch.writing import only_writer
+from components.serving.batch.writing import exclusive_output
 from components.serving.model import Model, import_tensorflow, load_model
 from components.serving.settings import OnUnreadable
 from pipeline.runs.imports import shared_module_path
@@ -88,10 +88,10 @@ def make_shards(given: Input) -> list[Shard]:
     files = tuple(map(os.path.abspath, given.files))
     parts = [files[start : start + size] for start in range(0, len(files), size)]
     if len(parts) == 1:
-        what = f"the {len(parts[0])} pictures" if len(parts[0]) > 1 else parts[0][0]
+        inputs = f"the {len(parts[0])} pictures" if len(parts[0]) > 1 else parts[0][0]
         raise ConfigError(
-            f"--runner shares the work by file, and --input names {what} alone: leave --runner"
-            " out, or split the rows into several files."
+            f"--runner distributes the input files, and --input names only {inputs}: leave "
+            "--runner out, or split the rows into several files."
         )
     return [Shard(number, len(parts), files) for number, files in enumerate(parts)]
 
@@ -122,18 +122,18 @@ class OutputFolder:
             return
         if self.folder.is_dir() and any(self.folder.iterdir()):
             raise ConfigError(
-                f"--output {self.folder} holds files of something else already: name a new folder."
-                " (A command that was stopped goes on where its input and model are the same.)"
+                f"--output {self.folder} contains files that this command did not write: give a "
+                "new folder. (A stopped command resumes only with the same input and model.)"
             )
         self._state.mkdir(parents=True)
-        write_whole(self._state / _IDENTITY, text)
+        write_atomically(self._state / _IDENTITY, text)
 
     def check(self) -> None:
         """Raises ConfigError if the output is a file, or its parent folder does not exist."""
         if self.folder.suffix or self.folder.is_file():
             raise ConfigError(
-                f"--output {self.folder} names one file, and with --runner the answers are a"
-                " Parquet file for each input file: name a folder."
+                f"--output {self.folder} is a file, but --runner writes a Parquet file for each "
+                "input file: give a folder."
             )
         if not self.folder.absolute().parent.is_dir():
             raise ConfigError(
@@ -167,7 +167,7 @@ class OutputFolder:
 
     def record(self, shard: Shard, outcome: ShardResult) -> None:
         """Stores the result of a shard."""
-        write_whole(self._note(shard), json.dumps(asdict(outcome)))
+        write_atomically(self._note(shard), json.dumps(asdict(outcome)))
 
     def _note(self, shard: Shard) -> Path:
         return self._state / f"{shard.name}.json"
@@ -259,7 +259,7 @@ def predict_on_beam(work: Work, args: Sequence[str]) -> PredictionResult:
     """
     shards = make_shards(work.given)
     work.output.check()
-    with only_writer(work.output.folder):
+    with exclusive_output(work.output.folder):
         return _predict_shards(work, shards, args)
 
 
@@ -278,7 +278,7 @@ def _identity(work: Work) -> list[object]:
     graph = work.version / SAVED_MODEL
     status, given = graph.stat(), work.given
     network = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
-    return [network, given.format, given.kept, given.files, work.on_unreadable]
+    return [network, given.format, given.copied, given.files, work.on_unreadable]
 
 
 def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
@@ -289,12 +289,12 @@ def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
     except Exception as error:  # Runners raise many types of errors.
         done = sum(work.output.outcome(shard) is not None for shard in shards)
         files = counted(done, "file")
-        kept = f" What {files} came to is kept: the same command goes on." if done else ""
+        kept = f" The answers to {files} are kept: the same command resumes." if done else ""
         raise InternalError(
             f"Beam failed: {_reason(error)} (--verbose shows more).{kept}"
         ) from error
     if state != PipelineState.DONE:
-        raise InternalError(f"Beam ended the predictions as {state}; its runner's log says why.")
+        raise InternalError(f"The Beam job ended as {state}; the log of its runner has the reason.")
 
 
 def _reason(error: Exception) -> str:
@@ -314,14 +314,14 @@ def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Prediction
     if errors := [found.error for found in outcomes if found is not None and found.error]:
         done = sum(found is not None and not found.error for found in outcomes)
         raise DataError(
-            f"{len(errors)} of {counted(len(shards), 'file')} cannot be used. The first:"
-            f" {errors[0]} The answers to {counted(done, 'file')} are kept in"
-            f" {output.folder}: the same command goes on."
+            f"{len(errors)} of {counted(len(shards), 'file')} cannot be used. The first: "
+            f"{errors[0]} The answers to {counted(done, 'file')} are kept in {output.folder}: the "
+            "same command resumes."
         )
     if missing := [s.name for s, found in zip(shards, outcomes, strict=True) if found is None]:
         raise InternalError(
-            f"Beam ended, and {output.folder} lacks {missing[0]}: its workers have to see the"
-            " input, the model and this folder under the same paths as this command."
+            f"The Beam job ended, but {output.folder} lacks {missing[0]}: Beam workers need the "
+            "input, the model and this folder under the same paths as this command."
         )
     unreadable = Counter[str]()
     for found in outcomes:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from components.example_gen.paths import is_remote
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
@@ -77,7 +77,7 @@ def is_held(path: Path) -> bool:
 
 
 @contextmanager
-def one_at_a_time(layout: Layout) -> Iterator[None]:
+def run_lock(layout: Layout) -> Iterator[None]:
     """Creates the pipeline's folder and holds its lock, which a killed process releases.
 
     Raises:
@@ -119,11 +119,11 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
         lock = ProcessLock(lock_file, str(os.getpid()))
     except BlockingIOError:
         raise TryLaterError(
-            f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, is at "
-            "work on it; stop that one, name all pipelines in one command, or give another --output"
+            f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, uses "
+            "this folder; stop it, name all pipelines in one command, or give another --output"
         ) from None
     except OSError as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(lock_file) from None
         raise ConfigError(
             f"{output}: cannot be written ({error.strerror or error}); give a folder that you may "
@@ -146,7 +146,7 @@ def make_root(layout: Layout) -> None:
 
 
 def _unwritable(layout: Layout, error: OSError) -> ScopelineError:
-    if says_full(error):
+    if is_disk_full(error):
         return disk_full(layout.root)
     return ConfigError(
         f"{layout.root}: cannot write the output here ({error.strerror or error}); "
@@ -163,7 +163,7 @@ def _check_serving(layout: Layout) -> None:
         # An unnamed file: an interruption leaves nothing behind.
         tempfile.TemporaryFile(dir=layout.serving).close()
     except OSError as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(Path(layout.serving)) from None
         raise ConfigError(
             f"push.directory: {layout.serving} cannot be written ({error.strerror or error})"

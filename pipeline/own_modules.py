@@ -12,7 +12,7 @@ PACKAGES = ("pipeline", "components", "trainer_module")
 NAMES = (*PACKAGES, "local_runner", "kubeflow_runner")
 
 
-def is_ours(import_path: str) -> bool:
+def is_own_module(import_path: str) -> bool:
     """Returns whether an import path leads into our packages."""
     return import_path.partition(".")[0] in PACKAGES
 

@@ -150,9 +150,10 @@ def _note_unused(spans: Sequence[Span]) -> list[str]:
     extent = (
         f"span {spans[0]} is"
         if len(spans) == 1
-        else (f"{len(spans):,} spans, {spans[0]} to {spans[-1]}, are")
+        else f"{len(spans):,} spans, {spans[0]} to {spans[-1]}, are"
     )
     return [
-        f"{extent} not trained on, as the newest alone is by default; to train on all: schedule: "
-        "{window: {all: true}}; if the newest is meant: schedule: {window: {last: 1}}"
+        f"{extent} not trained on, as the default window is the newest span; to train on all: "
+        "schedule: {window: {all: true}}; to confirm the default: schedule: "
+        "{window: {last: 1}}"
     ]

@@ -49,7 +49,7 @@ def find_obstacle(docker: str | None) -> str | None:
         )
     asked = subprocess.run([docker, "version"], capture_output=True, text=True)
     if asked.returncode:
-        said = (asked.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        said = (asked.stderr.strip().splitlines() or ["no reason given"])[-1]
         return f"docker cannot build here: {said}\nStart it, or run this with another builder:"
     return None
 
@@ -75,7 +75,7 @@ def main() -> int:
     print(shown, flush=True)
     if subprocess.run([docker, *command], cwd=ROOT).returncode:
         return EXIT_FAILED
-    print(f"built {image}; a cluster finds it in a registry: docker push {image}")
+    print(f"built {image}; push it to a registry for a cluster: docker push {image}")
     return 0
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Tries the README's two commands on machines that have nothing but Python, pip and make:
+# Runs the README's two commands on machines with only Python, pip and make:
 #
 #   tools/fresh_machine.sh                            both commands, on Debian 12 and 13
 #   tools/fresh_machine.sh run trixie                 `make run` alone, on Debian 13 alone
 #   ARGS="tests/tools" tools/fresh_machine.sh test    some tests, on both
 #
-# A machine is a folder that debootstrap fills, entered by chroot in namespaces of its own; what is
-# tried there is the checkout as it is, without what git ignores. Needs root and debootstrap. What
-# debootstrap made is kept in ROOTS for the next time; MIRROR is where Debian's packages are.
+# A machine is a folder that debootstrap fills, entered by chroot in its own namespaces. It tests the
+# files of the checkout that git does not ignore. Needs root and debootstrap. ROOTS keeps the folders
+# for the next time; MIRROR is the address of Debian's packages.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +15,7 @@ roots=${ROOTS:-/var/cache/scopeline-roots}
 mirror=${MIRROR:-http://deb.debian.org/debian}
 tests=${ARGS:-}
 
-# How the package index is reached from here is how it is reached there.
+# The machines use this machine's settings of the package index.
 reaching=(PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CERT UV_DEFAULT_INDEX UV_INDEX UV_INDEX_URL
   SSL_CERT_FILE http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY)
 files=(/etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt)
@@ -73,7 +73,7 @@ done
 [ ${#commands[@]} -gt 0 ] || commands=(run test)
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
 
-# Of root alone: what lies there is run by root, and how indexes are reached may hold a token.
+# Readable only by root, who runs the files; the settings of an index may contain a token.
 install -d -m 700 "$roots"
 failed=()
 for suite in "${suites[@]}"; do

@@ -29,7 +29,7 @@ import local_runner
 from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED, EXIT_UNUSABLE
 from trainer_module.machine import count_cores
 
-MOST_PUSHED = 0.07
+MAX_PUSHED = 0.07
 """The largest accepted share of pushed tables of a kind: 5 % plus the random error of 100 tables.
 """
 TASKS = ("binary", "multiclass", "regression")
@@ -206,15 +206,17 @@ def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
         return line, False
     share, interval = codes[EXIT_PUSHED] / ran, binomtest(codes[EXIT_PUSHED], ran).proportion_ci()
     line += f"{share:>9.1%}   {interval.low:.1%} to {interval.high:.1%}"
-    return line, not failed and share <= MOST_PUSHED
+    return line, not failed and share <= MAX_PUSHED
 
 
 def main() -> None:
     """Runs the tables that the options specify; exits with 1 if too many models are pushed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=100, help="of each kind")
+    parser.add_argument("--tables", type=int, default=100, help="the number of tables of each kind")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--jobs", type=int, default=count_cores(), help="runs at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=count_cores(), help="the number of parallel runs"
+    )
     parser.add_argument("--folder", type=Path, default=Path("output/noise"))
     options = parser.parse_args()
     folder = options.folder.resolve()

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 BUILT = ROOT / ".tools" / "prism"
 FILES, ROWS = 4, 500
-MOST_APART = 0.02
+MAX_DIFFERENCE = 0.02
 """The largest accepted difference of a metric: another runner changes the order of rows, and with
 it the trained network."""
 ANSWERS = ("answers_here", "answers_there")
@@ -59,7 +59,7 @@ def build_prism() -> Path:
 
 
 @contextmanager
-def served_by_prism(folder: Path) -> Iterator[str]:
+def start_prism(folder: Path) -> Iterator[str]:
     """Yields the address of a Prism process, which is stopped afterwards."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -117,7 +117,7 @@ def compare_runs(folder: Path, runner: str, configured: Sequence[str]) -> bool:
     }
     shown = ", ".join(f"{name} by {difference:.2g}" for name, difference in apart.items())
     print(f"examples {before['examples']} and {after['examples']}; metrics apart: {shown}")
-    return before["examples"] == after["examples"] and max(apart.values()) <= MOST_APART
+    return before["examples"] == after["examples"] and max(apart.values()) <= MAX_DIFFERENCE
 
 
 def summary(output: Path) -> dict[str, Any]:
@@ -154,9 +154,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--flink-jar", metavar="FILE", help="Beam's job server for Flink")
-    which.add_argument("--endpoint", metavar="HOST:PORT", help="of a job server that runs")
+    which.add_argument(
+        "--endpoint", metavar="HOST:PORT", help="the address of a running job server"
+    )
     parser.add_argument(
-        "--workers", default="LOOPBACK", metavar="TYPE", help="--environment_type, such as PROCESS"
+        "--workers",
+        default="LOOPBACK",
+        metavar="TYPE",
+        help="the --environment_type, such as PROCESS",
     )
     given = parser.parse_args()
     workers = f"--environment_type={given.workers}"
@@ -170,7 +175,7 @@ def main() -> None:
             at = ("--runner=PortableRunner", f"--job_endpoint={given.endpoint}")
             compare(folder, given.endpoint, [*at, workers])
         else:
-            with served_by_prism(folder) as endpoint:
+            with start_prism(folder) as endpoint:
                 at = ("--runner=PortableRunner", f"--job_endpoint={endpoint}")
                 compare(folder, "Prism", [*at, workers])
 

@@ -145,13 +145,20 @@ def term_rules(text: str) -> Iterator[str]:
 
 
 def check_page(path: Path) -> Iterator[Finding]:
-    """Yields the findings in the prose of a Markdown page; blocks of code are left out."""
-    in_code = False
+    """Yields the findings in the prose of a Markdown page.
+
+    Blocks of code are left out, and the first column of tables whose heading is "instead of".
+    """
+    in_code = in_bad_examples = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.startswith("```"):
             in_code = not in_code
         elif not in_code:
-            yield from (Finding(path, number, rule) for rule in term_rules(line))
+            in_bad_examples = line.startswith("|") and (
+                in_bad_examples or line.startswith("| instead of |")
+            )
+            text = line.split("|", 2)[-1] if in_bad_examples else line
+            yield from (Finding(path, number, rule) for rule in term_rules(text))
 
 
 def find(folder: Path) -> list[Finding]:

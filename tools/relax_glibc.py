@@ -212,7 +212,7 @@ def _loaded_library(name: str) -> Path:
         path = line.split(maxsplit=5)[-1]
         if Path(path).name.startswith(name.split(".so")[0] + ".so") or path.endswith("/" + name):
             return Path(path)
-    raise UnknownBinaryError(f"{name} is loaded but not to be found in /proc/self/maps")
+    raise UnknownBinaryError(f"{name} is loaded but missing in /proc/self/maps")
 
 
 class SystemVersions:

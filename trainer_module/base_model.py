@@ -404,8 +404,8 @@ class Description:
                 keys = [(*part, time, i) for part, time in parts for i in range(part[1])]
             case "unsure":
                 # The keys stay equal as long as the classes and all vocabularies stay equal.
-                told = hash((self.classes, tuple(f.vocabulary for f in self.features)))
-                keys = [(told, size, i) for i in range(size)]
+                meaning = hash((self.classes, tuple(f.vocabulary for f in self.features)))
+                keys = [(meaning, size, i) for i in range(size)]
             case _:
                 keys = [(size, i) for i in range(size)]
         return keys if keys is not None and len(keys) == size else None
@@ -498,8 +498,8 @@ def read_description(directory: str) -> Description | None:
         found.setdefault("outputs", as_task(found["task"]).outputs(tuple(found["classes"])))
         return TypeAdapter(Description).validate_python(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        told_of = " ".join(str(error).split())
-        raise ValueError(f"{path} is no description of a model: {told_of}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is no description of a model: {reason}") from error
 
 
 def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...] | None:

@@ -69,10 +69,10 @@ def run_fn(fn_args: Any) -> None:
     """
     settings, runtime = read_run(fn_args)
     if settings.train.strategy.kind not in STRATEGIES:
-        able = enumerate_names([str(one) for one in STRATEGIES], "or")
+        right = enumerate_names([str(one) for one in STRATEGIES], "or")
         raise ConfigError(
-            f"train.strategy is {settings.train.strategy.kind}; one process acts and learns in a"
-            f" task control, by {able}."
+            f"train.strategy is {settings.train.strategy.kind}; a task control trains in one"
+            f" process; right is {right}."
         )
     strategy = open_strategy(settings)
     environment, task = environment_of(fn_args.custom_config), task_of(settings)
@@ -135,7 +135,7 @@ def _open_data(
     """Returns environments and an empty replay buffer for acting, or None and a filled buffer."""
     task, source = task_of(settings), read_data_source(fn_args.custom_config)
     alpha = task.replay.alpha if settings.model.prioritised else None
-    told: dict[str, Any] = {
+    replay_options: dict[str, Any] = {
         "width": width,
         "n_step": settings.model.n_step,
         "discount": task.discount,
@@ -146,7 +146,7 @@ def _open_data(
         rows = -(-max(task.replay.size, task.replay.begins) // count) + settings.model.n_step
         _check_room(rows * count, width)
         environments = Environments(environment, count, settings.train.seed, SeedsOf.TRAINING)
-        return environments, Replay(rows, count, **told)
+        return environments, Replay(rows, count, **replay_options)
     if source is not None:
         steps = _collect(source, settings, environment, actions)
         write_transitions(steps, os.path.join(fn_args.model_run_dir, COLLECTED_FILE))
@@ -155,10 +155,10 @@ def _open_data(
     rows = len(steps.actions)
     if rows <= settings.model.n_step:
         raise DataError(
-            f"there are {rows} transitions to learn from; right are more than model.n_step,"
+            f"the data has {rows} transitions, but training needs more than model.n_step,"
             f" {settings.model.n_step}."
         )
-    replay = Replay(rows + settings.model.n_step - 1, 1, **told)
+    replay = Replay(rows + settings.model.n_step - 1, 1, **replay_options)
     replay.fill(steps)
     return None, replay
 
@@ -169,8 +169,8 @@ def _check_room(transitions: int, width: int) -> None:
     if needed > free:
         raise TrainingError(
             f"a replay of {transitions:,} transitions whose observations have {width:,} numbers"
-            f" takes {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free; give a"
-            " smaller task.replay.size."
+            f" takes {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free; lower"
+            " task.replay.size."
         )
 
 
@@ -228,10 +228,10 @@ def _describe(
     progress, best = training.progress, training.best
     steps = learner.steps
     done = max(1, steps - training.resumed_at)
-    how = "acting" if plan.acted else f"from {transitions:,} transitions"
+    source = "from episodes" if plan.acted else f"from {transitions:,} transitions"
     note = (
-        f"dqn learnt {how}; epoch {best.epoch} of {progress.epoch} had the best policy, with a mean"
-        f" return of {best.value:.1f} in episodes that chose it"
+        f"dqn learnt {source}; epoch {best.epoch} of {progress.epoch} had the best policy, with a "
+        f"mean return of {best.value:.1f} in the validation episodes"
     )
     return figures_of(
         settings,

@@ -16,7 +16,7 @@ import numpy as np
 import tf_keras
 
 from trainer_module.data.dealing import (
-    ENOUGH,
+    LARGE_SPLIT,
     Parts,
     count_units,
     divide_examples,
@@ -45,8 +45,8 @@ from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record
 from trainer_module.settings.model import NETWORK_MEMBER
 from trainer_module.trainer import train as train_network
-from trainer_module.training.folds import train_for_the_best_length, train_on_part
-from trainer_module.training.plan import Trained, TrainingInputs, open_inputs
+from trainer_module.training.folds import train_best_length, train_on_part
+from trainer_module.training.plan import TrainingInputs, TrainingResult, open_inputs
 from trainer_module.trees_trainer import tree_examples
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def run_fn(fn_args: Any) -> None:
     write_record(fn_args.model_run_dir, with_cross_validation(record, train, inputs))
 
 
-def train(inputs: TrainingInputs) -> Trained:
+def train(inputs: TrainingInputs) -> TrainingResult:
     """Trains the members of an ensemble.
 
     Args:
@@ -101,8 +101,8 @@ def train(inputs: TrainingInputs) -> Trained:
     return _join(team, Labels(inputs.data.problem, examples.label, examples.weight))
 
 
-def _network_alone(inputs: TrainingInputs, reason: str) -> Trained:
-    trained = train_for_the_best_length(train_network, inputs)
+def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
+    trained = train_best_length(train_network, inputs)
     note = f"ensemble: {reason}, so that the network is the only member"
     return replace(trained, notes=[*trained.notes, note])
 
@@ -115,7 +115,7 @@ class _Team:
     members: dict[str, Member] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     failures: dict[str, Exception] = field(default_factory=dict)
-    network: Trained | None = None
+    network: TrainingResult | None = None
     boosted: Boosted | None = None
 
     @property
@@ -161,7 +161,7 @@ def _fits(
 def _divide(train: Split) -> Folds:
     """Divides the usable examples of the train split like `hold_out`."""
     content = train.content
-    parts = min(10 if content.examples > ENOUGH else FOLDS, count_units(content))
+    parts = min(10 if content.examples > LARGE_SPLIT else FOLDS, count_units(content))
     if parts < 2:
         return Folds(Parts(np.full(content.examples, -1)), 1)
     divided = exempt_rare_classes(divide_examples(content, parts, train.shuffle_seed), content)
@@ -175,7 +175,7 @@ def _fit_network(inputs: TrainingInputs, folds: Folds, team: _Team) -> Member:
     unseen = np.full((content.examples, data.problem.output_units), np.nan)
     held_out = folds.held_out(0)
     if not len(held_out):
-        team.network = trained = train_for_the_best_length(train_network, inputs)
+        team.network = trained = train_best_length(train_network, inputs)
     else:
         part_of = np.full(len(content.usable), -1)
         part_of[content.usable] = folds.parts.part_of
@@ -197,7 +197,7 @@ def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndar
     return np.asarray(found, np.float64).reshape(split.examples, data.problem.output_units)
 
 
-def _join(team: _Team, labels: Labels) -> Trained:
+def _join(team: _Team, labels: Labels) -> TrainingResult:
     """Returns the weighted mean of the members as the result of the training."""
     if not team.members:
         name, error = next(iter(team.failures.items()))
@@ -226,16 +226,16 @@ def _join(team: _Team, labels: Labels) -> Trained:
     )
 
 
-def _without_network(inputs: TrainingInputs, team: _Team) -> Trained:
+def _without_network(inputs: TrainingInputs, team: _Team) -> TrainingResult:
     """Returns the result of a training in which no network was trained; its model is replaced."""
     split = inputs.data.train
     grown = team.boosted.grown if team.boosted else None
-    return Trained(
+    return TrainingResult(
         model=tf_keras.Model(),
         train=replace(split, batch_size=split.examples, rounds=1),
         evaluation=inputs.data.evaluation,
         history=grown.history if grown else {"loss": []},
-        best_epoch=grown.kept if grown else 0,
+        best_epoch=grown.largest_member if grown else 0,
         epoch_seconds=[sum(team.seconds.values())],
     )
 

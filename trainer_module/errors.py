@@ -65,22 +65,22 @@ LONGEST_REASON = 300
 """The most characters that are shown of another library's error."""
 
 
-def shorten(said: object, most: int = LONGEST_REASON) -> str:
+def shorten(error: object, max_length: int = LONGEST_REASON) -> str:
     """Returns the message of another library's error on one line, cut at a word and marked with
     `...`.
 
     Args:
-      said: an error, or its text.
-      most: the most characters, with the dots.
+      error: an error, or its text.
+      max_length: the most characters, with the dots.
     """
-    text = " ".join(str(said).split())
-    if len(text) <= most:
+    text = " ".join(str(error).split())
+    if len(text) <= max_length:
         return text
-    cut = text[: most - 3]
-    if text[most - 3] != " ":
+    cut = text[: max_length - 3]
+    if text[max_length - 3] != " ":
         head, _, _ = cut.rpartition(" ")
         # A single long word, such as a path, is cut within.
-        cut = head if len(head) > most // 2 else cut
+        cut = head if len(head) > max_length // 2 else cut
     return f"{cut.rstrip()}..."
 
 

@@ -146,11 +146,11 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
 def _check_classes(labels: np.ndarray, classes: Sequence[str], label: str) -> None:
     missing = int(np.count_nonzero(labels == b""))
     if missing or not classes:
-        found = f"{missing:,} pictures have none" if missing else "all pictures have the same"
+        pictures = f"{missing:,} have no class" if missing else "all have the same class"
         raise TrainingError(
-            f"task: {{conditional: true}} needs a class of every picture, which data.label"
-            f" ({label!r}) names, and {found}; give each picture its class, or leave conditional"
-            " out."
+            f"task: {{conditional: true}} needs a class for every picture in data.label "
+            f"({label!r}),"
+            f" but {pictures}; add the classes, or remove conditional."
         )
 
 
@@ -171,7 +171,7 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
             if callable(rate):
                 let_replicas_share_rate(optimizer, rate)
     loop = AdversarialLoop(model, strategy, plan, deal)
-    inputs = replace(inputs, watchers=[Grids(inputs)])
+    inputs = replace(inputs, extra_callbacks=[Grids(inputs)])
     callbacks = make_callbacks(inputs, plan, checkpoint, losses=LOSSES)
     start = checkpoint.restore(model)
     loop.run(start, callbacks)
@@ -186,7 +186,7 @@ def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
     """
     epochs = choose_epochs(settings.train, deal.steps)
     at_once = settings.train.steps_per_execution or steps_per_execution(epochs * deal.steps)
-    return TrainingPlan(epochs, epochs, deal.steps, deal.examples, at_once, chooses=False)
+    return TrainingPlan(epochs, epochs, deal.steps, deal.examples, at_once, chooses_epoch=False)
 
 
 class AdversarialLoop(StepLoop):

@@ -197,9 +197,9 @@ def _feature(
             return TransformedFeature(name, kind, shape, indices, bool(many), encoding, counted)
     if spec.dtype == tf.int64:
         raise TrainingError(
-            f"transformed feature {name!r} is int64, and it is not known how many values it has: "
-            "return what tft.compute_and_apply_vocabulary or tft.apply_vocabulary gives as it is "
-            "(reshape or change what goes in, not what comes out), or cast it to float32."
+            f"transformed feature {name!r} is int64, with an unknown number of values: return the "
+            "result of tft.compute_and_apply_vocabulary or tft.apply_vocabulary unchanged (reshape "
+            "its input, not its output), or cast the feature to float32."
         )
     raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
 
@@ -247,6 +247,6 @@ def _packed_places(raw: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple
 def _check_returned(role: str, column: str, spec: Iterable[str]) -> None:
     if column not in (names := sorted(spec)):
         raise TrainingError(
-            f"preprocessing returned {', '.join(names)}, but not the {role} {column!r}: it has to "
-            "be returned under its own name."
+            f"preprocessing returned {', '.join(names)}, but not the {role} {column!r}; return "
+            "it under this name."
         )

@@ -202,11 +202,11 @@ def imagenet_classes() -> tuple[str, ...]:
         numbered = [tuple(content[str(place)]) for place in range(IMAGENET_CLASSES)]
         counts = Counter(name for _, name in numbered)
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); a run fetches it.") from None
+        raise DataError(f"{path} cannot be read ({error.strerror}); a run downloads it.") from None
     except (KeyError, TypeError, ValueError):
         raise DataError(
-            f"{path} does not hold the names of {IMAGENET_CLASSES:,} classes; delete it, and a run "
-            f"fetches it from {CLASS_INDEX.address}."
+            f"{path} does not hold the names of {IMAGENET_CLASSES:,} classes; delete it; the next "
+            f"run downloads it from {CLASS_INDEX.address}."
         ) from None
     return tuple(f"{name}_{number}" if counts[name] > 1 else name for number, name in numbered)
 

@@ -15,14 +15,14 @@ from trainer_module.runtime import RECORD_FILE, WorkerContext, write_record
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_stopping
 from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate
-from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
+from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
 UNEVEN = 2
 """The ratio of the examples of two asynchronous workers above which the record has a note."""
 
 
 def describe(
-    settings: TrainerSettings, runtime: WorkerContext, trained: Trained, seconds: float
+    settings: TrainerSettings, runtime: WorkerContext, trained: TrainingResult, seconds: float
 ) -> dict[str, Any]:
     """Returns the record of a training as JSON: `history` has a value per epoch for each metric.
 
@@ -153,7 +153,7 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
 def _notes_on_steps(
     settings: TrainerSettings,
     runtime: WorkerContext,
-    trained: Trained,
+    trained: TrainingResult,
     plan: TrainingPlan,
     per_worker: Sequence[int | None],
 ) -> Iterator[str]:
@@ -161,8 +161,8 @@ def _notes_on_steps(
     train = trained.train
     if trained.start.epoch >= runtime.continued_epochs > 0:
         yield (
-            f"training went on from epoch {runtime.continued_epochs} of an earlier run: only the "
-            "number of epochs differs"
+            f"training continued from epoch {runtime.continued_epochs} of an earlier run, as only "
+            "the number of epochs differs"
         )
     if settings.train.epochs == AUTO:
         yield _length(settings, trained, plan)
@@ -170,7 +170,7 @@ def _notes_on_steps(
     if train.batch_size < batch_size:
         yield (
             f"the train split's {train.examples} examples are fewer than a global batch of "
-            f"{batch_size * train.replicas}: a step takes {train.global_batch_size}"
+            f"{batch_size * train.replicas}; a step uses {train.global_batch_size}"
         )
     elif (
         train.replicas > 1
@@ -178,29 +178,29 @@ def _notes_on_steps(
         and train.examples % train.global_batch_size
     ):
         yield (
-            f"the train split's {train.examples} examples are no multiple of the global batch of "
-            f"{train.global_batch_size}: an epoch's last step begins the next round of them"
+            f"the train split's {train.examples} examples are not a multiple of the global "
+            f"batch of {train.global_batch_size}; the last step of an epoch repeats some examples"
         )
     problem = train.reader.problem
     if not settings.train.class_weights:
         counts = train.content.label_counts
-        if said := describe_imbalance(problem.label, problem.classes, counts):
-            yield said
+        if note := describe_imbalance(problem.label, problem.classes, counts):
+            yield note
     shares = train.examples_per_worker
     if train.source == "files" and len(set(shares)) > 1:
         yield (
-            f"the workers read uneven shares of the examples, {', '.join(map(str, shares))}: those "
-            "of a smaller share come up more often"
+            f"the workers read uneven shares of the examples, {', '.join(map(str, shares))}: "
+            "training repeats those of a smaller share more often"
         )
     counts = [count or 0 for count in per_worker]
     if max(counts) > UNEVEN * min(counts):
         yield (
-            f"the workers took uneven parts of the steps, with {', '.join(map(str, counts))} "
-            "examples: some are slower, or were started again"
+            f"the workers ran uneven parts of the steps, with {', '.join(map(str, counts))} "
+            "examples: some are slower, or have been restarted"
         )
 
 
-def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> str:
+def _length(settings: TrainerSettings, trained: TrainingResult, plan: TrainingPlan) -> str:
     """Returns a note on the number of epochs that `epochs: auto` resulted in, and the reason."""
     train, epochs = trained.train, len(trained.history["loss"])
     chosen = (
@@ -210,7 +210,7 @@ def _length(settings: TrainerSettings, trained: Trained, plan: TrainingPlan) -> 
     if train.rounds > 1:
         chosen += f"; each epoch repeats the train split {train.rounds} times"
     stopping = choose_stopping(settings.train, train.steps)
-    if stopping is None or epochs == plan.epochs or not plan.chooses:
+    if stopping is None or epochs == plan.epochs or not plan.chooses_epoch:
         return chosen
     return (
         f"{chosen}; training stopped after {epochs}, as {counted(stopping.patience, 'epoch')} in a "

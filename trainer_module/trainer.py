@@ -31,13 +31,13 @@ from trainer_module.training.building import (
 from trainer_module.training.callbacks import EpochTimes, make_callbacks, open_checkpoint
 from trainer_module.training.checkpoint import BestEpoch, CheckpointCallback, Position
 from trainer_module.training.compression import describe_quantized, pruning_of, strip_pruning
-from trainer_module.training.folds import Train, evaluated_in_part, train_for_the_best_length
+from trainer_module.training.folds import Train, limit_evaluation, train_best_length
 from trainer_module.training.loops import LOOPS
-from trainer_module.training.phases import phases_left, phases_of, take_as_published
+from trainer_module.training.phases import phases_of, remaining_phases, use_published_network
 from trainer_module.training.plan import (
-    Trained,
     TrainingInputs,
     TrainingPlan,
+    TrainingResult,
     open_inputs,
     open_strategy,
 )
@@ -58,11 +58,11 @@ def run_fn(fn_args: Any) -> None:
         exported, or training diverges.
     """
     inputs = open_inputs(fn_args)  # Opens the settings, then the strategy, then the data.
-    train_network: Train = functools.partial(train_for_the_best_length, train)
+    train_network: Train = functools.partial(train_best_length, train)
     if inputs.settings.model.has_published_head:
-        train_network = take_as_published  # A published classifier needs no training.
+        train_network = use_published_network  # A published classifier needs no training.
     started = time.monotonic()
-    trained = train_network(replace(inputs, tries_export=True))
+    trained = train_network(replace(inputs, checks_export=True))
     seconds = time.monotonic() - started
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
@@ -70,7 +70,7 @@ def run_fn(fn_args: Any) -> None:
     write_record(fn_args.model_run_dir, with_cross_validation(record, train_network, inputs))
 
 
-def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
+def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
     """Trains a network under a strategy, or resumes an interrupted training.
 
     Args:
@@ -80,25 +80,25 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
     Raises:
       TrainingError: the model cannot be built, the base model cannot be read, or training diverges.
     """
-    settings, strategy, data = inputs.settings, inputs.strategy, evaluated_in_part(inputs)
+    settings, strategy, data = inputs.settings, inputs.strategy, limit_evaluation(inputs)
     checkpoint = open_checkpoint(inputs, plan)
     resumed_at = checkpoint.start  # The epoch and step that an interrupted training had reached.
     plan = plan.resumed_at(resumed_at, inputs.runtime.continued_epochs)
     with strategy.scope():
         model = make_network(data.problem, settings)
         notes = _load_base_model(model, inputs)
-        phases, told = phases_of(model, inputs, plan)
+        phases, phase_notes = phases_of(model, inputs, plan)
     # Under parameter servers the coordinator evaluates and exports a copy; otherwise it is None.
     coordinator_copy = hooks_of(strategy).evaluate_with(
         lambda: build_model(data.problem, settings, tf.distribute.get_strategy(), plan.steps),
         lambda: data.evaluation.batches(tf.distribute.InputContext()),
     )
     callbacks = make_callbacks(
-        inputs, plan, checkpoint, coordinator_copy, patient_from=phases[-1].begins
+        inputs, plan, checkpoint, coordinator_copy, stopping_start=phases[-1].first_epoch
     )
-    for phase in phases_left(phases, resumed_at):
+    for phase in remaining_phases(phases, resumed_at):
         with strategy.scope():
-            phase.enter()
+            phase.set_trainable()
             output = check_model(phase.model, data.problem, settings)
             if phase.model.optimizer is None:  # A user's builder may have compiled it.
                 phase.model.compile(
@@ -110,20 +110,27 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
                     steps_per_execution=plan.steps_per_execution,
                 )
             create_variables(phase.model, output)
-        start = checkpoint.restore(model, **phase.beside)
+        start = checkpoint.restore(model, **phase.other_models)
         # A user's model that cannot be exported fails before its first step.
-        if inputs.tries_export and settings.model.is_custom and not plan.steps_until(start):
+        if inputs.checks_export and settings.model.is_custom and not plan.steps_until(start):
             exported = coordinator_copy.copy if coordinator_copy else model
             try_export(exported, inputs.tft_output, data.problem, settings)
         # The checkpoint callback restores the best epoch only at the end of the last phase.
-        part = replace(plan, last_epoch=min(phase.ends, plan.last_epoch))
-        checkpoint.has_next_phase = part.last_epoch < plan.last_epoch
-        taken = phase.take(data) if start.epoch < part.last_epoch else data
-        LOOPS[settings.train.loop](phase.model, taken, part, start, callbacks)
+        phase_plan = replace(plan, last_epoch=min(phase.end_epoch, plan.last_epoch))
+        checkpoint.has_next_phase = phase_plan.last_epoch < plan.last_epoch
+        phase_data = phase.prepare_data(data) if start.epoch < phase_plan.last_epoch else data
+        LOOPS[settings.train.loop](phase.model, phase_data, phase_plan, start, callbacks)
         if phase.model.stop_training or not checkpoint.has_next_phase:
             break
     return _result_of(
-        inputs, plan, resumed_at, model, coordinator_copy, callbacks, checkpoint, [*told, *notes]
+        inputs,
+        plan,
+        resumed_at,
+        model,
+        coordinator_copy,
+        callbacks,
+        checkpoint,
+        [*phase_notes, *notes],
     )
 
 
@@ -147,7 +154,7 @@ def _result_of(
     callbacks: Sequence[tf_keras.callbacks.Callback],
     checkpoint: CheckpointCallback,
     notes: Sequence[str],
-) -> Trained:
+) -> TrainingResult:
     """Returns the result of a training; removes the pruning masks from the optimizer."""
     history = checkpoint.history
     best = next(c.epoch for c in callbacks if isinstance(c, BestEpoch))
@@ -168,7 +175,7 @@ def _result_of(
             if name.startswith("val_")
         }
     )
-    return Trained(
+    return TrainingResult(
         model=coordinator_copy.fetch() if coordinator_copy else model,
         train=inputs.data.train,
         evaluation=inputs.data.evaluation,

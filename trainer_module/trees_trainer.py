@@ -19,12 +19,12 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
-from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
+from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record
 from trainer_module.settings import TrainerSettings
-from trainer_module.training.plan import Trained, TrainingInputs, open_inputs
+from trainer_module.training.plan import TrainingInputs, TrainingResult, open_inputs
 
 PARTS, MEMBERS = 10, 5
 """The number of parts that the train split is cut into, and the largest number of forests.
@@ -33,14 +33,14 @@ Each forest uses another tenth of the train split for early stopping; in an orde
 latest tenth. More forests take longer in training and serving.
 """
 
-ENOUGH = 20_000
+SINGLE_FOREST_EXAMPLES = 20_000
 """The number of examples from which one tenth is enough for early stopping.
 
 With fewer examples the model is the mean of several forests, which is more accurate than a single
 forest, most of all for small tables.
 """
 
-SHOWN = 5
+MAX_LISTED_COLUMNS = 5
 """The number of columns whose importance the summary lists."""
 
 
@@ -63,7 +63,7 @@ def run_fn(fn_args: Any) -> None:
     write_record(fn_args.model_run_dir, with_cross_validation(record, train, inputs))
 
 
-def train(inputs: TrainingInputs) -> Trained:
+def train(inputs: TrainingInputs) -> TrainingResult:
     """Grows the trees of a model.
 
     Args:
@@ -76,12 +76,12 @@ def train(inputs: TrainingInputs) -> Trained:
     examples = tree_examples(split)
     if examples is None:
         raise TrainingError(
-            f"model 'trees' needs the train split in memory, of which its {split.examples:,} "
-            "examples would take too much; give this machine more, take fewer rows or columns, "
-            "or train a network, such as mlp."
+            f"model 'trees' needs the train split in memory, but its {split.examples:,} examples "
+            "do not fit; use a machine with more memory, fewer rows or columns, or a network, "
+            "such as `model: mlp`."
         )
     started = time.monotonic()
-    parts, members = _deal(split, settings)
+    parts, members = _divide(split, settings)
 
     def report(done: int, detail: str) -> None:
         report_progress(done, members, f"{inputs.prefix}forest", detail)
@@ -91,13 +91,13 @@ def train(inputs: TrainingInputs) -> Trained:
     _write_curves(grown.history, inputs.model_run_dir)
     with inputs.strategy.scope():
         model = build_model(problem, grown.forest)
-    return Trained(
+    return TrainingResult(
         model=model,
         # Each step uses the whole train split.
         train=replace(split, batch_size=split.examples, rounds=1),
         evaluation=inputs.data.evaluation,
         history=grown.history,
-        best_epoch=grown.kept,
+        best_epoch=grown.largest_member,
         epoch_seconds=[seconds / members],
         notes=_notes(grown, members, settings.model.trees),
         extras={"trees": len(grown.forest.roots), "importances": grown.importances},
@@ -124,16 +124,16 @@ def tree_examples(split: Split) -> TreeExamples | None:
     )
 
 
-def _deal(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
+def _divide(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
     """Returns the held-out part of each example, and the number of forests to grow."""
     content = split.content
     count, units = content.examples, count_units(content)
     if settings.train.early_stopping in (None, False) or count < PARTS or units == 1:
         return Parts(np.full(count, -1)), 1
     parts = min(PARTS, units)
-    dealt = divide_examples(content, parts, settings.train.seed)
-    members = min(MEMBERS, parts, max(1, ENOUGH // count))
-    return exempt_rare_classes(dealt, content), members
+    divided = divide_examples(content, parts, settings.train.seed)
+    members = min(MEMBERS, parts, max(1, SINGLE_FOREST_EXAMPLES // count))
+    return exempt_rare_classes(divided, content), members
 
 
 def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) -> None:
@@ -145,15 +145,16 @@ def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) ->
                 tf.summary.scalar("epoch_loss", value, step)
 
 
-def _notes(grown: Grown, members: int, most: int) -> list[str]:
+def _notes(grown: GrownForest, members: int, max_trees: int) -> list[str]:
     """Returns notes on the number of trees and on the most important columns."""
-    ranked = list(grown.importances.items())[:SHOWN]
+    ranked = list(grown.importances.items())[:MAX_LISTED_COLUMNS]
     shown = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
-    looks = f"most important: {shown}" if shown else "no column tells anything of the label"
-    each = f"{members} forests, each" if members > 1 else "a forest"
-    length = (
-        f"trees: {each} stopped by a tenth of the train split, after at most {grown.kept} of {most}"
-        if grown.has_stopped
-        else f"trees: {most}, all that there may be; more could be better"
+    importance = f"most important: {shown}" if shown else "no column reduces the loss"
+    forests = f"{members} forests" if members > 1 else "a forest"
+    size = (
+        f"trees: {forests} of at most {grown.largest_member} trees, as early stopping on a tenth "
+        f"of the train split ended before the limit of {max_trees}"
+        if grown.stopped_early
+        else f"trees: {max_trees}, the limit; a larger model.trees may improve the model"
     )
-    return [length, f"trees: {looks}"]
+    return [size, f"trees: {importance}"]

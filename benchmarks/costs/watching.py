@@ -17,7 +17,7 @@ import psutil
 
 ROOT = Path(__file__).parent.parent.parent
 TOTAL = "whole process"
-_LOOKS_EVERY = 0.2
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> di
         used: dict[int, float] = defaultdict(float)
         while running.poll() is None:
             ended = len(_components(output))
-            now = _look_at(running.pid)
+            now = _measure_process(running.pid)
             peaks[ended] = max(peaks[ended], now.peak)
             used[ended] = max(used[ended], now.cpu)
-            time.sleep(_LOOKS_EVERY)
+            time.sleep(_POLL_SECONDS)
         seconds = time.monotonic() - began
         if running.returncode:
             said.seek(0)
@@ -87,7 +87,7 @@ def _components(output: Path) -> dict[str, float]:
     return {}
 
 
-def _look_at(pid: int) -> Cost:
+def _measure_process(pid: int) -> Cost:
     """Returns the CPU seconds of a process and its descendants so far, and their current memory."""
     sizes, spent = [0], 0.0
     try:

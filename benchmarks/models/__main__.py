@@ -71,12 +71,16 @@ def score(table: Table, train: Rows, test: Rows, predicted: np.ndarray) -> float
 def main() -> None:
     """Runs the tables that the options specify, and prints the scores."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=len(TABLES), help="only the first so many")
-    parser.add_argument("--only", nargs="*", help="tables by name")
+    parser.add_argument("--tables", type=int, default=len(TABLES), help="the number of tables")
+    parser.add_argument("--only", nargs="*", help="the names of the tables")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--models", nargs="*", default=["auto"], help="kinds of models; `tuned`")
-    parser.add_argument("--search-seconds", type=int, default=300, help="of `tuned`")
-    parser.add_argument("--json", type=Path, help="where to write the scores as well")
+    parser.add_argument(
+        "--models", nargs="*", default=["auto"], help="the kinds of models, or `tuned`"
+    )
+    parser.add_argument(
+        "--search-seconds", type=int, default=300, help="the seconds of each search of `tuned`"
+    )
+    parser.add_argument("--json", type=Path, help="a file for the scores")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     console, scores = Console(), []

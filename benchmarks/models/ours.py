@@ -23,7 +23,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from benchmarks.models.tables import Rows, Table
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import collect_facts
 from components.processes.local.launcher import LocalLauncher
 from components.schema_gen.component import fill_gaps
 from components.schema_gen.inference import infer_schema
@@ -142,7 +142,7 @@ def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transf
 def _find_texts(table: Table, rows: Rows) -> dict[str, Any]:
     """Returns the settings of text columns, as a first run chooses them."""
     columns = {name: pa.array([row[name] for row in rows]) for name in table.texts}
-    return {name: c.settings for name, c in choose_types(look_at(columns, {})).items()}
+    return {name: c.settings for name, c in choose_types(collect_facts(columns, {})).items()}
 
 
 def numeric_columns(table: Table, rows: Rows) -> frozenset[str]:

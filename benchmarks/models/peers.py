@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from benchmarks.models.tables import Rows, Table
 from trainer_module.settings import Task
 
-MOST_CATEGORIES = 255
+MAX_CATEGORIES = 255
 """The most categories of a column for gradient boosting; columns with more are used as numbers."""
 
 
@@ -43,7 +43,7 @@ def predictions(
         ),
         Ridge() if is_regression else LogisticRegression(max_iter=2000),
     )
-    few = [len({row[i] for row in known}) <= MOST_CATEGORIES for i in texts]
+    few = [len({row[i] for row in known}) <= MAX_CATEGORIES for i in texts]
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
     boosting = HistGradientBoostingRegressor if is_regression else HistGradientBoostingClassifier
     boosted = make_pipeline(

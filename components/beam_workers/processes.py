@@ -31,7 +31,7 @@ from apache_beam.transforms import environments
 
 from components.compat.beam import DescribingHarness, check_listening
 from components.compat.speed import imported, speed_up
-from components.processes.ending import LOOKS_EVERY
+from components.processes.ending import POLL_SECONDS
 from components.processes.failures import Failure, describe
 from components.processes.launcher import Place, WorkerSpec
 from components.processes.local.fork_server import current_server
@@ -53,7 +53,7 @@ def describe_error(worker: str, error: BaseException) -> str:
     return text + _MARK + json.dumps([worker, describe(error)])
 
 
-def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
+def describe_exit(worker: str, status: int, log_tail: Sequence[str]) -> str:
     """Returns the text for Beam of a worker that ended early: an encoded WorkerError.
 
     Args:
@@ -62,10 +62,12 @@ def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
       log_tail: the last lines of its output.
     """
     failure = Failure.of_exit(worker, status)
-    said = f" It said last: {log_tail[-1]}" if log_tail and not failure.signal else ""
+    last_line = (
+        f" The last line of its log: {log_tail[-1]}" if log_tail and not failure.signal else ""
+    )
     error = WorkerError(
-        f"{failure.sentence}.{said} What it had not finished is not used; run again, or give it"
-        " less to do at once: beam.workers: 1."
+        f"{failure.sentence}.{last_line} Its unfinished output is discarded; run again, or with one"
+        " process: beam.workers: 1."
     )
     return describe_error(worker, error)
 
@@ -181,7 +183,7 @@ class ForkedWorker(GrpcWorkerHandler):
         self._crew = _crews.setdefault(grpc_server, [])
         self._crew.append(self._connection)
         self._stopping = threading.Event()
-        self._watch = threading.Thread(target=self._see_it_fail, name="beam-worker", daemon=True)
+        self._watch = threading.Thread(target=self._watch_process, name="beam-worker", daemon=True)
 
     def start_worker(self) -> None:
         """Starts the process of the worker."""
@@ -214,11 +216,11 @@ class ForkedWorker(GrpcWorkerHandler):
         """Waits until the worker has ended, and kills it after a timeout."""
         self._launcher.stop_all(within=_ENDS_WITHIN)
 
-    def _see_it_fail(self) -> None:
-        while not self._stopping.wait(LOOKS_EVERY):
+    def _watch_process(self) -> None:
+        while not self._stopping.wait(POLL_SECONDS):
             status = self._worker.poll()
             if status is not None:
-                self._connection.fail(died(self._name, status, self._worker.log_tail()))
+                self._connection.fail(describe_exit(self._name, status, self._worker.log_tail()))
             # Repeated for workers of the crew that start only now.
             if failure := self._connection.failure():
                 for connection in self._crew:

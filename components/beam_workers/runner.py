@@ -16,7 +16,7 @@ from tfx.dsl.io import fileio
 
 from components.beam_workers.options import AUTO, Workers, most_workers
 from components.beam_workers.processes import ForkedWorkers, find_cause
-from components.compat.beam import listen_here_alone
+from components.compat.beam import listen_on_loopback
 from components.row_counts import check_rows
 from components.spreading import SpreadFiles
 from trainer_module.errors import counted
@@ -47,7 +47,7 @@ def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
     fitting = min(elements, count_cores())
     if most != AUTO:
         return max(1, min(most, fitting))
-    # A GPU predicts faster than cores, and serves one process.
+    # A model on a GPU predicts faster than models on several cores; a GPU serves one process.
     if fitting == 1 or (any(one.asks_models for one in work) and glob.glob(_GPUS)):
         return 1
     by_bytes = sum(_size(one.files) for one in work) // _BYTES
@@ -63,14 +63,17 @@ def note_cores(workers: Workers) -> list[str]:
     cores = count_cores()
     if workers == AUTO or workers <= cores:
         return []
-    has = counted(cores, "core")
-    return [f"beam.workers: {workers}, and this machine has {has}: more would be slower"]
+    core_count = counted(cores, "core")
+    return [
+        f"beam.workers: {workers}, but this machine has {core_count}: more processes than cores are"
+        " slower"
+    ]
 
 
 def _size(files: Sequence[str]) -> int:
     """Returns the bytes of all files, estimated from a sample of many files."""
-    looked_at = files[:: math.ceil(len(files) / _LOOKED_AT) or 1]
-    return sum(map(_size_of, looked_at)) * len(files) // max(1, len(looked_at))
+    sample = files[:: math.ceil(len(files) / _LOOKED_AT) or 1]
+    return sum(map(_size_of, sample)) * len(files) // max(1, len(sample))
 
 
 def _size_of(file: str) -> int:
@@ -99,15 +102,15 @@ class WorkersRunner(FnApiRunner):
           Exception: the error of a step in this process.
         """
         direct = options.view_as(DirectOptions)
-        found = _FindWork()
-        pipeline.visit(found)
-        workers = choose_workers(found.work, most_workers())
-        # None of Beam's modes, as each has its own processes.
+        finder = _FindWork()
+        pipeline.visit(finder)
+        workers = choose_workers(finder.work, most_workers())
+        # Beam's own modes would start processes of their own.
         direct.direct_running_mode, direct.direct_num_workers = None, workers
         environment = None
         if workers > 1:
-            logger.info("%d processes share the work", workers)
-            listen_here_alone()
+            logger.info("Beam runs in %d processes", workers)
+            listen_on_loopback()
             environment = ForkedWorkers(workers)
         try:
             result = FnApiRunner(environment).run_pipeline(pipeline, options)
@@ -116,7 +119,7 @@ class WorkersRunner(FnApiRunner):
             if cause is None:
                 raise
             raise RuntimeError(str(error)) from cause
-        check_rows(result.metrics(), found.reading)
+        check_rows(result.metrics(), finder.reading)
         return result
 
 

@@ -37,10 +37,10 @@ class Choice:
     @property
     def is_by_dtype(self) -> bool:
         """Whether the type follows from the dtype alone: numeric or categorical."""
-        return self.type in ("numeric", "categorical") and not self.is_written
+        return self.type in ("numeric", "categorical") and not self.is_number_text
 
     @property
-    def is_written(self) -> bool:
+    def is_number_text(self) -> bool:
         """Whether the column holds numbers in text."""
         return "written" in self.settings
 
@@ -61,7 +61,7 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
             continue
         feature.annotation.tag.append(json.dumps(choice.settings, separators=(",", ":")))
         feature.annotation.comment.append(choice.reason)
-        if choice.type in _WITHOUT_VALUES or choice.is_written:
+        if choice.type in _WITHOUT_VALUES or choice.is_number_text:
             feature.ClearField("domain_info")
             kept = [domain for domain in schema.string_domain if domain.name != feature.name]
             del schema.string_domain[:]
@@ -87,15 +87,15 @@ def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dic
     return choices
 
 
-def strip_choices(schema: schema_pb2.Schema, but: Collection[str] = ()) -> None:
+def strip_choices(schema: schema_pb2.Schema, except_columns: Collection[str] = ()) -> None:
     """Removes the choices from a schema.
 
     Args:
       schema: the schema, which is changed.
-      but: columns whose choices stay.
+      except_columns: columns whose choices stay.
     """
     for feature in schema.feature:
-        if feature.name in but:
+        if feature.name in except_columns:
             continue
         others = [tag for tag in feature.annotation.tag if not tag.lstrip().startswith("{")]
         if len(others) < len(feature.annotation.tag):
@@ -112,21 +112,21 @@ def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) ->
     """
     settings = custom_config[SETTINGS_KEY]
     kind = settings.get("model", {}).get("kind")
-    chosen = {
+    inferred = {
         name: _for_model(choice.settings, kind)
         for name, choice in read_choices(schema).items()
         if name not in (settings["label"], settings.get("weight"))
     }
-    given = {n: _with_size(f, chosen.get(n, f)) for n, f in settings["features"].items()}
-    features = {**chosen, **given}
+    declared = {n: _with_size(f, inferred.get(n, f)) for n, f in settings["features"].items()}
+    features = {**inferred, **declared}
     return {**custom_config, SETTINGS_KEY: {**settings, "features": features}}
 
 
-def _with_size(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _with_size(declared: Mapping[str, Any], inferred: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config's settings of a column; pictures without a size get the chosen one."""
-    if given["type"] != "image" or chosen["type"] != "image" or given.get("height"):
-        return dict(given)
-    return {**chosen, **{key: value for key, value in given.items() if value is not None}}
+    if declared["type"] != "image" or inferred["type"] != "image" or declared.get("height"):
+        return dict(declared)
+    return {**inferred, **{key: value for key, value in declared.items() if value is not None}}
 
 
 def _for_model(settings: Mapping[str, Any], kind: str | None) -> dict[str, Any]:
@@ -141,19 +141,20 @@ def _parse(tag: str, column: str, origin: str) -> dict[str, Any]:
         settings = json.loads(tag)
         _FEATURE.validate_python(settings)
     except json.JSONDecodeError as error:
-        raise _unusable(tag, column, origin, f"it is no JSON ({error})") from None
+        raise _unusable(tag, column, origin, f"it is not JSON ({error})") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise _unusable(tag, column, origin, f"{key}: {first['msg']}".lstrip(": ")) from None
     if is_own(settings["type"]):
-        # The cache knows the code behind the types in the config, not in a schema.
-        raise _unusable(tag, column, origin, "a type of yours is named under features: in the YAML")
+        # Cache keys include the code of types in the config, but not of types in a schema.
+        reason = "declare a type of your own code under features: in the YAML"
+        raise _unusable(tag, column, origin, reason)
     return dict(settings)
 
 
-def _unusable(tag: str, column: str, origin: str, why: str) -> DataError:
+def _unusable(tag: str, column: str, origin: str, reason: str) -> DataError:
     return DataError(
-        f"{origin}: the annotation of column {column!r} is {tag}, by which it can be nothing: "
-        f'{why}; right is, for instance, {{"type": "ignore"}}'
+        f"{origin}: the annotation of column {column!r} is {tag}, which is not a feature:"
+        f' {reason}; right is, for instance, {{"type": "ignore"}}'
     )

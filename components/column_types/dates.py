@@ -44,11 +44,11 @@ class Dates:
         some = f"dates such as {self.shown!r}"
         if not self.odd:
             return some
-        odd = f"{self.odd:,} of {self.values:,} values not written as {self.format}"
+        odd = f"{self.odd:,} of {self.values:,} values do not have the format {self.format}"
         first = f"first {self.first_odd}"
         if self.are_alike:
-            return f"{some}; {odd} count as missing dates, {first}"
-        return f"{some}, but {odd}, {first}: write them alike"
+            return f"{some}; {odd} and count as missing dates, {first}"
+        return f"{some}, but {odd}, {first}: write all dates in one format"
 
 
 def is_day(digits: str) -> bool:

@@ -17,10 +17,10 @@ from components.column_types.facts import Facts
 from components.column_types.hints import (
     are_codes,
     are_digits,
+    are_yes_or_no,
     counts_time,
-    describe_written_numbers,
+    describe_number_texts,
     identifies,
-    mean_yes_or_no,
     measures,
     names_places,
 )
@@ -57,21 +57,21 @@ def find_constant(facts: Facts) -> Choice | None:
     value = repr(facts.examples[0]) if facts.is_text else f"{facts.low:g}"
     if facts.has_gaps:
         where = f"in {facts.known:,} of {facts.rows:,} rows, and no value in the others"
-        return replace(by_dtype(facts), reason=f"{value} {where}")
+        return replace(choose_by_dtype(facts), reason=f"{value} {where}")
     if facts.rows < ENOUGH_ROWS:
-        why = f"{value} in each of only {counted(facts.rows, 'row')}"
-        return replace(by_dtype(facts), reason=why)
+        reason = f"{value} in each of only {counted(facts.rows, 'row')}"
+        return replace(choose_by_dtype(facts), reason=reason)
     return ignore(f"{value} in each of {facts.rows:,} rows")
 
 
-def by_dtype(facts: Facts) -> Choice:
+def choose_by_dtype(facts: Facts) -> Choice:
     """Returns the default type: numeric for numbers, categorical for text."""
     if not facts.is_text:
         return Choice({"type": "numeric"}, f"numbers from {facts.low:g} to {facts.high:g}")
-    what = "text"
+    contents = "text"
     if are_digits(facts.examples):
-        what = f"codes of digits, such as {facts.examples[0]!r},"
-    return Choice({"type": "categorical"}, f"{what} of {counted(facts.distinct, 'value')}")
+        contents = f"codes of digits, such as {facts.examples[0]!r},"
+    return Choice({"type": "categorical"}, f"{contents} of {counted(facts.distinct, 'value')}")
 
 
 def ignore(reason: str) -> Choice:
@@ -79,7 +79,7 @@ def ignore(reason: str) -> Choice:
     return Choice({"type": "ignore"}, reason)
 
 
-def values_of(facts: Facts) -> str:
+def describe_values(facts: Facts) -> str:
     """Returns the number of distinct values of a column, in words."""
     return f"{facts.distinct:,} different values in {facts.known:,} rows"
 
@@ -101,19 +101,24 @@ def _number_identifier(facts: Facts) -> Choice | None:
     if not facts.is_whole or facts.known < FEW_ROWS:
         return None
     if not facts.is_exact:
-        # Distinct numbers may have become equal.
+        # Distinct numbers may be equal as float32.
         return (
-            ignore("named as identifiers are, and too long for a number")
+            ignore("an identifier by its name, with more digits than a number holds")
             if identifies(facts.name)
             else None
         )
-    if facts.distinct < facts.seen:
+    if facts.distinct < facts.sample_rows:
         return None
     if identifies(facts.name):
-        return ignore(f"another whole number in each of {facts.seen:,} rows, and a name of ids")
+        return ignore(
+            f"a different whole number in each of {facts.sample_rows:,} rows, and the name of an"
+            " identifier"
+        )
     if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
         return None
-    return ignore(f"counts the rows ({facts.low:,.0f} to {facts.high:,.0f}), as an identifier does")
+    return ignore(
+        f"numbers the rows from {facts.low:,.0f} to {facts.high:,.0f}, as an identifier does"
+    )
 
 
 def _counts_rows(facts: Facts) -> bool:
@@ -128,13 +133,13 @@ def _counts_rows(facts: Facts) -> bool:
 def _number_names(facts: Facts) -> Choice | None:
     """Returns categorical for integers that are places or identifiers of repeated things."""
     are_names = identifies(facts.name) or names_places(facts.name)
-    comes_again = facts.distinct * ROWS_PER_NAME <= facts.seen and facts.distinct <= _MOST_NAMES
-    if not are_names or not facts.is_whole or not facts.is_exact or not comes_again:
+    repeats = facts.distinct * ROWS_PER_NAME <= facts.sample_rows and facts.distinct <= _MOST_NAMES
+    if not are_names or not facts.is_whole or not facts.is_exact or not repeats:
         return None
     if facts.known < ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:
         return None
-    why = f"{facts.distinct:,} numbers that are names, as the column's name says"
-    return Choice({"type": "categorical"}, why)
+    reason = f"{facts.distinct:,} different identifiers, by the column's name"
+    return Choice({"type": "categorical"}, reason)
 
 
 def _zero_or_one(facts: Facts) -> Choice | None:
@@ -178,45 +183,51 @@ def _date(facts: Facts) -> Choice | None:
 
 
 def _yes_or_no(facts: Facts) -> Choice | None:
-    if not mean_yes_or_no(facts.examples):
+    if not are_yes_or_no(facts.examples):
         return None
     shown = " and ".join(map(repr, facts.examples[:2]))
     return Choice({"type": "boolean"}, f"{shown} mean yes and no")
 
 
-def _written_number(facts: Facts) -> Choice | None:
-    writing = find_number_format(facts.examples) if facts.dates is None else None
-    if writing is None or are_digits(facts.examples) or not _are_quantities(facts, writing):
+def _number_in_text(facts: Facts) -> Choice | None:
+    number_format = find_number_format(facts.examples) if facts.dates is None else None
+    if (
+        number_format is None
+        or are_digits(facts.examples)
+        or not _are_quantities(facts, number_format)
+    ):
         return None
-    settings = {"type": "numeric", "written": writing.style}
-    settings |= {"unit": writing.unit} if writing.unit else {}
-    shown = next(value for value in facts.examples if writing.fits([value]))
-    why = f"numbers in text, such as {shown!r}"
-    odd = next((value for value in facts.examples if not writing.fits([value])), None)
-    return Choice(settings, why if odd is None else f"{why}; {odd!r} and the like count as missing")
+    settings = {"type": "numeric", "written": number_format.style}
+    settings |= {"unit": number_format.unit} if number_format.unit else {}
+    shown = next(value for value in facts.examples if number_format.fits([value]))
+    reason = f"numbers in text, such as {shown!r}"
+    odd = next((value for value in facts.examples if not number_format.fits([value])), None)
+    return Choice(
+        settings, reason if odd is None else f"{reason}; values such as {odd!r} count as missing"
+    )
 
 
-def _are_quantities(facts: Facts, writing: NumberFormat) -> bool:
+def _are_quantities(facts: Facts, number_format: NumberFormat) -> bool:
     """Returns whether numbers in text are quantities, and not identifiers such as repeated bare
     digits.
     """
-    if writing.unit or not (are_plain(facts.examples) or identifies(facts.name)):
+    if number_format.unit or not (are_plain(facts.examples) or identifies(facts.name)):
         return True
     is_named = identifies(facts.name) or names_places(facts.name)
     return not is_named and facts.distinct * ROWS_PER_NAME > facts.known
 
 
-def _odd_text(facts: Facts) -> Choice | None:
+def _mixed_notation(facts: Facts) -> Choice | None:
     """Returns the type of numbers or dates that are not written uniformly."""
     if facts.dates is not None:
-        why: str | None = facts.dates.description
+        reason: str | None = facts.dates.description
     else:
-        why = describe_written_numbers(facts.examples)
-    if why is None:
+        reason = describe_number_texts(facts.examples)
+    if reason is None:
         return None
-    if _is_own(facts):
-        return ignore(f"{why}; as a category each row would have its own")
-    return replace(by_dtype(facts), reason=why)
+    if _is_distinct(facts):
+        return ignore(f"{reason}; nearly every row would be a category of its own")
+    return replace(choose_by_dtype(facts), reason=reason)
 
 
 def _sentences(facts: Facts) -> Choice | None:
@@ -224,7 +235,7 @@ def _sentences(facts: Facts) -> Choice | None:
         return None
     if not facts.has_words and facts.mean_length >= _SENTENCE_LENGTH:
         settings: dict[str, Any] = {"type": "text", "tokens": "characters", "ngrams": 3}
-        why = "sentences without spaces between words, taken character by character"
+        why = "sentences without spaces between words, split into characters"
         usual = facts.usual_length
     elif facts.mean_spaces >= _SENTENCE_SPACES:
         settings, why, usual = {"type": "text"}, "sentences", facts.usual_words
@@ -232,37 +243,37 @@ def _sentences(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * usual)))
     tokens = settings.get("tokens", "words")
-    reason = f"{why} ({values_of(facts)}), of which the first {length} {tokens} count"
+    reason = f"{why} ({describe_values(facts)}); the model reads the first {length} {tokens}"
     return Choice({**settings, "max_tokens": length}, reason)
 
 
 def _text_identifier(facts: Facts) -> Choice | None:
-    if not _is_own(facts):
+    if not _is_distinct(facts):
         return None
-    what = "an identifier" if identifies(facts.name) or are_codes(facts.examples) else "a name"
-    return ignore(f"{values_of(facts)}, as {what} has")
+    contents = "an identifier" if identifies(facts.name) or are_codes(facts.examples) else "a name"
+    return ignore(f"{describe_values(facts)}, as {contents} has")
 
 
 def _many_values(facts: Facts) -> Choice | None:
     if facts.distinct <= MANY_VALUES:
         return None
     settings = {"type": "categorical", "hash_buckets": HASH_BUCKETS}
-    return Choice(settings, f"text of very many values ({values_of(facts)})")
+    return Choice(settings, f"text with very many values ({describe_values(facts)})")
 
 
 def _is_varied(facts: Facts) -> bool:
     """Returns whether most rows have distinct texts, or there are too many texts for categories."""
-    return facts.own_values > _MOSTLY or facts.distinct > MANY_VALUES
+    return facts.distinct_share > _MOSTLY or facts.distinct > MANY_VALUES
 
 
-def _is_own(facts: Facts) -> bool:
+def _is_distinct(facts: Facts) -> bool:
     """Returns whether nearly all rows have distinct texts, in enough rows to exclude chance."""
     is_clear = identifies(facts.name) or are_codes(facts.examples)
     enough = FEW_ROWS if identifies(facts.name) else GAPLESS_ROWS if is_clear else ENOUGH_ROWS
-    return facts.known >= enough and facts.own_values > _NEARLY_ALL
+    return facts.known >= enough and facts.distinct_share > _NEARLY_ALL
 
 
-def spelling(facts: Facts) -> Choice | None:
+def choose_characters(facts: Facts) -> Choice | None:
     """Returns characters as tokens for names, which as categories would mostly be distinct.
 
     Used for names that are the only column left, so that a model can learn from their spelling.
@@ -272,17 +283,17 @@ def spelling(facts: Facts) -> Choice | None:
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
     settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}
-    why = f"names, taken character by character ({values_of(facts)})"
-    return Choice(settings, f"{why}, as no other column is left")
+    reason = f"names, split into characters ({describe_values(facts)})"
+    return Choice(settings, f"{reason}, as no other column is left")
 
 
 TEXT_RULES: tuple[Rule, ...] = (
-    # Before constants, as the data of one day has one date.
+    # Dates come before constants, as the data of one day has one date.
     _date,
     find_constant,
     _yes_or_no,
-    _written_number,
-    _odd_text,
+    _number_in_text,
+    _mixed_notation,
     _sentences,
     _text_identifier,
     _many_values,
@@ -302,12 +313,12 @@ def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
     if all(choice.is_ignored for choice in choices.values()):
         for facts in columns:
             if facts.distinct > 1:
-                kept = spelling(facts) or by_dtype(facts)
+                choice_of_input = choose_characters(facts) or choose_by_dtype(facts)
                 reason = f"{choices[facts.name].reason}, but no other column is left"
-                choices[facts.name] = replace(kept, reason=reason)
-    left = [facts for facts in columns if not choices[facts.name].is_ignored]
-    if len(left) == 1 and choices[left[0].name].type == "categorical":
-        choices |= {facts.name: choice for facts in left if (choice := spelling(facts))}
+                choices[facts.name] = replace(choice_of_input, reason=reason)
+    inputs = [facts for facts in columns if not choices[facts.name].is_ignored]
+    if len(inputs) == 1 and choices[inputs[0].name].type == "categorical":
+        choices |= {facts.name: choice for facts in inputs if (choice := choose_characters(facts))}
     return choices
 
 
@@ -315,8 +326,8 @@ def _choose(facts: Facts) -> Choice:
     if facts.longest:
         return _list(facts)
     rules = (find_empty, *(TEXT_RULES if facts.is_text else NUMBER_RULES))
-    found = (rule(facts) for rule in rules)
-    return next((choice for choice in found if choice is not None), by_dtype(facts))
+    matches = (rule(facts) for rule in rules)
+    return next((choice for choice in matches if choice is not None), choose_by_dtype(facts))
 
 
 def _list(facts: Facts) -> Choice:
@@ -327,7 +338,7 @@ def _list(facts: Facts) -> Choice:
     kind = "text" if facts.is_text else "whole numbers" if facts.is_integer else "numbers"
     reason = f"lists of up to {facts.longest:,} values, {kind}"
     if length < facts.longest:
-        reason += f", of which the first {length} count"
+        reason += f"; the model reads the first {length}"
     if kind == "numbers":
         return Choice({"type": "sequence", "length": length}, reason)
     settings: dict[str, Any] = {"type": "categorical", "many": True, "max_values": length}

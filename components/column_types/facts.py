@@ -63,8 +63,8 @@ class Facts:
     known: int
     """The number of `rows` with a value."""
     distinct: int
-    """The number of distinct values in `known` rows, or for numbers in `seen` rows."""
-    seen: int = 0
+    """The number of distinct values in `known` rows, or for numbers in `sample_rows` rows."""
+    sample_rows: int = 0
     """The number of rows of the sample with a value."""
     examples: tuple[str, ...] = ()
     """The distinct texts, the most frequent ones first."""
@@ -94,7 +94,7 @@ class Facts:
     """The number of values in the longest list; 0 if rows have one value."""
 
     @property
-    def own_values(self) -> float:
+    def distinct_share(self) -> float:
         """The share of distinct values in the rows with a value."""
         return self.distinct / max(self.known, 1)
 
@@ -104,7 +104,7 @@ class Facts:
         return self.known < self.rows
 
 
-def look_at(
+def collect_facts(
     columns: Mapping[str, pa.Array],
     dates: Mapping[str, Dates],
     total_rows: int = 0,
@@ -127,7 +127,7 @@ def look_at(
     ]
 
 
-def look_at_lists(
+def collect_list_facts(
     columns: Mapping[str, tuple[np.ndarray, pa.Array]],
     counts: Mapping[str, Counts] | None = None,
 ) -> list[Facts]:
@@ -137,14 +137,16 @@ def look_at_lists(
       columns: the number of values of each row, and all values, by column.
       counts: the counts of all rows of the split, if `columns` are a sample of it.
     """
-    found = []
+    all_facts = []
     for name, (lengths, values) in columns.items():
-        facts, whole = _look(name, values, 0), (counts or {}).get(name)
+        facts, column_counts = _look(name, values, 0), (counts or {}).get(name)
         if facts is not None:
-            longest = max(int(lengths.max(initial=0)), whole.longest if whole else 0)
-            distinct = max(facts.distinct, (whole.distinct or 0) if whole else 0)
-            found.append(replace(facts, longest=longest, distinct=distinct))
-    return found
+            longest = max(
+                int(lengths.max(initial=0)), column_counts.longest if column_counts else 0
+            )
+            distinct = max(facts.distinct, (column_counts.distinct or 0) if column_counts else 0)
+            all_facts.append(replace(facts, longest=longest, distinct=distinct))
+    return all_facts
 
 
 def _in_all_rows(facts: Facts, counts: Counts | None) -> Facts:
@@ -154,14 +156,14 @@ def _in_all_rows(facts: Facts, counts: Counts | None) -> Facts:
     if facts.is_text:
         if counts.distinct is None:
             return facts
-        others = [value for value in facts.examples if value not in {*counts.frequent}]
+        rare = [value for value in facts.examples if value not in {*counts.frequent}]
         has_all = len(counts.frequent) >= counts.distinct
         return replace(
             facts,
             rows=counts.rows,
             known=counts.known,
             distinct=counts.distinct,
-            examples=(*counts.frequent, *([] if has_all else others))[:_MOST_EXAMPLES],
+            examples=(*counts.frequent, *([] if has_all else rare))[:_MOST_EXAMPLES],
         )
     low, high = counts.low, counts.high
     is_exact = facts.is_integer or max(-low, high) <= _EXACT[pa.float32()]
@@ -257,8 +259,8 @@ def count_columns(
       statistics: the statistics of a split, by StatisticsGen.
     """
     dataset = statistics.datasets[0]
-    found = {f.path.step[-1] if f.path.step else f.name: f for f in dataset.features}
-    return {name: _count(feature, dataset.num_examples) for name, feature in found.items()}
+    features = {f.path.step[-1] if f.path.step else f.name: f for f in dataset.features}
+    return {name: _count(feature, dataset.num_examples) for name, feature in features.items()}
 
 
 def _count(feature: statistics_pb2.FeatureNameStatistics, rows: int) -> Counts:

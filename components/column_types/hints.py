@@ -63,8 +63,8 @@ def measures(name: str) -> bool:
 
 def _words(name: str) -> list[str]:
     """Returns the words of a name: alike for `PassengerId`, `passenger_id` and `passenger id`."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return re.findall(r"[^\W_]+", apart.lower())
+    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W_]+", separated.lower())
 
 
 _LOOKED_AT = 100
@@ -83,7 +83,7 @@ _LONGEST_NUMBER = 15
 """The most digits of a number that is a quantity."""
 
 
-def mean_yes_or_no(values: Sequence[str]) -> bool:
+def are_yes_or_no(values: Sequence[str]) -> bool:
     """Returns whether all values mean yes or no, and both occur."""
     words = {value.strip(SPACES).lower() for value in values}
     return words <= {*YES, *NO} and not words.isdisjoint(YES) and not words.isdisjoint(NO)
@@ -94,7 +94,7 @@ def are_codes(values: Sequence[str]) -> bool:
     return all(_CODE.fullmatch(value.strip()) for value in values)
 
 
-def describe_written_numbers(values: Sequence[str]) -> str | None:
+def describe_number_texts(values: Sequence[str]) -> str | None:
     """Returns why numbers count as text; None if the values are not numbers."""
     first = values[:_LOOKED_AT]
     numbers = [value for value in first if _NUMBER.fullmatch(value.strip())]

@@ -49,6 +49,8 @@ def choose_size(pictures: Iterable[bytes]) -> Choice | None:
         "width": max(1, round(width * share)),
         "channels": 3 if colours[True] else 1,
     }
-    is_usual = f"{height}x{width} is the usual size of {counted(colours.total(), 'picture')}"
-    smaller = f", made smaller to {LARGEST} pixels at most" if share < 1 else ""
-    return Choice(settings, f"{is_usual}{smaller}; {'in colour' if colours[True] else 'all grey'}")
+    is_usual = f"{height}x{width} is the median size of {counted(colours.total(), 'picture')}"
+    smaller = f", reduced to at most {LARGEST} pixels" if share < 1 else ""
+    return Choice(
+        settings, f"{is_usual}{smaller}; {'in colour' if colours[True] else 'all greyscale'}"
+    )

@@ -112,7 +112,7 @@ def _remember_modules(find_imported_submodules: Any) -> Any:
             known = _, below = present, {}  # At once: Beam pickles in several threads.
         if package not in below:
             prefix = f"{package}."
-            # Old pytests leave a module whose name is None.
+            # Old versions of pytest register a module whose name is None.
             inside = (name for name in present if name and name.startswith(prefix))
             below[package] = [(name, set(name[len(prefix) :].split("."))) for name in inside]
         return below[package]
@@ -141,7 +141,7 @@ _exposed_before: set[int] = set()
 """The sockets of this process that were open to other machines before Beam served."""
 
 
-def listen_here_alone() -> None:
+def listen_on_loopback() -> None:
     """Restricts Beam's servers in this process to this machine's loopback interface.
 
     Beam listens on all of the machine's addresses, and serves any file on request. The replaced
@@ -152,14 +152,14 @@ def listen_here_alone() -> None:
     """
     global _exposed_before
     module: Any = worker_handlers
-    if getattr(module, "grpc", None) not in (grpc, _HERE):
+    if getattr(module, "grpc", None) not in (grpc, _LOOPBACK):
         raise _unknown_beam()
-    module.grpc = _HERE
+    module.grpc = _LOOPBACK
     _exposed_before = set(find_exposed())
 
 
 def check_listening() -> None:
-    """Raises InternalError if a server was opened to other machines since `listen_here_alone`.
+    """Raises InternalError if a server was opened to other machines since `listen_on_loopback`.
 
     Raises:
       InternalError: there is such a server.
@@ -182,13 +182,13 @@ class _Grpc:
         return made
 
 
-_HERE = _Grpc()
+_LOOPBACK = _Grpc()
 
 
 def _unknown_beam() -> InternalError:
     return InternalError(
-        f"Beam {beam.__version__} serves its workers in a way that this project cannot keep off the"
-        " network; install the version in uv.lock, or set beam.workers: 1."
+        f"Beam {beam.__version__} opens ports for its workers that Scopeline cannot restrict to"
+        " this machine; install the version in uv.lock, or set beam.workers: 1."
     )
 
 
@@ -211,7 +211,7 @@ class DescribingHarness(SdkHarness):
         Raises:
           InternalError: the installed Beam reports errors differently.
         """
-        require_known(_HARNESS, "what a Beam worker says of an error")
+        require_known(_HARNESS, "the errors of Beam's workers")
         super().__init__(*arguments, **options)
         self._describe = describe
 

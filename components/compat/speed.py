@@ -134,12 +134,12 @@ def imported() -> list[str]:
 
 def _apply(change: Change) -> None:
     if differing := find_changes(change.known):
-        _tell(change.function, "; ".join(differing))
+        _warn(change.function, "; ".join(differing))
         return
     module, function = change.function.split(".")
     getattr(import_module(f"{__package__}.{module}"), function)()
 
 
 @cache
-def _tell(function: str, differing: str) -> None:
+def _warn(function: str, differing: str) -> None:
     logger.warning("slower, without %s: %s", function, differing)

@@ -68,13 +68,13 @@ def make_callable(
     if not is_parallel:
         options.run_options.inter_op_thread_pool = _IN_CALLER
     if is_known(KNOWN, "models answer by Session.make_callable"):
-        called: Callable[..., list[Any]] = session._make_callable_from_options(options)
-        return called
+        function: Callable[..., list[Any]] = session._make_callable_from_options(options)
+        return function
     public = session.make_callable(list(fetches), list(feeds), accept_options=True)
-    return partial(_ask, partial(public, options=options.run_options))
+    return partial(_call_public, partial(public, options=options.run_options))
 
 
-def _ask(public: Callable[..., list[Any]], *values: Any) -> list[Any]:
+def _call_public(public: Callable[..., list[Any]], *values: Any) -> list[Any]:
     """Calls the public way; turns its ValueError into the error that the graph would raise."""
     import tensorflow as tf
 

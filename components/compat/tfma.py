@@ -132,23 +132,23 @@ def is_plain(combiner: Any) -> bool:
     """Returns whether a combiner's metric is of the whole output, not of one class or averaged over
     classes.
     """
-    held = vars(combiner)
-    keys = [held[name] for name in ("_key", "_metric_key") if name in held]
-    keys += held.get("_keys", [])
-    if not keys and "_sub_key" not in held:
+    attributes = vars(combiner)
+    keys = [attributes[name] for name in ("_key", "_metric_key") if name in attributes]
+    keys += attributes.get("_keys", [])
+    if not keys and "_sub_key" not in attributes:
         return False  # Its metric is unknown.
     names = ("_aggregation_type", "_class_weights", "_sub_key", "_output_name")
-    options = [held.get(name) for name in names]
+    options = [attributes.get(name) for name in names]
     return not any(options) and not any(key.sub_key or key.output_name for key in keys)
 
 
 def weighs_examples(combiner: Any) -> bool | None:
     """Returns whether a combiner weighs examples; None if it does not define that."""
-    held = vars(combiner)
+    attributes = vars(combiner)
     # Some combiners of TFMA have an attribute; ours have the key of their metric.
-    if "_example_weighted" in held:
-        return bool(held["_example_weighted"])
-    return bool(held["_key"].example_weighted) if "_key" in held else None
+    if "_example_weighted" in attributes:
+        return bool(attributes["_example_weighted"])
+    return bool(attributes["_key"].example_weighted) if "_key" in attributes else None
 
 
 def samples_examples(combiner: Any) -> bool:
@@ -250,6 +250,8 @@ def per_row(metric: tf_keras.metrics.Metric) -> PerRow | None:
         return None
     autograph = tf.__internal__.autograph
     function = autograph.tf_convert(metric._fn, autograph.control_status_ctx())
-    return lambda labels, said: np.asarray(
-        function(tf.cast(labels, metric.dtype), tf.cast(said, metric.dtype), **metric._fn_kwargs)
+    return lambda labels, predictions: np.asarray(
+        function(
+            tf.cast(labels, metric.dtype), tf.cast(predictions, metric.dtype), **metric._fn_kwargs
+        )
     )

@@ -41,7 +41,7 @@ def share_transform_graphs() -> None:
         return state(folder, set(inputs), list(excluded))
 
     def shared(folder: str, inputs: Iterable[str], excluded: Iterable[str]) -> Any:
-        # The folder has a name of its own for each run, and what is loaded may serve threads.
+        # Each run's folder has its own name, and threads may share the loaded graph.
         return load(str(folder), frozenset(inputs), frozenset(excluded))
 
     step._GraphStateV2 = staticmethod(shared)

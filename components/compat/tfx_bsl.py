@@ -125,13 +125,13 @@ class _ReadFiles(beam.PTransform):
 
 
 def _files(pattern: str) -> list[str]:
-    found = sorted(fileio.glob(pattern))
-    if not found:
+    files = sorted(fileio.glob(pattern))
+    if not files:
         raise DataError(
-            f"{pattern}: there are no examples; remove the folder of the step that wrote them, so"
-            " that the next run makes them anew."
+            f"{pattern}: there are no examples; remove the folder of the step that wrote them, and"
+            " the next run writes them again."
         )
-    return found
+    return files
 
 
 @beam.typehints.with_input_types(str)

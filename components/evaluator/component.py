@@ -12,7 +12,11 @@ from tfx.types.component_spec import ChannelParameter
 from tfx.utils import json_utils
 
 from components.evaluator.executor import CONSTANT_KEY, VERDICT_KEY, WARM_START_KEY, Executor
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY, VerdictSettings
+from components.evaluator.intervals import (
+    BASELINE_EXAMPLES_KEY,
+    LEARNT_EXAMPLES_KEY,
+    VerdictSettings,
+)
 from trainer_module.settings import Task
 
 
@@ -82,9 +86,9 @@ class Evaluator(StockEvaluator):
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),
             blessing=Channel(type=standard_artifacts.ModelBlessing),
         )
-        # Stock's makes a spec that has no place for what models have learnt from.
+        # The stock constructor makes a spec without channels for training examples.
         super(StockEvaluator, self).__init__(spec=spec)
-        # Beside the spec's parameters, which are stock's.
+        # These properties are not parameters of the stock spec.
         self.exec_properties[VERDICT_KEY] = verdict.to_json()
         self.exec_properties[WARM_START_KEY] = int(warm_start)
         if constant_metric is not None:

@@ -18,7 +18,7 @@ from components.evaluator.dependence import design_effect
 
 _CONFIDENCE = 0.95
 _Z = float(stats.norm.ppf(_CONFIDENCE))
-_NEARLY = 1e-6
+_TOLERANCE = 1e-6
 """A bound of the relative difference between TFMA's and NumPy's sums."""
 
 
@@ -36,21 +36,21 @@ class ConstantPrediction:
     """The number of evaluated examples."""
 
     @property
-    def is_of_a_loss(self) -> bool:
+    def lower_is_better(self) -> bool:
         """Whether lower values of the metric are better."""
         return self.needed < self.value
 
     @property
-    def is_beaten_by_luck(self) -> bool:
+    def is_inconclusive(self) -> bool:
         """Whether there are so few examples that a model without skill is always right in more than
         one run of twenty: even a perfect model could not be distinguished from it.
         """
-        best = 0.0 if self.is_of_a_loss else 1.0
-        return abs(self.needed - best) <= 2 * math.sqrt(_NEARLY) * abs(self.value - best)
+        best = 0.0 if self.lower_is_better else 1.0
+        return abs(self.needed - best) <= 2 * math.sqrt(_TOLERANCE) * abs(self.value - best)
 
     def is_beaten_by(self, value: float) -> bool:
         """Returns whether a model's metric is better by more than the margin."""
-        return value <= self.needed if self.is_of_a_loss else value >= self.needed
+        return value <= self.needed if self.lower_is_better else value >= self.needed
 
 
 def predict_constant(
@@ -85,7 +85,9 @@ def _dependent_quantile(metric: str, labels: np.ndarray, units: np.ndarray) -> f
     """Returns the quantile for dependent examples: Student's t, times the root of the design
     effect.
     """
-    indicators = labels[:, None] == np.unique(labels) if metric in OF_CLASSES else labels
+    indicators = (
+        labels[:, None] == np.unique(labels) if metric in CLASSIFICATION_METRICS else labels
+    )
     factor, count = design_effect(indicators, units)
     return float(stats.t.ppf(_CONFIDENCE, max(count - 1, 1))) * math.sqrt(factor)
 
@@ -93,14 +95,14 @@ def _dependent_quantile(metric: str, labels: np.ndarray, units: np.ndarray) -> f
 def _accuracy(labels: np.ndarray, z: float) -> tuple[float, float]:
     """Returns the share of the most frequent class."""
     share = np.unique(labels, return_counts=True)[1].max() / len(labels)
-    return share, share + _error_of_share(share, len(labels), z)
+    return share, share + _share_margin(share, len(labels), z)
 
 
 def _auc(labels: np.ndarray, z: float) -> tuple[float, float]:
     """Returns 0.5, with the variance of the rank-sum statistic (Mann and Whitney, 1947)."""
     positive = labels.sum()
     variance = (len(labels) + 1) / (12 * positive * (len(labels) - positive))
-    return 0.5, 0.5 + min(z * math.sqrt(variance), 0.5 * (1 - _NEARLY))
+    return 0.5, 0.5 + min(z * math.sqrt(variance), 0.5 * (1 - _TOLERANCE))
 
 
 def _mean_recall(labels: np.ndarray, z: float) -> tuple[float, float]:
@@ -108,13 +110,13 @@ def _mean_recall(labels: np.ndarray, z: float) -> tuple[float, float]:
     counts = np.unique(labels, return_counts=True)[1]
     share = 1 / len(counts)
     error = math.sqrt(np.sum(share * (1 - share) / counts)) / len(counts)
-    return share, share + min(z * error, (1 - share) * (1 - _NEARLY))
+    return share, share + min(z * error, (1 - share) * (1 - _TOLERANCE))
 
 
 def _positive_share(labels: np.ndarray, z: float) -> tuple[float, float]:
     """Returns the precision if every prediction is positive, or scores carry no information."""
     share = labels.mean()
-    return share, share + _error_of_share(share, len(labels), z)
+    return share, share + _share_margin(share, len(labels), z)
 
 
 def _f1(labels: np.ndarray, z: float) -> tuple[float, float]:
@@ -131,7 +133,7 @@ def _log_loss(labels: np.ndarray, z: float) -> tuple[float, float]:
     """
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     entropy = -np.sum(shares * np.log(shares))
-    return entropy, entropy - min(z**2 / (2 * len(labels)), entropy * (1 - _NEARLY))
+    return entropy, entropy - min(z**2 / (2 * len(labels)), entropy * (1 - _TOLERANCE))
 
 
 def _mse(labels: np.ndarray, z: float) -> tuple[float, float]:
@@ -139,7 +141,7 @@ def _mse(labels: np.ndarray, z: float) -> tuple[float, float]:
     by chance.
     """
     variance = labels.var()
-    return variance, variance * (1 - _explained_by_chance(labels, z))
+    return variance, variance * (1 - _chance_correlation(labels, z))
 
 
 def _rmse(labels: np.ndarray, z: float) -> tuple[float, float]:
@@ -150,11 +152,11 @@ def _rmse(labels: np.ndarray, z: float) -> tuple[float, float]:
 def _mae(labels: np.ndarray, z: float) -> tuple[float, float]:
     """Returns the mean distance from the median."""
     distance = np.abs(labels - np.median(labels)).mean()
-    return distance, distance * math.sqrt(1 - _explained_by_chance(labels, z))
+    return distance, distance * math.sqrt(1 - _chance_correlation(labels, z))
 
 
 def _r2(labels: np.ndarray, z: float) -> tuple[float, float]:
-    return 0.0, _explained_by_chance(labels, z)
+    return 0.0, _chance_correlation(labels, z)
 
 
 def _poisson_deviance(labels: np.ndarray, z: float) -> tuple[float, float]:
@@ -165,7 +167,7 @@ def _poisson_deviance(labels: np.ndarray, z: float) -> tuple[float, float]:
     logs = np.log(np.where(labels > 0, labels, 1) / mean)
     deviance = 2 * np.mean(labels * logs - labels + mean)
     gain = labels.var() / mean * z**2 / len(labels)
-    return deviance, deviance - min(gain, deviance * (1 - _NEARLY))
+    return deviance, deviance - min(gain, deviance * (1 - _TOLERANCE))
 
 
 FORMULAS: dict[str, Formula] = {
@@ -186,17 +188,17 @@ FORMULAS: dict[str, Formula] = {
     "poisson_deviance": _poisson_deviance,
 }
 """The formulas by the name of the metric in a config."""
-OF_CLASSES = frozenset(FORMULAS) - {
+CLASSIFICATION_METRICS = frozenset(FORMULAS) - {
     "mse", "rmse", "mae", "r2", "squared_correlation", "poisson_deviance"
 }  # fmt: skip
 """The metrics of tasks whose labels are classes."""
 
 
-def _error_of_share(share: float, examples: int, z: float) -> float:
+def _share_margin(share: float, examples: int, z: float) -> float:
     """Returns the margin of a share, smaller than what always being right would gain."""
-    return min(z * math.sqrt(share * (1 - share) / examples), (1 - share) * (1 - _NEARLY))
+    return min(z * math.sqrt(share * (1 - share) / examples), (1 - share) * (1 - _TOLERANCE))
 
 
-def _explained_by_chance(labels: np.ndarray, z: float) -> float:
+def _chance_correlation(labels: np.ndarray, z: float) -> float:
     """Returns the squared correlation of the labels with numbers that are independent of them."""
-    return min(z**2 / len(labels), 1 - _NEARLY)
+    return min(z**2 / len(labels), 1 - _TOLERANCE)

@@ -68,8 +68,8 @@ class Dependence:
             return places
         if self.column not in rows.schema.names:
             raise DataError(
-                f"the eval split has no column {self.column!r}, by which it was split; it has "
-                f"{show_names(rows.schema.names)}."
+                f"the eval split lacks the column {self.column!r} by which the data was split; its "
+                f"columns: {show_names(rows.schema.names)}."
             )
         if self.order_by:
             return self.blocks(self.keys(rows))
@@ -112,7 +112,7 @@ def design_effect(labels: np.ndarray, units: np.ndarray) -> tuple[float, int]:
     means = np.stack([np.bincount(units, column) / sizes for column in columns.T], axis=1)
     between = (sizes[:, None] * (means - columns.mean(0)) ** 2).sum() / (count - 1)
     within = ((columns - means[units]) ** 2).sum() / (rows - count)
-    crowd = (sizes**2).sum() / rows
-    usual = (rows - crowd) / (count - 1)
-    correlation = (between - within) / max(between + (usual - 1) * within, np.finfo(float).tiny)
-    return 1 + (crowd - 1) * float(np.clip(correlation, 0, 1)), count
+    weighted_size = (sizes**2).sum() / rows
+    mean_size = (rows - weighted_size) / (count - 1)
+    correlation = (between - within) / max(between + (mean_size - 1) * within, np.finfo(float).tiny)
+    return 1 + (weighted_size - 1) * float(np.clip(correlation, 0, 1)), count

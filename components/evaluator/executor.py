@@ -22,11 +22,15 @@ from tfx.utils import json_utils, path_utils, proto_utils
 from components.compat.tfx import make_beam_pipeline
 from components.copying import read_text, write_text
 from components.evaluator.batched.pipeline import evaluate_if_possible
-from components.evaluator.batched.reading import OF_FEATURE, UNREADABLE
+from components.evaluator.batched.reading import FEATURE_PATTERN, UNREADABLE
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.gate import mark_blessing
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY, VerdictSettings
+from components.evaluator.intervals import (
+    BASELINE_EXAMPLES_KEY,
+    LEARNT_EXAMPLES_KEY,
+    VerdictSettings,
+)
 from components.evaluator.slices import metric_name
 from components.evaluator.train_overlap import find_train_overlap
 from components.examples_reader import read_columns
@@ -72,11 +76,11 @@ class Executor(stock.Executor):
           Exception: an error that also occurs without the model in service.
         """
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
-        input_dict, settings = _without_overlap(input_dict, exec_properties, settings)
+        input_dict, settings = _drop_overlapping_baseline(input_dict, exec_properties, settings)
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
-            settings = replace(settings, keeps_ties=_are_of_the_same_data(input_dict))
-        # Otherwise it only measures how far a model in service has degraded.
+            settings = replace(settings, keeps_ties=_have_same_data(input_dict))
+        # A constant that does not decide only shows how far a model in service has degraded.
         if named and not (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             named = {}
         splits = evaluated_splits(exec_properties)
@@ -88,7 +92,7 @@ class Executor(stock.Executor):
             labels = rows.labels_for(Task(named["task"]))
             constant = predict_constant(named["metric"], labels, rows.units(settings.dependence))
             if constant is not None and named["decides"]:
-                bound = _with_bound(exec_properties[specs.EVAL_CONFIG_KEY], constant)
+                bound = _add_bound(exec_properties[specs.EVAL_CONFIG_KEY], constant)
                 exec_properties = {**exec_properties, specs.EVAL_CONFIG_KEY: bound}
             if constant is not None:
                 folder = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
@@ -98,13 +102,13 @@ class Executor(stock.Executor):
         except Exception as error:  # Beam and TFMA raise errors of any type.
             if UNREADABLE not in str(error) or not input_dict.get(specs.BASELINE_MODEL_KEY):
                 raise
-            found = OF_FEATURE.search(str(error))
+            found = FEATURE_PATTERN.search(str(error))
             report_notice(
-                "the model in service cannot read this data, whose columns have changed since"
-                f"{f' ({found[0]})' if found else ''}: the new one was not compared with it, and "
-                "only evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
+                "the model in service cannot read this data, because columns have changed"
+                f"{f' ({found[0]})' if found else ''}: only evaluate.thresholds decide on the new "
+                "model. After its push, models are compared again"
             )
-            alone = _without_baseline(input_dict, settings, "cannot read this data")
+            alone = _drop_baseline(input_dict, settings, "cannot read this data")
             self._evaluate(alone[0], output_dict, exec_properties, alone[1])
 
     def _evaluate(
@@ -184,7 +188,7 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
     return None if text is None else ConstantPrediction(**json.loads(text))
 
 
-def _without_overlap(
+def _drop_overlapping_baseline(
     input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
 ) -> tuple[Inputs, VerdictSettings]:
     """Returns the inputs and settings, without a model in service that was trained on the evaluated
@@ -198,40 +202,39 @@ def _without_overlap(
         input_dict.get(BASELINE_EXAMPLES_KEY) or [],
         input_dict.get(LEARNT_EXAMPLES_KEY) or [],
     )
-    if not overlap.is_too_much:
+    if not overlap.exceeds_limit:
         return input_dict, settings
     if exec_properties.get(WARM_START_KEY):
         raise DataError(
-            "the new model began with the weights of the model in service, which has learnt from "
-            f"{overlap.share:.0%} of the eval split's rows, as another split of the data had them "
-            "in train: what it comes to on them says nothing. Train it from scratch once: --set "
-            "schedule.warm_start=false"
+            "the new model was trained from the weights of the model in service, which was trained "
+            f"on {overlap.share:.0%} of the eval split's rows by another split of the data; its "
+            "metrics on these rows are not meaningful. Train the model once from scratch: "
+            "--set schedule.warm_start=false"
         )
     report_notice(
-        f"the model in service has learnt from {overlap.share:.0%} of the eval split's rows, which "
-        "another split of the data had in train: a comparison with it would be void. The new one "
-        "is held by evaluate.thresholds and the constant prediction alone; once it is pushed, the "
-        "next ones are compared with it"
+        f"the model in service was trained on {overlap.share:.0%} of the eval split's rows by "
+        "another split of the data, and a comparison is not meaningful. Only evaluate.thresholds "
+        "and the baseline decide on the new model. After its push, models are compared again"
     )
-    why = f"has learnt from {overlap.share:.0%} of the eval split's rows"
-    return _without_baseline(input_dict, settings, why)
+    why = f"was trained on {overlap.share:.0%} of the eval split's rows"
+    return _drop_baseline(input_dict, settings, why)
 
 
-def _without_baseline(
-    input_dict: Inputs, settings: VerdictSettings, why: str
+def _drop_baseline(
+    input_dict: Inputs, settings: VerdictSettings, reason: str
 ) -> tuple[Inputs, VerdictSettings]:
     """Returns the inputs and settings of an evaluation without the model in service.
 
     Args:
       input_dict: inputs that include the model in service.
       settings: the verdict's settings.
-      why: the reason, as a clause after `which`.
+      reason: the reason, as a clause after `which`.
     """
     alone = {key: a for key, a in input_dict.items() if key != specs.BASELINE_MODEL_KEY}
-    return alone, replace(settings, not_compared=why)
+    return alone, replace(settings, not_compared=reason)
 
 
-def _are_of_the_same_data(input_dict: Inputs) -> bool:
+def _have_same_data(input_dict: Inputs) -> bool:
     """Returns whether both models were trained on the same data; False if that is not known."""
     theirs, ours = (
         {artifact.id for artifact in input_dict.get(key) or []}
@@ -240,7 +243,7 @@ def _are_of_the_same_data(input_dict: Inputs) -> bool:
     return bool(ours) and theirs == ours
 
 
-def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
+def _add_bound(eval_config: str, constant: ConstantPrediction) -> str:
     """Returns the evaluation's config with the value that the model has to reach as the metric's
     bound.
     """
@@ -259,11 +262,11 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
                     )
                     del per_slice.slicing_specs[:]
                     per_slice.slicing_specs.add()
-                # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
+                # With both bounds a NaN fails; it would pass a missing bound.
                 bounds = per_slice.threshold.value_threshold
                 largest = sys.float_info.max
-                bounds.lower_bound.value = -largest if constant.is_of_a_loss else constant.needed
-                bounds.upper_bound.value = constant.needed if constant.is_of_a_loss else largest
+                bounds.lower_bound.value = -largest if constant.lower_is_better else constant.needed
+                bounds.upper_bound.value = constant.needed if constant.lower_is_better else largest
     return json_format.MessageToJson(config)
 
 

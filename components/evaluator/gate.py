@@ -38,8 +38,8 @@ REPORT_FILE = "measured.json"
 MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY = "measure", "bounds", "confidence"
 
 NOT_COMPARED = (
-    "the model in service could not be measured, and the new one was not compared with it: only"
-    " evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
+    "the model in service cannot be measured: only evaluate.thresholds decide on the new model."
+    " After its push, models are compared again"
 )
 """The note in the summary if the data or the environment no longer fits the model in service."""
 
@@ -87,77 +87,79 @@ class Bounds:
     keeps_ties: bool = False
     """Whether the model in service stays if this metric is worse, but within noise."""
 
-    def judge(self, found: GateMetric) -> GateMetric:
+    def judge(self, metric: GateMetric) -> GateMetric:
         """Returns the metric with its requirement and, if it is not met, the reason."""
-        return replace(found, needs=self._needs(found), failure=self._failure(found))
+        return replace(metric, needs=self._requirement(metric), failure=self._failure(metric))
 
-    def _needs(self, found: GateMetric) -> str:
-        sure = {True: " for certain", False: ""}
-        asked = [] if self.least is None else [f"at least {self.least:g}{sure[self.is_least_sure]}"]
-        asked += [] if self.most is None else [f"at most {self.most:g}{sure[self.is_most_sure]}"]
-        if found.in_service is not None and self.is_compared:
+    def _requirement(self, metric: GateMetric) -> str:
+        certain = {True: " for certain", False: ""}
+        parts = (
+            [] if self.least is None else [f"at least {self.least:g}{certain[self.is_least_sure]}"]
+        )
+        parts += [] if self.most is None else [f"at most {self.most:g}{certain[self.is_most_sure]}"]
+        if metric.in_service is not None and self.is_compared:
             slack = f" by more than {self.tolerance:g}" if self.tolerance else ""
-            noise = " beyond noise" if found.difference and not self.keeps_ties else ""
-            asked.append(f"not worse than in service{slack}{noise}")
-        return ", ".join(asked)
+            noise = " beyond noise" if metric.difference and not self.keeps_ties else ""
+            parts.append(f"not worse than in service{slack}{noise}")
+        return ", ".join(parts)
 
-    def _failure(self, found: GateMetric) -> str:
-        if found.value is None:
+    def _failure(self, metric: GateMetric) -> str:
+        if metric.value is None:
             return f"{self.name} is not a number"
-        said = f"{self.name} is {found.value:.4g}"
-        if self.least is not None and found.value < self.least:
-            return f"{said}, below the threshold of {self.least:g}"
-        if self.most is not None and found.value > self.most:
-            return f"{said}, above the threshold of {self.most:g}"
-        return self._doubt(found, said) or self._loss(found, said)
+        text = f"{self.name} is {metric.value:.4g}"
+        if self.least is not None and metric.value < self.least:
+            return f"{text}, below the threshold of {self.least:g}"
+        if self.most is not None and metric.value > self.most:
+            return f"{text}, above the threshold of {self.most:g}"
+        return self._interval_failure(metric, text) or self._comparison_failure(metric, text)
 
-    def _doubt(self, found: GateMetric, said: str) -> str:
+    def _interval_failure(self, metric: GateMetric, text: str) -> str:
         """Returns why an interval breaks a bound that its end has to keep; empty if it does not."""
         if not (self.is_least_sure or self.is_most_sure):
             return ""
-        if found.interval is None:
+        if metric.interval is None:
             return (
-                f"{said}, of which there is no interval, so that no bound is kept for certain"
-                f" (the family gives no resamples of {self.name} that are all numbers)"
+                f"{text} and has no confidence interval to compare with the threshold"
+                f" (the family returns no resamples of {self.name} that are all numbers)"
             )
-        low, high = found.interval
+        low, high = metric.interval
         if self.least is not None and self.is_least_sure and low < self.least:
-            return f"{said}, and the lower end of its interval, {low:.4g}, is below {self.least:g}"
+            return f"{text}, and the lower end of its interval, {low:.4g}, is below {self.least:g}"
         if self.most is not None and self.is_most_sure and high > self.most:
-            return f"{said}, and the upper end of its interval, {high:.4g}, is above {self.most:g}"
+            return f"{text}, and the upper end of its interval, {high:.4g}, is above {self.most:g}"
         return ""
 
-    def _is_worse(self, found: GateMetric) -> bool:
+    def _is_worse(self, metric: GateMetric) -> bool:
         """Returns whether the metric is worse than in service by more than the tolerance."""
-        if found.in_service is None or found.value is None or not self.is_compared:
+        if metric.in_service is None or metric.value is None or not self.is_compared:
             return False
-        loss = (found.in_service - found.value) * (1 if self.higher_is_better else -1)
+        loss = (metric.in_service - metric.value) * (1 if self.higher_is_better else -1)
         return loss > self.tolerance
 
-    def describe_tie(self, found: GateMetric) -> str:
+    def describe_tie(self, metric: GateMetric) -> str:
         """Returns by how much a metric is worse within noise; empty if it is not worse."""
-        if found.difference is None or not self._is_worse(found):
+        if metric.difference is None or not self._is_worse(metric):
             return ""
-        low, high = found.difference
+        low, high = metric.difference
         return (
-            f"{self.name} {found.value:.4g}, worse than {found.in_service:.4g}, within noise"
+            f"{self.name} {metric.value:.4g}, worse than {metric.in_service:.4g}, within noise"
             f" ({low:+.3g} to {high:+.3g})"
         )
 
-    def _loss(self, found: GateMetric, said: str) -> str:
+    def _comparison_failure(self, metric: GateMetric, text: str) -> str:
         """Returns why the metric counts as worse than in service; empty if it does not."""
-        if not self._is_worse(found):
+        if not self._is_worse(metric):
             return ""
-        worse = f"{said}, worse than {found.in_service:.4g} of the model in service"
+        worse = f"{text}, worse than the {metric.in_service:.4g} of the model in service"
         key = f"evaluate.thresholds.{self.name}.tolerance"
-        if found.difference is None:
-            return f"{worse} ({key} allows for noise)"
-        low, high = found.difference
+        if metric.difference is None:
+            return f"{worse} (a larger {key} allows for noise)"
+        low, high = metric.difference
         shown = f"the difference lies between {low:+.3g} and {high:+.3g}"
         if (high < -self.tolerance) if self.higher_is_better else (low > self.tolerance):
-            return f"{worse} beyond noise: {shown}. {key} allows more"
+            return f"{worse} beyond noise: {shown}. A larger {key} allows more"
         if self.keeps_ties:
-            return f"{worse} within noise: {shown}. That one stays, as evaluate.ties says"
+            return f"{worse} within noise: {shown}. The model in service stays (evaluate.ties)"
         return ""
 
 
@@ -196,57 +198,70 @@ def decide(
     """
     if missing := [one.name for one in bounds if one.name not in measured.metrics]:
         raise TrainingError(
-            f"evaluate: the family measures {', '.join(measured.metrics) or 'nothing'}, and not"
-            f" {', '.join(missing)}, which decides."
+            f"evaluate: the thresholds need {', '.join(missing)}, but the family measures"
+            f" {', '.join(measured.metrics) or 'nothing'}."
         )
-    held, others = {one.name: one for one in bounds}, in_service.metrics if in_service else {}
+    by_name, others = (
+        {one.name: one for one in bounds},
+        in_service.metrics if in_service else {},
+    )
     found = [
         _compare(name, value, others.get(name), confidence)
         for name, value in measured.metrics.items()
     ]
-    metrics = tuple(held[one.name].judge(one) if one.name in held else one for one in found)
+    metrics = tuple(by_name[one.name].judge(one) if one.name in by_name else one for one in found)
     failures = [*measured.failures, *(metric.failure for metric in metrics if metric.failure)]
-    reason = "; ".join(failures) or _praise(held, metrics, in_service is not None)
-    is_sure = any(metric.interval for metric in metrics)
-    sure = confidence if is_sure else None
-    return GateReport(not failures, reason, metrics, sure, measured.notes, measured.details)
+    reason = "; ".join(failures) or _blessing_reason(by_name, metrics, in_service is not None)
+    has_intervals = any(metric.interval for metric in metrics)
+    used_confidence = confidence if has_intervals else None
+    return GateReport(
+        not failures, reason, metrics, used_confidence, measured.notes, measured.details
+    )
 
 
-def _praise(held: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool) -> str:
+def _blessing_reason(
+    by_name: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool
+) -> str:
     """Returns why a model is blessed."""
-    has_bounds = any(one.least is not None or one.most is not None for one in held.values())
-    kept = "every threshold is kept" if has_bounds else "no thresholds are set"
+    has_bounds = any(one.least is not None or one.most is not None for one in by_name.values())
+    thresholds = "every threshold is met" if has_bounds else "no thresholds are set"
     if not has_baseline:
-        return f"{kept}, and there is no model in service to compare with"
-    told = (held[one.name].describe_tie(one) for one in metrics if one.name in held)
-    ties = ", ".join(tie for tie in told if tie)
+        return f"{thresholds}, and there is no model in service to compare with"
+    described = (by_name[one.name].describe_tie(one) for one in metrics if one.name in by_name)
+    ties = ", ".join(tie for tie in described if tie)
     noise = f" beyond noise: {ties}" if ties else ""
-    return f"{kept}, and it is not worse than the model in service{noise}"
+    return f"{thresholds}, and it is not worse than the model in service{noise}"
 
 
 def _compare(
-    name: str, found: float | Estimate, other: float | Estimate | None, confidence: float | None
+    name: str,
+    measured: float | Estimate,
+    baseline: float | Estimate | None,
+    confidence: float | None,
 ) -> GateMetric:
     """Returns a metric of both models, with intervals if the family has resampled it."""
-    value, in_service = _finite(found), None if other is None else _finite(other)
+    value, in_service = (
+        _finite_value(measured),
+        None if baseline is None else _finite_value(baseline),
+    )
     interval = difference = None
-    if confidence is not None and isinstance(found, Estimate) and value is not None:
-        interval = _if_finite(found.interval(confidence))
-        if isinstance(other, Estimate) and in_service is not None:
+    if confidence is not None and isinstance(measured, Estimate) and value is not None:
+        interval = _finite_interval(measured.interval(confidence))
+        if isinstance(baseline, Estimate) and in_service is not None:
             try:
-                difference = _if_finite(found.difference(other, confidence))
+                difference = _finite_interval(measured.difference(baseline, confidence))
             except ValueError as error:
                 raise TrainingError(f"evaluate: {name}: {error}.") from None
     return GateMetric(name, value, in_service, "", "", interval, difference)
 
 
-def _if_finite(ends: Ends) -> Ends | None:
+def _finite_interval(ends: Ends) -> Ends | None:
     """Returns an interval; None if an end is not finite, in which case the values are compared."""
     return ends if all(math.isfinite(end) for end in ends) else None
 
 
-def _finite(found: float | Estimate) -> float | None:
-    value = found.value if isinstance(found, Estimate) else found
+def _finite_value(measured: float | Estimate) -> float | None:
+    value = measured.value if isinstance(measured, Estimate) else measured
     return float(value) if math.isfinite(value) else None
 
 
@@ -270,19 +285,19 @@ class GateExecutor(base_executor.BaseExecutor):
         Raises:
           TrainingError: the measuring function does not exist, or leaves out a metric that decides.
         """
-        told = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
+        custom_config = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
         if examples := input_dict.get(specs.EXAMPLES_KEY):
             names = artifact_utils.decode_split_names(examples[0].split_names)
-            told[EXAMPLES_KEY] = {name: split_files(examples, name) for name in names}
+            custom_config[EXAMPLES_KEY] = {name: split_files(examples, name) for name in names}
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**one) for one in json.loads(exec_properties[BOUNDS_KEY])]
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])
         (model,), baselines = input_dict[specs.MODEL_KEY], input_dict.get(specs.BASELINE_MODEL_KEY)
-        measured = _as_measured(measure(_exported(model), told))
+        measured = _to_measured(measure(_model_folder(model), custom_config))
         in_service, notes = None, measured.notes
         if baselines:
             try:
-                in_service = _as_measured(measure(_exported(baselines[0]), told))
+                in_service = _to_measured(measure(_model_folder(baselines[0]), custom_config))
             except ScopelineError as error:
                 notes = (*notes, f"{NOT_COMPARED} ({error})")
         report = decide(bounds, replace(measured, notes=notes), in_service, confidence)
@@ -296,14 +311,16 @@ def _as_json(report: GateReport) -> str:
     try:
         return json.dumps(asdict(report), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise TrainingError(f"evaluate: details of the family are no JSON: {error}.") from None
+        raise TrainingError(
+            f"evaluate: the family's details cannot be written as JSON: {error}."
+        ) from None
 
 
-def _as_measured(found: Mapping[str, float] | Measured) -> Measured:
-    return found if isinstance(found, Measured) else Measured(found)
+def _to_measured(result: Mapping[str, float] | Measured) -> Measured:
+    return result if isinstance(result, Measured) else Measured(result)
 
 
-def _exported(artifact: Artifact) -> Path:
+def _model_folder(artifact: Artifact) -> Path:
     return Path(path_utils.serving_model_path(artifact.uri, is_old_artifact=False))
 
 
@@ -332,8 +349,8 @@ def mark_blessing(
             blessing.set_string_custom_property(uri, artifact.uri)
             blessing.set_int_custom_property(number, artifact.id)
     found = (constants.BLESSED_FILE_NAME, constants.BLESSED_VALUE)
-    missed = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
-    file, value = found if is_good else missed
+    refused = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
+    file, value = found if is_good else refused
     write_text("", blessing.uri, file)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)
 

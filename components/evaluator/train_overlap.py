@@ -47,7 +47,7 @@ class TrainOverlap:
     """The number of evaluated rows."""
 
     @property
-    def is_too_much(self) -> bool:
+    def exceeds_limit(self) -> bool:
         """Whether the share is too large for a comparison."""
         return self.share > MOST_SHARE * math.sqrt(FEW_ROWS / max(self.rows, FEW_ROWS))
 
@@ -55,8 +55,8 @@ class TrainOverlap:
 def find_train_overlap(
     evaluated: Sequence[Artifact],
     split: str,
-    learnt: Sequence[Artifact],
-    now: Sequence[Artifact],
+    baseline_examples: Sequence[Artifact],
+    new_examples: Sequence[Artifact],
 ) -> TrainOverlap:
     """Finds the rows that the model in service was trained on and the new one was not.
 
@@ -66,49 +66,51 @@ def find_train_overlap(
     Args:
       evaluated: the examples of the evaluation.
       split: the split to evaluate.
-      learnt: the examples that the model in service was trained on, as far as they exist.
-      now: the examples that the new model was trained on; those in `learnt` too are not read, as
-        their splits are the same.
+      baseline_examples: the training examples of the model in service, as far as they exist.
+      new_examples: the training examples of the new model; artifacts that are also in
+        `baseline_examples` are not read, as their splits are the same.
     """
-    read = {artifact.id for artifact in now}
-    files, part = _some(split_files((a for a in learnt if a.id not in read), TRAIN_SPLIT))
+    read = {artifact.id for artifact in new_examples}
+    files, byte_share = _sample_files(
+        split_files((a for a in baseline_examples if a.id not in read), TRAIN_SPLIT)
+    )
     if not files:
         return TrainOverlap()
-    judged = split_files(evaluated, split)
-    known = _comparable(_types(judged), _types(files))
+    eval_files = split_files(evaluated, split)
+    known = _common_columns(_column_types(eval_files), _column_types(files))
     if not known:
         return TrainOverlap()
-    rows = [_hashes(batch, known) for file in judged for batch in _read(file)]
+    rows = [_hashes(batch, known) for file in eval_files for batch in _read(file)]
     hashes, counts = np.unique(np.concatenate(rows), return_counts=True)
 
-    def share(files: Sequence[str], part: float) -> float:
-        met = np.zeros(len(hashes), bool)
+    def share(files: Sequence[str], byte_share: float) -> float:
+        found = np.zeros(len(hashes), bool)
         for batch in (batch for file in files for batch in _read(file)):
-            # Not by `np.isin`, which sorts all hashes with each batch.
-            looked_for = _hashes(batch, known)
-            places = np.searchsorted(hashes, looked_for).clip(max=len(hashes) - 1)
-            met[places[hashes[places] == looked_for]] = True
-        return min(float(counts[met].sum() / counts.sum()) / part, 1.0)
+            # `np.isin` would sort all hashes again for each batch.
+            wanted = _hashes(batch, known)
+            places = np.searchsorted(hashes, wanted).clip(max=len(hashes) - 1)
+            found[places[hashes[places] == wanted]] = True
+        return min(float(counts[found].sum() / counts.sum()) / byte_share, 1.0)
 
-    overlap = TrainOverlap(share(files, part), int(counts.sum()))
-    if not overlap.is_too_much:
+    overlap = TrainOverlap(share(files, byte_share), int(counts.sum()))
+    if not overlap.exceeds_limit:
         return overlap
-    own = share(*_some(split_files(evaluated, TRAIN_SPLIT)))
+    own = share(*_sample_files(split_files(evaluated, TRAIN_SPLIT)))
     return replace(overlap, share=max(overlap.share - own, 0.0))
 
 
-def _some(files: list[str]) -> tuple[list[str], float]:
+def _sample_files(files: list[str]) -> tuple[list[str], float]:
     """Returns evenly spaced files of about `MOST_BYTES` at most, and their share of all bytes."""
     sizes = [fileio.stat(file).length for file in files]
     total = sum(sizes)
     if total <= MOST_BYTES:
         return files, 1.0
     step = -(-total // MOST_BYTES)
-    logger.info("Reads one of %d files that the model in service has learnt from", step)
+    logger.info("Reads one in %d of the files on which the model in service was trained", step)
     return files[::step], sum(sizes[::step]) / total
 
 
-def _types(files: Sequence[str]) -> dict[str, pa.DataType]:
+def _column_types(files: Sequence[str]) -> dict[str, pa.DataType]:
     """Returns the types of the columns' values, by those of the first rows."""
     first = next((batch for file in files for batch in _read(file)), None)
     if first is None:
@@ -116,14 +118,17 @@ def _types(files: Sequence[str]) -> dict[str, pa.DataType]:
     return {field.name: getattr(field.type, "value_type", field.type) for field in first.schema}
 
 
-def _comparable(
-    ours: Mapping[str, pa.DataType], theirs: Mapping[str, pa.DataType]
+def _common_columns(
+    eval_types: Mapping[str, pa.DataType], baseline_types: Mapping[str, pa.DataType]
 ) -> dict[str, bool]:
     """Returns whether the numbers of each column that both have are integers on both sides.
 
     A column of numbers on one side and of text on the other is left out.
     """
-    both = {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
+    both = {
+        name: (eval_types[name], baseline_types[name])
+        for name in eval_types.keys() & baseline_types.keys()
+    }
     return {
         name: all(pa.types.is_integer(kind) for kind in types)
         for name, types in both.items()

@@ -49,7 +49,7 @@ def _locate_digits(cache: Path) -> Path:
         scratch.chmod(0o755)
         scratch.rename(target)
     except OSError:
-        # Another run may have been quicker; then its files serve.
+        # Another run may have created the folder first; its files are the same.
         if not target.is_dir():
             raise
     finally:

@@ -55,7 +55,7 @@ from components.example_gen.splits import (
     rank_rows,
     split_hashes,
 )
-from components.row_counts import lost_rows, write_row_counts
+from components.row_counts import lost_rows_error, write_row_counts
 from components.spreading import SpreadFiles
 from components.tfrecords import open_writer, write_all
 
@@ -206,8 +206,8 @@ class Executor(BaseExampleGenExecutor):
         for folder in (*plan.split_folders, plan.temporary_folder):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
-        found = _read_found(plan)
-        write_notes(examples, DataNotes([*notes, *found.sentences], found.dates))
+        data_notes = _read_found(plan)
+        write_notes(examples, DataNotes([*notes, *data_notes.sentences], data_notes.dates))
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
         patterns = [posixpath.join(base, split.pattern) for split in input_config.splits]
@@ -244,7 +244,7 @@ class Executor(BaseExampleGenExecutor):
                     settings,
                     plan.could_stratify,
                 )
-                | "TellNotes"
+                | "WriteNotes"
                 >> beam.Map(_write_found, plan, beam.pvalue.AsSingleton(surveys), known, cuts)
             )
 
@@ -269,7 +269,7 @@ def _cut(ranks: list[Ranks], plan: Plan) -> Cuts:
 def _keep_counts(report: ChunkReport, plan: Plan, chunks: int) -> ChunkReport:
     """Writes the number of rows of each file, after all of them are complete."""
     if report.chunks != chunks:
-        raise lost_rows(f"{report.chunks:,} of {chunks:,} parts of the data were written")
+        raise lost_rows_error(f"{report.chunks:,} of {chunks:,} parts of the data were written")
     write_row_counts(
         plan.uri, {posixpath.relpath(p, plan.uri): n for p, n in report.shards.items()}
     )
@@ -277,7 +277,7 @@ def _keep_counts(report: ChunkReport, plan: Plan, chunks: int) -> ChunkReport:
 
 
 def _write_found(
-    found: DataNotes,
+    data_notes: DataNotes,
     plan: Plan,
     surveys: list[Survey],
     kinds: ColumnKinds,
@@ -289,9 +289,9 @@ def _write_found(
         *note_unseen_values(surveys, plan.settings),
         *note_columns(surveys, kinds, plan.settings),
     ]
-    notes = [*of_files, *found.sentences, *(cuts.notes if cuts is not None else [])]
+    notes = [*of_files, *data_notes.sentences, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
-        file.write(DataNotes(notes, found.dates).to_json())
+        file.write(DataNotes(notes, data_notes.dates).to_json())
 
 
 def _read_found(plan: Plan) -> DataNotes:

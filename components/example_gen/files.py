@@ -60,7 +60,9 @@ def unreadable_error(file: str, error: Exception) -> DataError:
     """Returns the error for a file that cannot be read."""
     reason = reason_of(error)
     if is_gzip(file):
-        return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")
+        return DataError(
+            f"{file} is not a complete gzip file ({reason}): copy or compress it again."
+        )
     return DataError(f"{file} cannot be read ({reason}): copy or write it again.")
 
 
@@ -110,12 +112,12 @@ def kind_of_file(head: bytes) -> str:
     return next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
 
 
-def check_is_text(file: str, wanted: str) -> None:
+def check_is_text(file: str, expected: str) -> None:
     """Raises DataError for a file whose first bytes identify another kind of file, such as a PDF.
 
     Args:
       file: the path; a .gz file is decompressed.
-      wanted: the expected kind.
+      expected: the expected kind.
     """
     try:
         with open_stream(file) as stream:
@@ -123,4 +125,6 @@ def check_is_text(file: str, wanted: str) -> None:
     except OSError as error:
         raise unreadable_error(file, error) from error
     if kind:
-        raise DataError(f"{file} is {kind}, not {wanted}: export it as {wanted}, or leave it out.")
+        raise DataError(
+            f"{file} is {kind}, not {expected}: export it as {expected}, or leave it out."
+        )

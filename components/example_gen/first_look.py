@@ -86,13 +86,13 @@ def holds_bytes(file: str, settings: CsvSettings) -> bool:
         return True
 
 
-# Bytes that are decoded in a second or two; of further pictures only headers are read.
+# The bytes of pictures to decode, in a second or two; further pictures are only opened.
 _MOST_DECODED = 4 << 20
-# Files, of all classes, that are opened in a second or two.
+# The most files to open, in a second or two, spread over all classes.
 _MOST_OPENED = 10_000
 
 
-def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
     """Checks folders of images, and decodes the images if they are few.
 
     Raises:
@@ -152,7 +152,7 @@ class FirstRows:
     """The date columns that the config does not declare."""
 
 
-def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
     """Checks all files of a table and returns the names of its columns.
 
     Raises:

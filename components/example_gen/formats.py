@@ -18,7 +18,7 @@ from trainer_module.settings.tasks import BaseTask, as_task
 
 def _sign(text: str) -> str:
     if len(text) != 1 or not text.isascii() or text in "\r\n":
-        raise ValueError('right is one sign of ASCII, such as ";" or "\\t" for a tab')
+        raise ValueError('right is one ASCII character, such as ";" or "\\t" for a tab')
     return text
 
 
@@ -26,7 +26,7 @@ def _encoding(name: str) -> str:
     try:
         codecs.lookup(name)
     except LookupError:
-        raise ValueError("right is an encoding that Python knows, such as cp1252") from None
+        raise ValueError("right is an encoding that Python supports, such as cp1252") from None
     return name
 
 
@@ -108,7 +108,7 @@ FORMATS: dict[str, FormatSpec] = {
         names_pictures=True,
         holds_bytes=False,
         guesses_types=True,
-        first_look=f"{_FIRST_LOOK}.look_at_table",
+        first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.csv_holds_rows",
     ),
     "jsonl": FormatSpec(
@@ -119,7 +119,7 @@ FORMATS: dict[str, FormatSpec] = {
         holds_bytes=False,
         guesses_types=True,
         may_lack_columns=True,
-        first_look=f"{_FIRST_LOOK}.look_at_table",
+        first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.text_holds_lines",
     ),
     "parquet": FormatSpec(
@@ -127,7 +127,7 @@ FORMATS: dict[str, FormatSpec] = {
         "*.parquet",
         endings=(".parquet",),
         names_pictures=True,
-        first_look=f"{_FIRST_LOOK}.look_at_table",
+        first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.parquet_holds_rows",
     ),
     "images": FormatSpec(
@@ -135,7 +135,7 @@ FORMATS: dict[str, FormatSpec] = {
         "*/*",
         holds_images=True,
         has_file_per_example=True,
-        first_look=f"{_FIRST_LOOK}.look_at_images",
+        first_look=f"{_FIRST_LOOK}.check_images",
     ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(
@@ -267,5 +267,7 @@ class ExampleGenSettings(Settings):
     def _no_image(cls, label: str, info: ValidationInfo) -> str:
         spec = FORMATS.get(info.data.get("format", ""))
         if spec is not None and spec.holds_images and label == IMAGE_FEATURE:
-            raise ValueError(f"must not be {IMAGE_FEATURE!r}, which is the image itself")
+            raise ValueError(
+                f"must not be {IMAGE_FEATURE!r}, which is the name of the column of images"
+            )
         return label

@@ -50,13 +50,13 @@ class FileNotes:
             kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self.converted.items()))
             became = "became a PNG" if total == 1 else "became PNGs"
             notes.append(
-                f"{counted(total, 'picture')} {became}, since TensorFlow does not decode such"
-                f" files, or not as they look ({kinds})"
+                f"{counted(total, 'picture')} {became}, since TensorFlow does not decode these"
+                f" files, or differently from a viewer ({kinds})"
             )
         return notes
 
 
-def left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
+def note_left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
     """Returns a note on files or folders that are not read, if there are any."""
     shown = sorted(paths)[:_SHOWN_FILES]
     listed = f"{', '.join(shown)}{_more(len(paths), shown)}"
@@ -79,9 +79,9 @@ class DataNotes:
     @classmethod
     def from_json(cls, text: str) -> DataNotes:
         """Returns the notes that `to_json` has written."""
-        told = json.loads(text)
+        values = json.loads(text)
         return cls(
-            told["sentences"], {name: Dates(**found) for name, found in told["dates"].items()}
+            values["sentences"], {name: Dates(**fields) for name, fields in values["dates"].items()}
         )
 
 

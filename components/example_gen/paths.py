@@ -48,13 +48,13 @@ def pattern_fault(pattern: str) -> str | None:
     is.
     """
     names = _names(pattern)
-    for found in _BRACES.findall(pattern):
-        near = difflib.get_close_matches(found.upper(), NAMES, n=1, cutoff=0.4)
-        # Braces that are like none of them may be part of a file's name.
-        if near and not PLACEHOLDER.fullmatch(f"{{{found}}}"):
-            return f"found {{{found}}}; did you mean {{{near[0]}}}?"
-    if twice := [name for name in NAMES if names.count(name) > 1]:
-        return f"{{{twice[0]}}} stands there twice; once is right"
+    for placeholder in _BRACES.findall(pattern):
+        near = difflib.get_close_matches(placeholder.upper(), NAMES, n=1, cutoff=0.4)
+        # Braces around another word may be part of a file's name.
+        if near and not PLACEHOLDER.fullmatch(f"{{{placeholder}}}"):
+            return f"found {{{placeholder}}}; did you mean {{{near[0]}}}?"
+    if repeated := [name for name in NAMES if names.count(name) > 1]:
+        return f"found {{{repeated[0]}}} twice; write it once"
     parts = [name for name in (*DATE, HOUR) if name in names]
     if parts and SPAN in names:
         return f"found {{{SPAN}}} beside {{{parts[0]}}}; spans are numbers or dates, never both"
@@ -72,7 +72,7 @@ def pattern_fault(pattern: str) -> str | None:
 
 def _names(pattern: str) -> list[str]:
     """Returns the placeholders in their order, without braces and widths."""
-    return [found[0].strip("{}").split(":")[0] for found in PLACEHOLDER.finditer(pattern)]
+    return [match[0].strip("{}").split(":")[0] for match in PLACEHOLDER.finditer(pattern)]
 
 
 PICTURE_EXTENSIONS = (
@@ -157,14 +157,14 @@ def no_file_error(
       named_by: the key or option to correct.
     """
     names = sorted(neighbours)
-    found = "which is missing or empty"
+    contents = "which is missing or empty"
     if names:
         near = difflib.get_close_matches(posixpath.basename(path), names, n=1)
-        found = f"which holds {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
-        found += f"; did you mean {near[0]!r}?" if near else ""
+        contents = f"which holds {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
+        contents += f"; did you mean {near[0]!r}?" if near else ""
     return DataError(
-        f"No file matches {path!r}: looked in {posixpath.dirname(path) or '.'!r}, {found}"
-        f"{'' if found.endswith('?') else f'; correct {named_by}.'}"
+        f"No file matches {path!r}: looked in {posixpath.dirname(path) or '.'!r}, {contents}"
+        f"{'' if contents.endswith('?') else f'; correct {named_by}.'}"
     )
 
 
@@ -174,16 +174,16 @@ def find_label_files(path: str) -> list[str]:
     Raises:
       DataError: there is no file, or one has an unknown format.
     """
-    given = Path(path)
-    if given.is_file():  # Whatever its name is.
+    source = Path(path)
+    if source.is_file():  # Also if its name looks like a glob or is hidden.
         label_format(path)
         return [path]
-    pattern = "*" if given.is_dir() else given.name
-    folder = given if given.is_dir() else given.parent
+    pattern = "*" if source.is_dir() else source.name
+    folder = source if source.is_dir() else source.parent
     files = [
-        str(found)
-        for found in sorted(folder.glob(pattern))
-        if found.is_file() and not found.name.startswith((".", "_"))
+        str(file)
+        for file in sorted(folder.glob(pattern))
+        if file.is_file() and not file.name.startswith((".", "_"))
     ]
     if not files:
         raise DataError(f"data.labels.path: no file matches {path!r}; correct it.")
@@ -198,11 +198,11 @@ def label_format(file: str) -> str:
     Raises:
       DataError: the format is unknown.
     """
-    found = format_by_name(file)
-    if found not in LABEL_FORMATS:
+    file_format = format_by_name(file)
+    if file_format not in LABEL_FORMATS:
         endings = (ending for name in LABEL_FORMATS for ending in FORMATS[name].endings)
         raise DataError(
-            f"data.labels.path: {file} is of no known format; right are names that end in"
+            f"data.labels.path: {file} has an unknown format; right are file names that end in"
             f" {enumerate_names(endings, 'or')}."
         )
-    return found
+    return file_format

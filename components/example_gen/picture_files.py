@@ -24,8 +24,8 @@ from trainer_module.features.pixels import PictureHeader, check_pixels, read_hea
 
 # Other formats of Pillow start programs such as Ghostscript, or may be missing in a build.
 _NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
-# What desktops leave behind, besides names with a dot.
-_LITTER = ("thumbs.db", "desktop.ini", "__macosx")
+# The files and folders that desktop environments create, besides names with a dot.
+_SYSTEM_NAMES = ("thumbs.db", "desktop.ini", "__macosx")
 
 
 def select_images(files: Sequence[str]) -> list[str]:
@@ -38,26 +38,26 @@ def select_images(files: Sequence[str]) -> list[str]:
     if files and not images:
         raise DataError(
             f"There is no image among the {counted(len(files), 'file')} next to {files[0]}: images"
-            f" need one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per class;"
-            " of folders within folders, data.path can be a glob, such as photos/*/*/*."
+            f" need one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per"
+            " class; for folders within folders, set data.path to a glob, such as photos/*/*/*."
         )
     return images
 
 
 def is_picture(file: str) -> bool:
     """Returns whether a file is an image by its name."""
-    return file.lower().endswith(PICTURE_EXTENSIONS) and not is_left_behind(file)
+    return file.lower().endswith(PICTURE_EXTENSIONS) and not is_system_file(file)
 
 
-def is_left_behind(file: str) -> bool:
+def is_system_file(file: str) -> bool:
     """Returns whether a file, or its folder, was created by a desktop environment."""
-    return is_litter(file) or is_litter(posixpath.dirname(file))
+    return is_system_name(file) or is_system_name(posixpath.dirname(file))
 
 
-def is_litter(path: str) -> bool:
+def is_system_name(path: str) -> bool:
     """Returns whether a file or folder is one that desktop environments create."""
     name = posixpath.basename(path).lower()
-    return name.startswith(".") or name in _LITTER
+    return name.startswith(".") or name in _SYSTEM_NAMES
 
 
 @contextmanager
@@ -74,17 +74,16 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
     """
     Image.init()
     formats = [name for name in _NAMES if name in Image.OPEN]
-    # Pillow would warn about more pixels; the next lines refuse them.
-    Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other way
+    # `check_pixels` raises an error for large pictures; Pillow would only warn.
+    Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other setting
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
             pixels = image.width * image.height
             check_pixels(PictureHeader(str(image.format), *image.size, pixels), most_pixels)
             yield image
     except UnidentifiedImageError:
-        found = f"it begins with {data[:8]!r}" if data else "it is empty"
-        known = kind_of_file(data[:MAGIC_BYTES])
-        raise DataError(known or f"{found}, as no picture does") from None
+        unknown = f"it begins with {data[:8]!r}, unlike any picture" if data else "it is empty"
+        raise DataError(kind_of_file(data[:MAGIC_BYTES]) or unknown) from None
     except DataError:
         raise
     except Exception as error:
@@ -95,11 +94,11 @@ def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) ->
     """Returns the error for a file that is not a complete picture."""
     return DataError(
         f"Image {file} cannot be decoded ({reason}): "
-        f"{mending_of_pictures('it', 'files', on_bad_file)}."
+        f"{picture_remedies('it', 'files', on_bad_file)}."
     )
 
 
-def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | None) -> str:
+def picture_remedies(removed: str, all_such: str, on_bad_file: OnBadFile | None) -> str:
     """Returns the remedies for a broken picture.
 
     Args:
@@ -110,8 +109,8 @@ def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | No
     if on_bad_file is None:
         return f"replace it with a complete picture, or remove {removed}"
     return (
-        f"replace it with a complete picture, remove {removed}, or leave all such {all_such} out"
-        " by data.on_bad_file: skip"
+        f"replace it with a complete picture, remove {removed}, or leave all {all_such} with"
+        " broken pictures out by data.on_bad_file: skip"
     )
 
 
@@ -128,7 +127,7 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
       DataError: names the first row without a path, or with one outside the folder.
     """
     folder = folder or posixpath.dirname(first.file)
-    inside = folder if is_remote(folder) else os.path.realpath(folder)
+    real_folder = folder if is_remote(folder) else os.path.realpath(folder)
     texts, row_of = texts_of(column)
     if len(row_of) < len(column):
         row = next(row for row, of in enumerate([*row_of, -1]) if row != of)
@@ -137,12 +136,12 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
             " the path of a picture; give it one, or remove the row."
         )
     return [
-        _locate(name, text, first.below(place), folder, inside)
+        _locate(name, text, first.below(place), folder, real_folder)
         for place, text in enumerate(texts.to_pylist())
     ]
 
 
-def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
+def _locate(name: str, path: str, cell: Cell, folder: str, real_folder: str) -> str:
     """Returns the file of a path; links must not lead outside the folder either."""
     file = posixpath.normpath(posixpath.join(folder, path))
     if is_remote(folder):
@@ -150,11 +149,11 @@ def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
         scheme, _, rest = posixpath.join(folder, path).partition("://")
         file = f"{scheme}://{posixpath.normpath(rest)}"
     real = file if is_remote(folder) else os.path.realpath(file)
-    if not real.startswith(inside.rstrip("/") + "/"):
+    if not real.startswith(real_folder.rstrip("/") + "/"):
         raise DataError(
-            f"Column {name!r} is {path!r} in {cell}, which leads out of"
-            f" {folder}: name a file in it, or the folder that all pictures are in by features:"
-            f" {{{name}: {{folder: ...}}}}."
+            f"Column {name!r} is {path!r} in {cell}, which is outside of {folder}: name a file in"
+            f" this folder, or set the folder of all pictures by features: {{{name}: {{folder:"
+            " ...}}."
         )
     return file
 
@@ -169,9 +168,9 @@ def check_files_exist(name: str, files: Iterable[str], first: Cell) -> None:
 def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
     """Returns the error for a row whose picture does not exist."""
     return DataError(
-        f"Column {name!r} names {file} in {cell}, and there is no such"
-        f" file: put it there, correct the path, or say where paths begin by features: {{{name}:"
-        " {folder: ...}}."
+        f"Column {name!r} names {file} in {cell}, which does not exist: add the file, correct the"
+        f" path, or set the folder that paths are relative to by features: {{{name}: {{folder:"
+        " ...}}."
     )
 
 
@@ -181,7 +180,7 @@ def broken_picture_error(
     """Returns the error for a row whose file is not a picture."""
     return DataError(
         f"Column {name!r} names {file} in {cell}, which cannot be decoded"
-        f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."
+        f" ({reason}): {picture_remedies('the row', 'rows', on_bad_file)}."
     )
 
 
@@ -218,18 +217,22 @@ def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> st
       without: subfolders without pictures that change with each run.
     """
     without = {os.path.realpath(folder) for folder in without}
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in folders:
         for path, state in sorted(_walk(folder, without)):
-            found.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode(errors="replace"))
-    return found.hexdigest()[:16]
+            digest.update(
+                f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode(errors="replace")
+            )
+    return digest.hexdigest()[:16]
 
 
 def _walk(folder: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
     # Missing and unreadable files are left out; reading a named picture reports them.
-    for root, inside, files in os.walk(folder):
-        seen = (name for name in inside if not name.startswith("."))
-        inside[:] = [n for n in seen if os.path.realpath(os.path.join(root, n)) not in without]
+    for root, subfolders, files in os.walk(folder):
+        visible = (name for name in subfolders if not name.startswith("."))
+        subfolders[:] = [
+            n for n in visible if os.path.realpath(os.path.join(root, n)) not in without
+        ]
         for path in (os.path.join(root, name) for name in files if not name.startswith(".")):
             with suppress(OSError):
                 if stat.S_ISREG((state := os.stat(path)).st_mode):

@@ -22,7 +22,7 @@ from components.example_gen.sources.surveys import merge_surveys
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
-# The same for a table that names pictures: about as many rows as a shard of pictures has.
+# The same for tables with paths of pictures: about as many rows as a shard of pictures has.
 _NAMING_BYTES = 32 << 10
 # Input bytes of small files that go to one shard: each step spends about as long on a shard as on
 # some thousand rows. It is less where the data is small, so that several processes can share it.
@@ -116,7 +116,7 @@ def plan_chunks(
         groups = source.plan(files)
         if not groups:
             raise no_file_error(pattern)
-        notes += source.look_over(pattern, files)
+        notes += source.note_ignored_files(pattern, files)
         bundles = list(_bundle(groups, shard_bytes))
         shards = [count for _, count in bundles]
         firsts = np.cumsum(shards) - shards
@@ -134,17 +134,17 @@ def _bundle(groups: Sequence[Files], shard_bytes: int) -> Iterator[tuple[tuple[F
     sizes = [_size(files) for files in groups]
     most = min(_BUNDLE_BYTES, shard_bytes, sum(sizes) // _BUNDLES)
     bundle, size = list[Files](), 0
-    for files, found in zip(groups, sizes, strict=True):
-        if bundle and size + found > most:
+    for files, group_size in zip(groups, sizes, strict=True):
+        if bundle and size + group_size > most:
             yield tuple(bundle), _count_shards(size, shard_bytes)
             bundle, size = [], 0
         bundle.append(files)
-        size += found
+        size += group_size
     yield tuple(bundle), _count_shards(size, shard_bytes)
 
 
 def _size(files: Files) -> int:
-    # More than a pair are pictures, which make a shard; asking for their sizes takes long.
+    # Groups of more than two files are pictures for one shard; reading their sizes takes long.
     return sum(fileio.stat(file).length for file in files) if len(files) <= 2 else _BUNDLE_BYTES
 
 
@@ -184,10 +184,10 @@ def read_origin(examples: types.Artifact) -> Iterator[Batch]:
     if settings.format_spec.has_file_per_example:
         return
     source = make_source(settings)
-    found = [sorted(fileio.glob(pattern)) for pattern in origin["patterns"]]
+    files_by_split = [sorted(fileio.glob(pattern)) for pattern in origin["patterns"]]
     groups = [
         group
-        for files in found
+        for files in files_by_split
         for group in source.plan([file for file in files if not is_hidden(file)])
     ]
     if sum(fileio.stat(file).length for group in groups for file in group) > MOST_BYTES:

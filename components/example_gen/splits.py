@@ -54,8 +54,8 @@ def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> 
     if partition_feature is not None:
         if partition_feature not in rows.schema.names:
             raise DataError(
-                f"Splits are to be made by {partition_feature!r}, but the data has no such column;"
-                f" it has {show_names(rows.schema.names)}."
+                f"data.split_by: the data has no column {partition_feature!r}; it has"
+                f" {show_names(rows.schema.names)}."
             )
         rows = rows.select([partition_feature])
     return hash_rows(rows)

@@ -14,7 +14,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 from tfx import types
 from tfx.dsl.io import fileio
 
-from components.example_validator.drift import DRIFT, Older, describe_measured, measured_columns
+from components.example_validator.drift import DRIFT, OlderData, describe_measured, measured_columns
 from components.example_validator.odd_rows import find_rows
 from components.example_validator.wording import (
     BEYOND_BOUNDS,
@@ -35,7 +35,7 @@ _Type = anomalies_pb2.AnomalyInfo
 _Reason: TypeAlias = anomalies_pb2.AnomalyInfo.Reason
 
 UNREADABLE = {
-    # A column that is gone, or that holds another type: Transform could not parse it.
+    # Transform cannot parse a column that is missing or has another type.
     _Type.SCHEMA_MISSING_COLUMN,
     _Type.FEATURE_TYPE_NOT_PRESENT,
     _Type.FEATURE_TYPE_NO_VALUES,
@@ -82,20 +82,20 @@ _ANOMALIES = TypeAdapter(list[Anomaly])
 
 
 @dataclass(frozen=True)
-class Checked:
+class SplitValidation:
     """A split's statistics, and TFDV's anomalies of them."""
 
     statistics: statistics_pb2.DatasetFeatureStatisticsList
     anomalies: anomalies_pb2.Anomalies
-    older: Older | None = None
+    older: OlderData | None = None
     """The older data for the comparison, if there is any."""
 
 
 @dataclass(frozen=True)
-class _Odd:
+class _Contradiction:
     """The reasons for an anomaly of a column, and the splits in which it occurs."""
 
-    splits: dict[str, Checked]
+    splits: dict[str, SplitValidation]
     reasons: list[_Reason]
 
     @property
@@ -104,7 +104,7 @@ class _Odd:
 
 
 def find_anomalies(
-    checked: Mapping[str, Checked],
+    checked: Mapping[str, SplitValidation],
     schema: schema_pb2.Schema,
     label: str,
     ignored: Collection[str],
@@ -121,31 +121,33 @@ def find_anomalies(
       drift_is_severe: whether drift of any column is severe.
       examples: the artifact whose files are searched for the rows.
     """
-    found = _describe_drift(checked, drift_is_severe)
-    odd = _by_column(checked, schema)
+    all_anomalies = _describe_drift(checked, drift_is_severe)
+    contradictions = _by_column(checked, schema)
     features = {feature.name: feature for feature in schema.feature}
-    columns = _checked_columns(odd, checked, schema, features)
-    told = {
+    columns = _checked_columns(contradictions, checked, schema, features)
+    findings_by_column = {
         name: findings(columns[name], one.reasons)
         if name in columns
-        else [Finding.in_tfdvs_words(reason.description) for reason in one.reasons]
-        for name, one in odd.items()
+        else [Finding.from_tfdv(reason.description) for reason in one.reasons]
+        for name, one in contradictions.items()
     }
     searches = {
         f"{name} {i}": (name, finding.is_odd)
-        for name, of_column in told.items()
+        for name, of_column in findings_by_column.items()
         for i, finding in enumerate(of_column)
         if finding.is_odd is not None
     }
     rows = find_rows(examples, searches)
-    for name, one in odd.items():
-        text = "; ".join(f.sentence(rows.get(f"{name} {i}")) for i, f in enumerate(told[name]))
+    for name, one in contradictions.items():
+        text = "; ".join(
+            f.sentence(rows.get(f"{name} {i}")) for i, f in enumerate(findings_by_column[name])
+        )
         severe = name == label or (
             name not in ignored and _is_severe(one.kinds, features.get(name))
         )
         is_new = _Type.SCHEMA_NEW_COLUMN in one.kinds
-        found.append(Anomaly(tuple(one.splits), name, text, severe, is_new))
-    return sorted(found, key=lambda anomaly: not anomaly.severe)
+        all_anomalies.append(Anomaly(tuple(one.splits), name, text, severe, is_new))
+    return sorted(all_anomalies, key=lambda anomaly: not anomaly.severe)
 
 
 def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
@@ -165,7 +167,7 @@ def contradicted_columns(
 ) -> list[str]:
     """Returns the names of the columns that contradict a schema."""
     checked = {
-        str(i): Checked(split, tfdv.validate_statistics(split, schema))
+        str(i): SplitValidation(split, tfdv.validate_statistics(split, schema))
         for i, split in enumerate(statistics)
     }
     return sorted(_by_column(checked, schema).keys() - {ALL_COLUMNS})
@@ -178,20 +180,22 @@ def _is_severe(kinds: set[int], feature: schema_pb2.Feature | None) -> bool:
     return one_value and bool(kinds & NUMBER_OF_VALUES)
 
 
-def _by_column(checked: Mapping[str, Checked], schema: schema_pb2.Schema) -> dict[str, _Odd]:
+def _by_column(
+    checked: Mapping[str, SplitValidation], schema: schema_pb2.Schema
+) -> dict[str, _Contradiction]:
     """Returns the contradictions of the schema in all splits, by column."""
-    odd: dict[str, _Odd] = {}
+    contradictions: dict[str, _Contradiction] = {}
     maybe_empty = {f.name for f in schema.feature if _may_be_empty(f)}
     for split, one in checked.items():
         for name, info in _infos(one.anomalies):
-            # Where a row may be without a value, it may be without the column.
+            # If rows may lack a value, they may lack the feature.
             waived = DRIFT | (MISSING if name in maybe_empty else set())
             reasons = [reason for reason in info.reason if reason.type not in waived]
             if reasons:
-                column = odd.setdefault(name, _Odd({}, []))
+                column = contradictions.setdefault(name, _Contradiction({}, []))
                 column.splits[split] = one
                 column.reasons.extend(reasons)
-    return odd
+    return contradictions
 
 
 def _may_be_empty(feature: schema_pb2.Feature) -> bool:
@@ -208,8 +212,8 @@ def _infos(
 
 
 def _checked_columns(
-    odd: Mapping[str, _Odd],
-    checked: Mapping[str, Checked],
+    contradictions: Mapping[str, _Contradiction],
+    checked: Mapping[str, SplitValidation],
     schema: schema_pb2.Schema,
     features: Mapping[str, schema_pb2.Feature],
 ) -> dict[str, CheckedColumn]:
@@ -219,23 +223,26 @@ def _checked_columns(
         split: {tuple(f.path.step): f for f in one.statistics.datasets[0].features}
         for split, one in checked.items()
     }
-    found = {}
-    for name in odd.keys() - {ALL_COLUMNS}:
-        feature, splits = features.get(name, schema_pb2.Feature(name=name)), odd[name].splits
+    checked_columns = {}
+    for name in contradictions.keys() - {ALL_COLUMNS}:
+        feature, splits = (
+            features.get(name, schema_pb2.Feature(name=name)),
+            contradictions[name].splits,
+        )
         domain = feature.string_domain
         if feature.WhichOneof("domain_info") == "domain":
             domain = domains.get(feature.domain, domain)
-        found[name] = CheckedColumn(
+        checked_columns[name] = CheckedColumn(
             feature,
             tuple(domain.value),
             tuple(counted[split][name,] for split in splits if (name,) in counted[split]),
             sum(one.statistics.datasets[0].num_examples for one in splits.values()),
         )
-    return found
+    return checked_columns
 
 
-def _describe_drift(checked: Mapping[str, Checked], is_severe: bool) -> list[Anomaly]:
-    found = []
+def _describe_drift(checked: Mapping[str, SplitValidation], is_severe: bool) -> list[Anomaly]:
+    all_anomalies = []
     for split, one in checked.items():
         for name, measured in measured_columns(one.anomalies).items():
             texts = [
@@ -244,5 +251,7 @@ def _describe_drift(checked: Mapping[str, Checked], is_severe: bool) -> list[Ano
                 if m.value > m.threshold
             ]
             if texts:
-                found.append(Anomaly((split,), name, "; ".join(texts), is_severe, is_drift=True))
-    return found
+                all_anomalies.append(
+                    Anomaly((split,), name, "; ".join(texts), is_severe, is_drift=True)
+                )
+    return all_anomalies

@@ -29,8 +29,8 @@ from tfx.utils import writer_utils
 
 from components.column_types.choice import read_choices
 from components.column_types.facts import count_columns
-from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
-from components.example_validator.drift import Drift, Older
+from components.example_validator.anomalies import SplitValidation, find_anomalies, write_anomalies
+from components.example_validator.drift import Drift, OlderData
 from components.example_validator.review import (
     REVIEWED_SPLIT,
     Review,
@@ -39,7 +39,7 @@ from components.example_validator.review import (
     review_examples,
     write_review,
 )
-from components.example_validator.verdict import raise_for
+from components.example_validator.verdict import check_anomalies
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
@@ -114,14 +114,17 @@ class Executor(base_executor.BaseExecutor):
         previous = input_dict.get(PREVIOUS_STATISTICS_KEY) if drift.columns else None
         older = None
         if previous:
-            older = Older(_load_statistics(previous, DRIFT_SPLIT), settings.compared_with)
+            older = OlderData(_load_statistics(previous, DRIFT_SPLIT), settings.compared_with)
         examples = next(iter(input_dict.get(EXAMPLES_KEY) or []), None)
         # The config's declaration of a column takes precedence.
         choices = read_choices(schema).items()
-        unseen = {n for n, choice in choices if choice.is_ignored} - {*(settings.declared or ())}
+        excluded = {n for n, choice in choices if choice.is_ignored} - {*(settings.declared or ())}
         statistics = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
-        found = artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY])
-        found.split_names, found.span = statistics.split_names, statistics.span
+        anomalies_artifact = artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY])
+        anomalies_artifact.split_names, anomalies_artifact.span = (
+            statistics.split_names,
+            statistics.span,
+        )
         checked = {
             split: _validate(
                 _load_statistics([statistics], split),
@@ -130,27 +133,27 @@ class Executor(base_executor.BaseExecutor):
                 older if split == DRIFT_SPLIT else None,
                 examples,
             )
-            for split in artifact_utils.decode_split_names(found.split_names)
+            for split in artifact_utils.decode_split_names(anomalies_artifact.split_names)
         }
-        _write(found, checked)
+        _write(anomalies_artifact, checked)
         anomalies = find_anomalies(
             checked,
             schema,
             settings.label,
-            unseen | {*settings.ignored},
+            excluded | {*settings.ignored},
             drift.is_severe,
             examples,
         )
-        write_anomalies(found, anomalies)
+        write_anomalies(anomalies_artifact, anomalies)
         for anomaly in anomalies:
             logging.warning("Anomaly: %s", anomaly)
-        raise_for(anomalies, settings.on_anomaly == "fail")
+        check_anomalies(anomalies, settings.on_anomaly == "fail")
         if examples is not None and settings.declared is not None:
             # Columns that contradict the schema are reported already.
-            broken = {anomaly.column for anomaly in anomalies if anomaly.severe}
-            exempt = {*settings.declared, *unseen, *broken}
+            contradicting = {anomaly.column for anomaly in anomalies if anomaly.severe}
+            exempt = {*settings.declared, *excluded, *contradicting}
             review = Review()
-            if settings.label not in broken:
+            if settings.label not in contradicting:
                 review = review_examples(
                     examples,
                     schema,
@@ -161,13 +164,13 @@ class Executor(base_executor.BaseExecutor):
                     count_columns(checked[REVIEWED_SPLIT].statistics),
                     settings.dates,
                 )
-            write_review(found, review)
+            write_review(anomalies_artifact, review)
             for note in note_unreadable(examples, schema, exempt):
                 report_notice(note)
             if settings.on_leakage == "fail":
                 check_leakage(review)
         output = execution_result_pb2.ExecutorOutput()
-        output.output_artifacts[ANOMALIES_KEY].artifacts.append(found.mlmd_artifact)
+        output.output_artifacts[ANOMALIES_KEY].artifacts.append(anomalies_artifact.mlmd_artifact)
         return output
 
 
@@ -175,25 +178,29 @@ def _validate(
     statistics: statistics_pb2.DatasetFeatureStatisticsList,
     schema: schema_pb2.Schema,
     drift: Drift,
-    older: Older | None,
+    older: OlderData | None,
     examples: types.Artifact | None,
-) -> Checked:
+) -> SplitValidation:
     """Compares the statistics of one split with the schema, and with older ones if there are
     any.
     """
     if older is None:
-        return Checked(statistics, tfdv.validate_statistics(statistics, schema), None)
+        return SplitValidation(statistics, tfdv.validate_statistics(statistics, schema), None)
     numbers = drift.numbers(statistics, older.statistics)
     values = _read_values(examples, DRIFT_SPLIT, numbers)
-    return Checked(statistics, drift.validate(statistics, schema, older.statistics, values), older)
+    return SplitValidation(
+        statistics, drift.validate(statistics, schema, older.statistics, values), older
+    )
 
 
-def _write(found: types.Artifact, checked: Mapping[str, Checked]) -> None:
+def _write(artifact: types.Artifact, checked: Mapping[str, SplitValidation]) -> None:
     """Writes the anomalies of each split, and marks the splits without anomalies, as TFX does."""
     if not checked:
-        raise InternalError("the statistics are of no split, so that nothing is validated.")
+        raise InternalError("the statistics have no split, so there is nothing to validate.")
     for split, one in checked.items():
-        path = os.path.join(artifact_utils.get_split_uri([found], split), stock.DEFAULT_FILE_NAME)
+        path = os.path.join(
+            artifact_utils.get_split_uri([artifact], split), stock.DEFAULT_FILE_NAME
+        )
         writer_utils.write_anomalies(path, one.anomalies)
     blessed = {
         split: stock.NOT_BLESSED_VALUE
@@ -201,7 +208,7 @@ def _write(found: types.Artifact, checked: Mapping[str, Checked]) -> None:
         else stock.BLESSED_VALUE
         for split, one in checked.items()
     }
-    found.set_json_value_custom_property(stock.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
+    artifact.set_json_value_custom_property(stock.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
 
 
 class ExampleValidatorSpec(component_spec.ComponentSpec):

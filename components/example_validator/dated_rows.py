@@ -34,8 +34,8 @@ measure on."""
 _FEWEST_SUMS = 16
 _MOST_CLASSES = 8
 """The number of most frequent classes that are tested; fewer if several columns hold dates."""
-_DEALS = 999
-_MOST_AS_LARGE = 1
+_PERMUTATIONS = 999
+_MOST_REACHING = 1
 """The most permutations that may reach the statistic; labels are then among the largest 2 of 1,000
 by chance."""
 _SMALLEST_SHARE = 0.02
@@ -85,38 +85,38 @@ def review_split(
     dates = {name: values for name, values in read.items() if values is not None}
     known = ~np.isnan(labels)
     encode = class_labels if task.is_classification else rank_labels
-    likeness = None
+    similarity = None
     if dates and known.any():
-        likeness = find_likeness({n: d[known] for n, d in dates.items()}, encode(labels[known]))
-    if not dates or (likeness is None and not group):
+        similarity = find_similarity({n: d[known] for n, d in dates.items()}, encode(labels[known]))
+    if not dates or (similarity is None and not group):
         return None
-    column = group if likeness is None else likeness.column
-    found = _describe(column, columns[column], likeness, is_split_by=bool(group))
-    return SplitFinding(found, likeness is not None)
+    column = group if similarity is None else similarity.column
+    sentence = _describe(column, columns[column], similarity, is_split_by=bool(group))
+    return SplitFinding(sentence, similarity is not None)
 
 
 def _describe(
-    column: str, values: pa.Array, likeness: Likeness | None, *, is_split_by: bool
+    column: str, values: pa.Array, similarity: Similarity | None, *, is_split_by: bool
 ) -> str:
     """Returns the effect of a random split of dated rows, and the settings for the alternatives."""
     name = json.dumps(column, ensure_ascii=False)
     key = column if column.isidentifier() else name
     dated, instead = f"column {name} dates the rows", ""
     if is_split_by:
-        dated = f"data.split_by deals whole dates of column {name} to the splits at random"
+        dated = f"data.split_by assigns whole dates of column {name} to the splits at random"
         instead = " in place of split_by"
     alike = ""
-    if likeness is not None:
-        of = "one date" if likeness.dates == 1 else f"{likeness.dates} dates"
+    if similarity is not None:
+        date_count = "one date" if similarity.dates == 1 else f"{similarity.dates} dates"
         alike = (
-            f", and labels of neighbouring dates are more alike than chance explains (correlation "
-            f"{likeness.correlation:.2f} of {of} with the next): on a random split the metrics say "
-            "little of rows that are newer than those of train"
+            ", and labels of neighbouring dates are more alike than chance explains (correlation"
+            f" {similarity.correlation:.2f} of {date_count} with the next): with a random split the"
+            " metrics do not show how well the model predicts newer rows than those of train"
         )
-    written = "" if _can_be_ordered(column, values) else ", with dates written as 2026-01-31"
+    notation = "" if _can_be_ordered(column, values) else ", with dates written as 2026-01-31"
     return (
-        f"{dated}{alike}; to evaluate on the newest rows: data: {{order_by: {key}}}{instead}"
-        f"{written}; if a random split is meant: data: {{order_by: null}}"
+        f"{dated}{alike}; to evaluate on the newest rows: data: {{order_by:"
+        f" {key}}}{instead}{notation}; to keep the random split: data: {{order_by: null}}"
     )
 
 
@@ -171,7 +171,7 @@ def read_days(texts: pa.Array, date_format: str | None = None) -> np.ndarray | N
         date_format = find_format(_words(distinct[:_LOOKED_AT]))
     if date_format is None or not len(distinct):
         return None
-    # They import TensorFlow and its Transform, which takes seconds.
+    # These imports load TensorFlow and TensorFlow Transform, which takes seconds.
     import tensorflow as tf
 
     from trainer_module.features.calendar import read_texts
@@ -187,7 +187,7 @@ def _words(texts: pa.Array) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class Similarity:
     """The similarity of the labels of neighbouring dates."""
 
     column: str
@@ -200,7 +200,7 @@ class Likeness:
     """The share of a label's variance that rows of neighbouring dates have in common."""
 
 
-class _Dates:
+class _DatedRows:
     """The rows in the order of a column of dates."""
 
     def __init__(self, column: str, dates: np.ndarray) -> None:
@@ -212,7 +212,7 @@ class _Dates:
         self._rows = np.diff(np.append(self._starts, len(rows)))
         self.count = len(self._starts)
 
-    def likeness(self, labels: np.ndarray) -> tuple[float, Likeness]:
+    def similarity(self, labels: np.ndarray) -> tuple[float, Similarity]:
         """Returns the largest correlation divided by its standard error, and its description.
 
         Args:
@@ -221,25 +221,25 @@ class _Dates:
         ordered, rows = labels[:, self._order], self._rows
         sums = np.add.reduceat(ordered, self._starts, axis=1)
         sums -= rows * ordered.mean(axis=1, keepdims=True)
-        found, dates = [(0.0, 0.0, 1)], 1
+        correlations, dates = [(0.0, 0.0, 1)], 1
         while len(rows) >= _FEWEST_SUMS:
-            # As far from 0 by chance, however many rows are summed.
-            far = sums / np.sqrt(rows)
-            spread = float((far**2).sum())
+            # Sums divided by the root of their number of rows have the same variance.
+            scaled = sums / np.sqrt(rows)
+            spread = float((scaled**2).sum())
             if spread:
-                correlation = float((far[:, 1:] * far[:, :-1]).sum()) / spread
-                found.append((correlation * len(rows) ** 0.5, correlation, dates))
+                correlation = float((scaled[:, 1:] * scaled[:, :-1]).sum()) / spread
+                correlations.append((correlation * len(rows) ** 0.5, correlation, dates))
             pairs = len(rows) // 2 * 2
             sums, rows = sums[:, :pairs:2] + sums[:, 1:pairs:2], rows[:pairs:2] + rows[1:pairs:2]
             dates *= 2
-        errors, correlation, dates = max(found)
-        # As if rows of a sum were correlated alike: r = n s / (1 + (n - 1) s).
+        statistic, correlation, dates = max(correlations)
+        # If all pairs of rows in a sum have the same correlation s: r = n s / (1 + (n - 1) s).
         per_sum = dates * len(self._order) / self.count
         share = correlation / (per_sum - (per_sum - 1) * correlation)
-        return errors, Likeness(self._column, correlation, dates, share)
+        return statistic, Similarity(self._column, correlation, dates, share)
 
 
-def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likeness | None:
+def find_similarity(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Similarity | None:
     """Returns the similarity of labels of neighbouring dates; None if it is chance or negligible.
 
     Of tables with independent rows, 1 in 500 is reported by chance, however many columns it has.
@@ -248,25 +248,25 @@ def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likene
       dates: the columns of dates, [rows] each, in any unit, NaN where a date is missing.
       labels: [values, rows], from `rank_labels` or `class_labels`.
     """
-    columns = [_Dates(name, values) for name, values in dates.items()]
+    columns = [_DatedRows(name, values) for name, values in dates.items()]
     columns = [column for column in columns if column.count >= _FEWEST_DATES]
     if not columns:
         return None
-    # So that a deal takes about as long for several columns as for one.
+    # Limits the time of a permutation, which grows with the number of columns.
     labels = labels[: max(1, _MOST_CLASSES // len(columns))]
 
-    def largest(labels: np.ndarray) -> tuple[float, Likeness]:
-        return max((c.likeness(labels) for c in columns), key=lambda found: found[0])
+    def largest(labels: np.ndarray) -> tuple[float, Similarity]:
+        return max((c.similarity(labels) for c in columns), key=lambda result: result[0])
 
-    errors, likeness = largest(labels)
-    if likeness.share < _SMALLEST_SHARE:
+    statistic, similarity = largest(labels)
+    if similarity.share < _SMALLEST_SHARE:
         return None
-    random, as_large = np.random.default_rng(0), 0
-    for _ in range(_DEALS):
-        as_large += largest(labels[:, random.permutation(labels.shape[1])])[0] >= errors
-        if as_large > _MOST_AS_LARGE:
+    random, reaching = np.random.default_rng(0), 0
+    for _ in range(_PERMUTATIONS):
+        reaching += largest(labels[:, random.permutation(labels.shape[1])])[0] >= statistic
+        if reaching > _MOST_REACHING:
             return None
-    return likeness
+    return similarity
 
 
 def rank_labels(labels: np.ndarray) -> np.ndarray:

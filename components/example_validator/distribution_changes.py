@@ -29,8 +29,8 @@ _LEAST_SPREAD = 1.25
 
 def find_column(statistics: Statistics, name: str) -> Column | None:
     """Returns the statistics of a column; None if there are none."""
-    found = (f for f in statistics.datasets[0].features if list(f.path.step) == [name])
-    return next(found, None)
+    features = (f for f in statistics.datasets[0].features if list(f.path.step) == [name])
+    return next(features, None)
 
 
 def common_of(column: Column) -> statistics_pb2.CommonStatistics:
@@ -62,9 +62,9 @@ def _moves(before: Column, now: Column) -> Iterator[str]:
         smaller, larger = sorted([old.std_dev, new.std_dev])
         if larger > smaller * _LEAST_SPREAD:
             yield f"standard deviation {old.std_dev:.4g} to {new.std_dev:.4g}"
-    had, has = _missing(before), _missing(now)
-    if abs(has - had) > _LEAST_SHARE:
-        yield f"missing {_percent(had)} to {_percent(has)}"
+    old_missing, new_missing = _missing(before), _missing(now)
+    if abs(new_missing - old_missing) > _LEAST_SHARE:
+        yield f"missing {_percent(old_missing)} to {_percent(new_missing)}"
 
 
 def _moves_of_values(old: dict[str, float], new: dict[str, float]) -> Iterator[str]:

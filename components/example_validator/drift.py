@@ -1,7 +1,7 @@
 """Drift: thresholds for TFDV between the columns of the data and those that a model was trained on.
 
 TFDV compares numbers by histograms of ten equal widths, each from the smallest to the largest value
-of its own data: a few outliers move nearly all values into one bar, and two samples of the same
+of its own data: a few outliers move nearly all values into one bin, and two samples of the same
 heavy-tailed column seem far apart. Its quantile histograms fail where many rows have the same
 number. Here both data sets are counted between the deciles of the older one, and TFDV measures the
 result.
@@ -69,7 +69,7 @@ Thresholds: TypeAlias = Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
-class Older:
+class OlderData:
     """The statistics of older data, from which drift is measured."""
 
     statistics: Statistics
@@ -114,17 +114,17 @@ class Drift:
             older data, and the threshold of a small split is raised to what chance does not exceed.
         """
         values = values or {}
-        before, now = with_equal_bars(previous, statistics, values)
+        before, now = with_equal_bins(previous, statistics, values)
         changed = schema_pb2.Schema()
         changed.CopyFrom(schema)
-        for name, given in self.columns.items():
+        for name, thresholds in self.columns.items():
             comparator = tfdv.get_feature(changed, name).drift_comparator
             comparator.Clear()
-            if (infinity_norm := given.get("infinity_norm")) is not None:
+            if (infinity_norm := thresholds.get("infinity_norm")) is not None:
                 comparator.infinity_norm.threshold = infinity_norm
-            if (jensen_shannon := given.get("jensen_shannon")) is not None:
+            if (jensen_shannon := thresholds.get("jensen_shannon")) is not None:
                 pair = find_column(before, name), find_column(now, name)
-                # Without any values TFDV measures nothing.
+                # TFDV does not measure columns without values.
                 is_small = name in values and all(map(known_rows, pair))
                 chance = chance_distance("jensen_shannon", *pair) if is_small else 0.0
                 threshold = max(jensen_shannon, min(chance, 1.0))
@@ -165,7 +165,9 @@ def measured_columns(anomalies: anomalies_pb2.Anomalies) -> dict[str, list[Measu
     return {info.path.step[0]: [*info.drift_measurements] for info in anomalies.drift_skew_info}
 
 
-def describe_measured(measured: Measured, column: str, now: Statistics, older: Older | None) -> str:
+def describe_measured(
+    measured: Measured, column: str, now: Statistics, older: OlderData | None
+) -> str:
     """Returns how far a column's values moved, how far they may move, and the values that moved.
 
     Args:
@@ -174,19 +176,19 @@ def describe_measured(measured: Measured, column: str, now: Statistics, older: O
       now: the statistics that were measured.
       older: the older data of the comparison.
     """
-    key, what = MEASURES[measured.type]
-    found = f"{measured.value:.3g}"
+    key, quantity = MEASURES[measured.type]
+    result = f"{measured.value:.3g}"
     if older is not None:
-        found += f" compared with {older.name}" if older.name else ""
+        result += f" compared with {older.name}" if older.name else ""
         move = describe_move(find_column(older.statistics, column), find_column(now, column))
-        found += f": {move}" if move else ""
+        result += f": {move}" if move else ""
     return (
-        f"expected the {what} of its values to move by no more than {measured.threshold:g} "
-        f"({key}); found {found}"
+        f"expected the {quantity} of its values to move by no more than {measured.threshold:g} "
+        f"({key}); found {result}"
     )
 
 
-def with_equal_bars(
+def with_equal_bins(
     before: Statistics, now: Statistics, values: Mapping[str, np.ndarray]
 ) -> tuple[Statistics, Statistics]:
     """Returns copies of two statistics with comparable histograms of numbers.
@@ -212,7 +214,7 @@ def _are_numbers(before: Column | None, now: Column | None) -> bool:
 
 
 def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
-    """Replaces both histograms by ones whose bars begin at the deciles of the older data.
+    """Replaces both histograms by ones whose bins begin at the deciles of the older data.
 
     For a frequent value, deciles do not show how many rows have it: between the deciles its share
     may be about that in the other data. Within these bounds the older data is assumed to agree with
@@ -240,31 +242,31 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
     up_to = np.searchsorted(ordered, edges, "right") / len(values)
     share = up_to - smaller
     is_frequent = (last - first > 1) | (share > _FREQUENT)
-    # The share of rows that are smaller than an edge lies between these.
+    # The bounds of the share of rows below an edge.
     high = np.array([0, *bounds[first[1:] + 1]])
     low = np.array([0, *bounds[first[1:]]])
     by_chance = _DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
-    reached = np.array([0, *bounds[last[1:]]])
-    low = np.where(is_frequent, np.clip(reached - share - by_chance, low, high), high)
-    # Values above the largest one have a bar as well.
-    _set_bars(now, [*smaller, up_to[-1]])
-    _set_bars(before, [*np.clip(smaller, low, high), 1.0])
+    cumulative = np.array([0, *bounds[last[1:]]])
+    low = np.where(is_frequent, np.clip(cumulative - share - by_chance, low, high), high)
+    # Values above the largest one have a bin as well.
+    _set_bins(now, [*smaller, up_to[-1]])
+    _set_bins(before, [*np.clip(smaller, low, high), 1.0])
 
 
-def _set_bars(column: Column, reached: Iterable[float]) -> None:
-    """Sets a histogram whose bars are numbered, as TFDV compares bars with the same ends.
+def _set_bins(column: Column, cumulative: Iterable[float]) -> None:
+    """Sets a histogram whose bins are numbered, as TFDV compares bins with the same ends.
 
     Args:
       column: the statistics to change.
-      reached: the share of rows below the end of each bar but the last.
+      cumulative: the share of rows below the end of each bin but the last.
     """
-    kept = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
+    other_histograms = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
     histogram = statistics_pb2.Histogram(type=statistics_pb2.Histogram.STANDARD)
-    counts = np.diff([0.0, *reached, 1.0]) * known_rows(column)
+    counts = np.diff([0.0, *cumulative, 1.0]) * known_rows(column)
     for place, count in enumerate(counts.tolist()):
         histogram.buckets.add(low_value=place, high_value=place + 1, sample_count=count)
     del column.num_stats.histograms[:]
-    column.num_stats.histograms.extend([histogram, *kept])
+    column.num_stats.histograms.extend([histogram, *other_histograms])
 
 
 def known_rows(column: Column | None) -> int:
@@ -276,7 +278,7 @@ def chance_distance(measure: str, before: Column | None, now: Column | None) -> 
     """Returns the distance that two samples of the same data exceed once in a million times.
 
     The largest difference of shares is bounded by that of two shares of a half, normally
-    distributed, for each of the cells: distinct values, or bars of a histogram. The Jensen-Shannon
+    distributed, for each of the cells: distinct values, or bins of a histogram. The Jensen-Shannon
     divergence in nats, times 8 and divided by the sum of the inverse numbers of rows, is
     distributed as chi-squared (Endres and Schindelin, 2003), with the quantile of Wilson and
     Hilferty (1931); TFDV's is in bits.
@@ -292,14 +294,16 @@ def chance_distance(measure: str, before: Column | None, now: Column | None) -> 
     noise = sum(1 / count for count in rows)
     cells = len(_cells(before) | _cells(now))
     if measure == "infinity_norm":
-        return _beyond(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2
+        return _normal_quantile(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2
     spread = 2 / (9 * max(cells - 1, 1))
-    quantile = max(cells - 1, 1) * (1 - spread + _beyond(BY_CHANCE) * math.sqrt(spread)) ** 3
+    quantile = (
+        max(cells - 1, 1) * (1 - spread + _normal_quantile(BY_CHANCE) * math.sqrt(spread)) ** 3
+    )
     return quantile * noise / 8 / math.log(2)
 
 
 def _cells(column: Column | None) -> set[object]:
-    """Returns the distinct values of text, or the bars of numbers."""
+    """Returns the distinct values of text, or the bins of numbers."""
     if column is None:
         return set()
     if column.WhichOneof("stats") == "num_stats":
@@ -308,7 +312,7 @@ def _cells(column: Column | None) -> set[object]:
     return {bucket.label for bucket in column.string_stats.rank_histogram.buckets}
 
 
-def _beyond(probability: float) -> float:
+def _normal_quantile(probability: float) -> float:
     """Returns the value that a standard normal variable exceeds with a given probability."""
     return -NormalDist().inv_cdf(probability)
 
@@ -333,39 +337,42 @@ class ColumnSkew:
         return self.distance > max(self.threshold, self.chance)
 
 
-def measure_skew(served: pa.RecordBatch, drift: Drift, trained: Older) -> list[ColumnSkew]:
+def measure_skew(
+    requests: pa.RecordBatch, drift: Drift, training_data: OlderData
+) -> list[ColumnSkew]:
     """Returns the skew of served columns against the training data.
 
     Args:
-      served: encoded columns.
+      requests: encoded columns.
       drift: the thresholds of the columns.
-      trained: the statistics of the training data.
+      training_data: the statistics of the training data.
 
     Raises:
       DataError: a column is missing in one of them, or has another type.
     """
     schema = schema_pb2.Schema()
     for name in drift.columns:
-        schema.feature.add(name=name, type=_type_of(name, trained, served))
+        schema.feature.add(name=name, type=_type_of(name, training_data, requests))
     drift.check_measures(schema, section="skew")
-    served = served.select(list(drift.columns))
+    requests = requests.select(list(drift.columns))
     values = {
-        name: served.column(name).flatten().to_numpy(zero_copy_only=False) for name in drift.columns
+        name: requests.column(name).flatten().to_numpy(zero_copy_only=False)
+        for name in drift.columns
     }
-    now = generate_statistics_in_memory(served, tfdv.StatsOptions())
-    before, now = with_equal_bars(trained.statistics, now, values)
-    measured = measured_columns(drift.validate(now, schema, before))
-    older = Older(before, trained.name)
+    now = generate_statistics_in_memory(requests, tfdv.StatsOptions())
+    before, now = with_equal_bins(training_data.statistics, now, values)
+    measurements = measured_columns(drift.validate(now, schema, before))
+    older = OlderData(before, training_data.name)
     return [
-        _column_skew(name, measured[name][0], now, older)
-        if name in measured
+        _column_skew(name, measurements[name][0], now, older)
+        if name in measurements
         else _without_values(name, threshold, now, older)
         for name, threshold in drift.columns.items()
     ]
 
 
 def _without_values(
-    name: str, thresholds: Mapping[str, float | None], now: Statistics, older: Older
+    name: str, thresholds: Mapping[str, float | None], now: Statistics, older: OlderData
 ) -> ColumnSkew:
     """Returns the skew of a column that has no value in one of them, which TFDV does not
     measure.
@@ -380,20 +387,22 @@ def _without_values(
     return ColumnSkew(name, measure, 0.0 if is_as_before else 1.0, threshold, 0.0, words)
 
 
-def _column_skew(name: str, measured: Measured, now: Statistics, older: Older) -> ColumnSkew:
+def _column_skew(name: str, measured: Measured, now: Statistics, older: OlderData) -> ColumnSkew:
     measure, _ = MEASURES[measured.type]
     chance = chance_distance(measure, find_column(older.statistics, name), find_column(now, name))
     words = describe_measured(measured, name, now, older)
     return ColumnSkew(name, measure, measured.value, measured.threshold, chance, words)
 
 
-def _type_of(name: str, trained: Older, served: pa.RecordBatch) -> int:
-    column = find_column(trained.statistics, name)
+def _type_of(name: str, training_data: OlderData, requests: pa.RecordBatch) -> int:
+    column = find_column(training_data.statistics, name)
     if column is None:
-        raise DataError(f"skew.columns.{name}: {trained.name} has no such column; correct the key.")
-    if name not in served.schema.names:
         raise DataError(
-            f"skew.columns.{name}: the requests have no such column: the model does not ask for it,"
-            " or log.drop leaves it out; remove the key."
+            f"skew.columns.{name}: {training_data.name} has no such column; correct the key."
+        )
+    if name not in requests.schema.names:
+        raise DataError(
+            f"skew.columns.{name}: the requests have no such column: it is not an input of the"
+            " model, or log.drop leaves it out; remove the key."
         )
     return int(STORED[column.type])

@@ -1,4 +1,4 @@
-"""Label leakage: how well one column by itself predicts the label of held-out rows.
+"""Label leakage: how well one column alone predicts the label of held-out rows.
 
 The prediction for a value is learnt from four fifths of the rows and measured on the others, so
 that a column of many values, such as an identifier, is no better than chance. The order of numbers
@@ -24,7 +24,7 @@ _FOLDS = 5
 _ROWS_PER_BIN = 20
 _RANKS = "R² of ranks"
 _GIVEN_AWAY = {"AUC": 0.99, "accuracy": 0.99, _RANKS: 0.998}
-"""The measures from which a column by itself counts as label leakage."""
+"""The measures from which a single column counts as label leakage."""
 _MISTAKES_LEFT = 0.1
 """The share of a constant prediction's mistakes that a leaking column may make."""
 _PERFECT = 1 - 1e-9
@@ -32,7 +32,7 @@ _PERFECT = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Strength:
-    """How well a column by itself predicts the label."""
+    """The strength with which a column alone predicts the label."""
 
     column: str
     measure: str
@@ -40,7 +40,7 @@ class Strength:
     gives_away: bool
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.value:.4f} by itself"
+        return f"{self.measure} {self.value:.4f}"
 
 
 class Target:
@@ -62,7 +62,7 @@ class Target:
         else:
             self._measure = "AUC" if np.nanmax(labels, initial=0) == 1 else "accuracy"
         if self._measure == "accuracy":
-            # A class of a few rows may be held out whole.
+            # A fold may hold all rows of a rare class.
             _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
             labels = np.where(counts[classes] < _FOLDS, np.nan, labels)
         self._labels = labels
@@ -86,16 +86,16 @@ class Target:
             is_known = is_known & ~np.isnan(numbers)
         views = [np.ones(len(values), bool)] + ([] if is_known.all() else [is_known])
         codes = value_codes(values)
-        found = []
+        strengths = []
         for view in views:
             rows = np.flatnonzero(view & ~np.isnan(self._labels))
             needed = self._needed(rows)
             if needed is not None:
                 reached = max(self._reached(rows, codes, numbers))
-                found.append((reached >= needed, reached))
-        if not found:
+                strengths.append((reached >= needed, reached))
+        if not strengths:
             return None
-        gives_away, reached = max(found)
+        gives_away, reached = max(strengths)
         return Strength(column, self._measure, reached, gives_away)
 
     def _needed(self, rows: np.ndarray) -> float | None:
@@ -150,9 +150,11 @@ class Target:
         answers = np.zeros(len(labels))
         codes = np.unique(codes, return_inverse=True)[1]
         for fold in range(_FOLDS):
-            held, rest = folds == fold, folds != fold
-            if held.any() and rest.any():
-                answers[held] = answer(codes[rest], labels[rest], int(codes.max()) + 1)[codes[held]]
+            is_held_out, rest = folds == fold, folds != fold
+            if is_held_out.any() and rest.any():
+                answers[is_held_out] = answer(codes[rest], labels[rest], int(codes.max()) + 1)[
+                    codes[is_held_out]
+                ]
         if self._measure == "AUC":
             return _area(labels, answers)
         if self._measure == "accuracy":
@@ -177,11 +179,11 @@ def _mean(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
 
 def _frequent(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
     """Returns the most frequent label of each code; the overall one for codes without rows."""
-    found = np.full(count, np.bincount(labels.astype(int)).argmax())
+    frequent = np.full(count, np.bincount(labels.astype(int)).argmax())
     pairs, rows = np.unique(np.stack([codes, labels.astype(int)]), axis=1, return_counts=True)
     order = np.argsort(rows, kind="stable")
-    found[pairs[0, order]] = pairs[1, order]
-    return found
+    frequent[pairs[0, order]] = pairs[1, order]
+    return frequent
 
 
 def _area(labels: np.ndarray, scores: np.ndarray) -> float:

@@ -58,9 +58,9 @@ def find_rows(
     try:
         for batch in read_origin(examples):
             total += batch.rows.num_rows
-            there = set(batch.rows.schema.names)
+            columns = set(batch.rows.schema.names)
             for name, (column, is_odd) in searches.items():
-                if column not in there:
+                if column not in columns:
                     continue
                 values = batch.rows.column(column)
                 odd = is_odd(values)

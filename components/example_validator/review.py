@@ -1,8 +1,8 @@
 """A review of the columns in a sample of the train split: constants, copies and label leakage.
 
 A constant carries no information, a copy counts twice, and a column that leaks the label will not
-exist, or not be known, at the time of a prediction. Identifiers and the like are left out by their
-type (`components.column_types`); those to which a curated schema gives no type are found here.
+exist, or not be known, at the time of a prediction. Identifiers are left out by their type
+(`components.column_types`); the review finds those that have no type in a curated schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tfx.types import artifact_utils
 from components.arrow_types import holds_bytes
 from components.column_types.choice import read_choices
 from components.column_types.facts import Counts
-from components.example_gen.columns.encoded import flat_columns, shown
+from components.example_gen.columns.encoded import excerpt, flat_columns
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
 from components.example_validator.leakage import Strength, Target, value_codes
 from components.example_validator.odd_rows import show_value
@@ -115,8 +115,8 @@ def review_examples(
       dates: exempt columns that may date the rows, with the config's format; None if the config
         sets whether rows are split by time.
     """
-    wanted = {label, group, *(dates or ())}
-    features = [f for f in schema.feature if f.name in wanted or f.name not in exempt]
+    read_always = {label, group, *(dates or ())}
+    features = [f for f in schema.feature if f.name in read_always or f.name not in exempt]
     if {feature.name for feature in features} <= {label}:
         return Review()
     columns = flat_columns(read_sample(examples, REVIEWED_SPLIT, features))
@@ -170,10 +170,10 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
     encoded = texts.dictionary_encode()
     values = encoded.dictionary.cast(pa.binary()).to_pylist()
     words = [value.decode(errors="replace") for value in values[:_LOOKED_AT]]
-    writing = find_number_format(words)
-    if writing is None:
+    number_format = find_number_format(words)
+    if number_format is None:
         return read_days(texts)
-    read = parse_numbers(tf.constant(values), writing)
+    read = parse_numbers(tf.constant(values), number_format)
     known = np.append(read.numpy().astype(np.float64), np.nan)
     return known[pc.fill_null(encoded.indices, len(values)).to_numpy()]
 
@@ -202,8 +202,8 @@ def check_leakage(review: Review) -> None:
     leaks = [finding for finding in review.findings if finding.gives_away]
     if leaks:
         raise DataError(
-            f"{'; '.join(map(str, leaks[:_SHOWN]))}; a column that is known when the model is "
-            "asked is declared with its type under features, or set evaluate.leakage: warn"
+            f"{'; '.join(map(str, leaks[:_SHOWN]))}; if the column is known at serving time,"
+            " declare it with its type under features, or set evaluate.leakage: warn"
         )
 
 
@@ -226,7 +226,7 @@ def review_columns(
     groups: pa.Array | None = None,
     counts: Mapping[str, Counts] | None = None,
 ) -> Review:
-    """Reviews each column by itself and against the earlier ones; returns at most one finding of
+    """Reviews each column alone and against the earlier columns; returns at most one finding of
     each.
 
     Args:
@@ -252,26 +252,30 @@ def review_columns(
     for name, values in columns.items():
         if name == label:
             continue
-        found = _is_no_use(values, counts.get(name), is_typed=name in typed)
+        reason = _find_uselessness(values, counts.get(name), is_typed=name in typed)
         if values.null_count < len(values) and (codes := value_codes(values)).any():
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
-            # The first values, as all columns with another value in each row have the same codes.
+            # Includes the first values, as all columns of distinct values have the same codes.
             known = (hashlib.blake2b(codes.tobytes()).digest(), *values[:_FIRST].to_pylist())
             twin = twins.setdefault(known, name)
-            if found is None and twin != name and values.equals(columns[twin]):
-                found = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
+            if reason is None and twin != name and values.equals(columns[twin]):
+                reason = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
             if strength is not None and strength.gives_away:
-                findings.append(ColumnFinding(name, f"gives the label away ({strength})", True))
+                findings.append(
+                    ColumnFinding(
+                        name, f"alone predicts the label (label leakage): {strength}", True
+                    )
+                )
                 continue
-        if found is not None:
-            findings.append(ColumnFinding(name, found))
+        if reason is not None:
+            findings.append(ColumnFinding(name, reason))
     findings.sort(key=lambda finding: not finding.gives_away)
     strongest = max(strengths, key=lambda strength: strength.value, default=None)
     return Review(tuple(findings), strongest)
 
 
-def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
+def _find_uselessness(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
     """Returns why a column by itself has no use, as it is empty, constant or an identifier; None if
     it may have one.
     """
@@ -285,13 +289,13 @@ def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> st
         return f"is {show_value(known[0].as_py())} in every row"
     if counts is not None and counts.distinct is not None:
         distinct, rows = counts.distinct, counts.known
-    return _identifies(known, distinct, rows)
+    return _find_identifier(known, distinct, rows)
 
 
-def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
-    """Says of a column that a curated schema gives no type whether each row has another value.
+def _find_identifier(known: pa.Array, distinct: int, rows: int) -> str | None:
+    """Returns why a column is an identifier or holds sentences; None if it is neither.
 
-    Numbers that are measured may be so.
+    Used for a curated schema, which gives the column no type. Fractions may be distinct by chance.
     """
     share, count = distinct / rows, f"{distinct:,} different values in {rows:,} rows"
     if _is_text(known):
@@ -302,7 +306,7 @@ def _identifies(known: pa.Array, distinct: int, rows: int) -> str | None:
         return f"has {count}, as an identifier has" if share > _NEARLY_ALL else None
     is_whole = pa.types.is_integer(known.type) or pc.all(pc.equal(known, pc.floor(known))).as_py()
     if share == 1 and is_whole:
-        return f"has another whole number in each of {len(known):,} rows, as an identifier has"
+        return f"has a different whole number in each of {len(known):,} rows, as an identifier has"
     return None
 
 
@@ -345,23 +349,25 @@ def note_unreadable(
         if name not in exempt and choice.type != "date"
         if (reader := _reader_of(_FEATURE.validate_python(choice.settings))) is not None
     }
-    wanted = [f for f in schema.feature if f.name in readers and f.type == schema_pb2.BYTES]
-    if not wanted:
+    read_features = [f for f in schema.feature if f.name in readers and f.type == schema_pb2.BYTES]
+    if not read_features:
         return []
     texts = Counter[str]()
-    odd = {feature.name: Counter[bytes]() for feature in wanted}
+    unreadable = {feature.name: Counter[bytes]() for feature in read_features}
     for split in artifact_utils.decode_split_names(examples.split_names):
         rows = 0
-        for batch in read_columns([examples], split, wanted):
-            for name, counter in odd.items():
-                found = _count(batch, name)
-                texts[name] += sum(found.values())
-                unread = (text for text in found if not readers[name].is_readable(text))
-                counter.update({text: found[text] for text in unread})
+        for batch in read_columns([examples], split, read_features):
+            for name, counter in unreadable.items():
+                text_counts = _count(batch, name)
+                texts[name] += sum(text_counts.values())
+                unread = (text for text in text_counts if not readers[name].is_readable(text))
+                counter.update({text: text_counts[text] for text in unread})
             if (rows := rows + batch.num_rows) >= MOST_ROWS:
                 break
     return [
-        _note(name, counts, texts[name], readers[name]) for name, counts in odd.items() if counts
+        _note(name, counts, texts[name], readers[name])
+        for name, counts in unreadable.items()
+        if counts
     ]
 
 
@@ -382,9 +388,9 @@ def _count(batch: pa.RecordBatch, name: str) -> dict[bytes, int]:
     )
 
 
-def _note(name: str, odd: Counter[bytes], texts: int, reader: TextReader) -> str:
-    ((most, times),) = odd.most_common(1)
+def _note(name: str, unreadable: Counter[bytes], texts: int, reader: TextReader) -> str:
+    ((most, times),) = unreadable.most_common(1)
     return (
-        f"column {name!r}: {odd.total():,} of {texts:,} texts cannot be read, and"
-        f" count as missing, such as {shown(most)!r} ({times:,}); right is {reader.right}"
+        f"column {name!r}: {unreadable.total():,} of {texts:,} texts cannot be read, and"
+        f" count as missing, such as {excerpt(most)!r} ({times:,}); right is {reader.right}"
     )

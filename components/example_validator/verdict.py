@@ -1,4 +1,4 @@
-"""The verdict on anomalies: whether the run stops, and the remedies."""
+"""The handling of anomalies: whether the run stops, and the remedies."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from trainer_module.errors import DataError, DriftError
 if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
 
-ACCEPT = "local_runner.py schema accept --config FILE"
+SCHEMA_COMMAND = "scopeline schema accept --config FILE"
 """The command that changes the schema to accept the last run's data."""
 
 
-def accept_span(span: str) -> str:
+def span_command(span: str) -> str:
     """Returns the command that accepts a span that drifted."""
-    return f"local_runner.py spans accept {span} --reason TEXT --config FILE"
+    return f"scopeline spans accept {span} --reason TEXT --config FILE"
 
 
-ACCEPT_SPAN = accept_span("SPAN")
+SPAN_COMMAND = span_command("SPAN")
 
 
-def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
+def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
     """Raises an error for severe drift, and for other severe anomalies if `stops` is True.
 
     Raises:
@@ -34,14 +34,15 @@ def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
     problems = []
     if severe and stops:
         problems.append(
-            f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Mend "
-            f"the data; or, if it is right, change the schema by `{ACCEPT}`; or set on_anomaly: "
-            "warn to go on regardless"
+            f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Correct"
+            f" the data; or, if the data is right, change the schema by `{SCHEMA_COMMAND}`; or set"
+            " on_anomaly: warn, so that the run continues"
         )
     if drift:
         problems.append(
-            f"the data drifted: {_listed(drift)}. Mend the data; or, if it is right, accept it by "
-            f"`{ACCEPT_SPAN}`; or set drift.on_drift: warn to go on regardless"
+            f"the data drifted: {_listed(drift)}. Correct the data; or, if the data is right,"
+            f" accept it by `{SPAN_COMMAND}`; or set drift.on_drift: warn, so that the run"
+            " continues"
         )
     if problems:
         raise (DataError if severe and stops else DriftError)("; ".join(problems))

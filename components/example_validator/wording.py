@@ -99,17 +99,17 @@ class Finding:
         return f"expected {self.expected}; found {self.found}" + (f" {place}" if place else "")
 
     @classmethod
-    def in_tfdvs_words(cls, description: str) -> Finding:
+    def from_tfdv(cls, description: str) -> Finding:
         """Returns a finding with TFDV's description, for rare anomalies."""
         return cls("", " ".join(description.split()).rstrip("."))
 
 
 def _type(column: CheckedColumn) -> Finding:
-    found = {FOUND_TYPES.get(s.type, "values of another type") for s in column.statistics}
+    types = {FOUND_TYPES.get(s.type, "values of another type") for s in column.statistics}
     tests = {schema_pb2.INT: not_whole, schema_pb2.FLOAT: not_a_number}
     return Finding(
         EXPECTED_TYPES.get(column.feature.type, "values of another type"),
-        " and ".join(sorted(found)),
+        " and ".join(sorted(types)),
         tests.get(column.feature.type),
     )
 
@@ -134,9 +134,9 @@ def _shape(column: CheckedColumn) -> Finding:
 
 def _too_many(column: CheckedColumn) -> Finding:
     most = max(column.feature.value_count.max, 1)
-    found = max((common.max_num_values for common in column.common), default=0)
+    largest = max((common.max_num_values for common in column.common), default=0)
     values = "one value" if most == 1 else f"at most {most} values"
-    return Finding(f"{values} in a row", f"up to {found}", more_than(most))
+    return Finding(f"{values} in a row", f"up to {largest}", more_than(most))
 
 
 def _unknown_values(column: CheckedColumn) -> Finding:
@@ -158,7 +158,7 @@ def _unknown_values(column: CheckedColumn) -> Finding:
     )
 
 
-def _beyond(column: CheckedColumn) -> Finding:
+def _out_of_range(column: CheckedColumn) -> Finding:
     feature = column.feature
     kind = feature.WhichOneof("domain_info")
     if kind == "bool_domain":
@@ -177,10 +177,12 @@ def _beyond(column: CheckedColumn) -> Finding:
     )
 
 
-_WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
-    (lambda _: Finding("such a column", "none in the data"), {_Type.SCHEMA_MISSING_COLUMN}),
+_FINDINGS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
+    (lambda _: Finding("the column", "none in the data"), {_Type.SCHEMA_MISSING_COLUMN}),
     (
-        lambda _: Finding("no such column", "one in the data, which the model does not see"),
+        lambda _: Finding(
+            "no column of this name", "one in the data, which the model does not read"
+        ),
         {_Type.SCHEMA_NEW_COLUMN},
     ),
     (
@@ -203,7 +205,7 @@ _WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
     ),
     (_unknown_values, {_Type.ENUM_TYPE_UNEXPECTED_STRING_VALUES}),
     (
-        _beyond,
+        _out_of_range,
         {
             *BEYOND_BOUNDS,
             _Type.BOOL_TYPE_BIG_INT,
@@ -211,7 +213,7 @@ _WORDS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
             _Type.BOOL_TYPE_UNEXPECTED_FLOAT,
         },
     ),
-    (lambda _: Finding("finite numbers", "infinite ones or NaN", not_finite), NOT_FINITE),
+    (lambda _: Finding("finite numbers", "infinite numbers or NaN", not_finite), NOT_FINITE),
     (lambda _: Finding("text in UTF-8", "other bytes", not_utf8), {_Type.ENUM_TYPE_INVALID_UTF8}),
 )
 """The findings for the kinds of TFDV's anomalies, the most informative ones first."""
@@ -222,13 +224,13 @@ def findings(
 ) -> list[Finding]:
     """Returns the findings for TFDV's reasons, without duplicates."""
     kinds = {reason.type for reason in reasons}
-    found = [word(column) for word, of_kinds in _WORDS if kinds & of_kinds]
-    rest = kinds.difference(*(of_kinds for _, of_kinds in _WORDS))
-    found += [Finding.in_tfdvs_words(r.description) for r in reasons if r.type in rest]
-    told: dict[str, Finding] = {}
-    for finding in found:
-        told.setdefault(finding.expected or finding.found, finding)
-    return list(told.values())
+    all_findings = [word(column) for word, of_kinds in _FINDINGS if kinds & of_kinds]
+    rest = kinds.difference(*(of_kinds for _, of_kinds in _FINDINGS))
+    all_findings += [Finding.from_tfdv(r.description) for r in reasons if r.type in rest]
+    distinct: dict[str, Finding] = {}
+    for finding in all_findings:
+        distinct.setdefault(finding.expected or finding.found, finding)
+    return list(distinct.values())
 
 
 def _range(low: float, high: float) -> str:

@@ -90,7 +90,7 @@ class CertifyingExecutor(base_executor.BaseExecutor):
             artifact.uri, path_utils.is_old_model_artifact(artifact)
         )
         if not fileio.exists(posixpath.join(model, INTERFACE_FILE)):
-            logger.warning("%s does not say what it takes, and has no certificate", model)
+            logger.warning("%s lacks the description of its inputs and gets no certificate", model)
             _mark(blessing, is_blessed=True)
             return
         with ScratchFolder() as scratch:
@@ -158,8 +158,8 @@ def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
         run_one(spec)
     except OverdueError:
         raise TrainingError(
-            f"the model did not answer the golden rows within {limits.timeout:g} s: a server"
-            " would be as slow; certificate.timeout allows more."
+            f"the model did not predict the golden rows within {limits.timeout:g} s, and would be"
+            " as slow in a server; a larger certificate.timeout allows more."
         ) from None
 
 

@@ -25,7 +25,7 @@ from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input
 from components.serving.batch.writing import SCORE
 from components.serving.certificate import (
-    AT_ONCE,
+    GOLDEN_BATCH_ROWS,
     GoldenInputs,
     compare,
     predict_examples,
@@ -51,7 +51,7 @@ _SECONDS = 600.0
 
 
 @contextmanager
-def served(model: Model) -> Iterator[str]:
+def run_server(model: Model) -> Iterator[str]:
     """Serves a model in a thread during a `with` block; yields the server's address."""
     with (
         ScratchFolder() as versions,
@@ -152,12 +152,12 @@ def predict_batch(golden: GoldenInputs, address: str) -> Arrays:
     """Returns the predictions of the command `predict` for a Parquet file."""
     del address
     with ScratchFolder() as scratch:
-        given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
+        source, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
         pictures, table = _write_pictures(golden, Path(scratch))
-        pq.write_table(table, given)
+        pq.write_table(table, source)
         folders = dict.fromkeys(pictures, scratch)
-        rows = Input((str(given),), "parquet", pictures=folders, max_pixels=sys.maxsize)
-        job = PredictionJob(golden.model, rows, output, AT_ONCE)
+        rows = Input((str(source),), "parquet", pictures=folders, max_pixels=sys.maxsize)
+        job = PredictionJob(golden.model, rows, output, GOLDEN_BATCH_ROWS)
         predict(job, lambda rows: None)
         table = pq.read_table(output)
     columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
@@ -188,7 +188,7 @@ def _from_columns(
             labels = [label.removeprefix(SCORE).encode() for label in scores]
             found[name] = np.tile(np.array(labels, object), (len(columns[scores[0]]), 1))
             continue
-        several = scores if name == "scores" and scores else _numbered(name, columns)
+        several = scores if name == "scores" and scores else _numbered_columns(name, columns)
         parts = [columns[part] for part in (several if len(shape) > 1 else [name])]
         values = np.stack(parts, axis=1) if len(shape) > 1 else parts[0]
         if dtype == "string":
@@ -198,7 +198,7 @@ def _from_columns(
     return found
 
 
-def _numbered(name: str, columns: Arrays) -> list[str]:
+def _numbered_columns(name: str, columns: Arrays) -> list[str]:
     count = sum(column.startswith(f"{name}_") for column in columns)
     return [f"{name}_{place}" for place in range(1, count + 1)]
 
@@ -227,9 +227,9 @@ def certify(
     folder: Path,
     rows: Sequence[GoldenRow],
     reference: Arrays | None,
-    why_not: str,
+    no_reference_reason: str,
     tolerance: float,
-    to: Path,
+    certificate_folder: Path,
 ) -> Certificate:
     """Compares the predictions of all interfaces of a model, and writes the certificate.
 
@@ -238,14 +238,14 @@ def certify(
       rows: the golden rows.
       reference: the predictions of Transform and Keras; None if there are none, then the first
         interface is the reference.
-      why_not: the reason why there are none.
+      no_reference_reason: the reason why there are none.
       tolerance: the largest difference of predictions that agree.
-      to: the folder for the certificate.
+      certificate_folder: the folder for the certificate.
     """
     agreements, failures = {}, []
-    notes = [why_not] if why_not else []
+    notes = [no_reference_reason] if no_reference_reason else []
     if reference is not None:
-        rows, reference, left_out = _with_finite_answers(rows, reference)
+        rows, reference, left_out = _keep_finite(rows, reference)
         notes += left_out
     answers = reference
     files = digest_files(folder)
@@ -254,18 +254,18 @@ def certify(
     except ScopelineError as error:
         failures.append(str(error))
     else:
-        with served(golden.model) as address:
+        with run_server(golden.model) as address:
             for name, predict_rows in interfaces_of(golden.model).items():
                 try:
                     found = predict_rows(golden, address)
                 except ScopelineError as error:
-                    failures.append(f"{name} does not answer: {error}")
+                    failures.append(f"{name} fails: {error}")
                     continue
                 answers = found if answers is None else answers
                 agreements[name] = compare(answers, found, rows)
     expected_by = next(iter(agreements), EXAMPLES) if reference is None else KERAS
     failures += [
-        f"{name} and {expected_by} are {agreement.largest_difference:.3g} apart in"
+        f"{name} and {expected_by} differ by {agreement.largest_difference:.3g} in output"
         f" {agreement.output!r} of {agreement.row}, more than {tolerance:g}"
         for name, agreement in agreements.items()
         if agreement.largest_difference > tolerance
@@ -279,11 +279,11 @@ def certify(
         failure=failures[0] if failures else "",
         files=files,
     )
-    write_certificate(certificate, to, rows, answers or {})
+    write_certificate(certificate, certificate_folder, rows, answers or {})
     return certificate
 
 
-def _with_finite_answers(
+def _keep_finite(
     rows: Sequence[GoldenRow], reference: Arrays
 ) -> tuple[list[GoldenRow], Arrays, list[str]]:
     """Returns the rows with finite predictions, these predictions, and a note about the other rows.
@@ -297,7 +297,7 @@ def _with_finite_answers(
     kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
     first = rows[int(np.argmin(finite))].description
     note = (
-        f"{len(rows) - len(kept)} of {len(rows)} golden rows have no finite answer, and are left"
-        f" out; the first is where {first}"
+        f"{len(rows) - len(kept)} of {len(rows)} golden rows have predictions that are not"
+        f" finite, and are left out; in the first, {first}"
     )
     return kept, {name: values[finite] for name, values in reference.items()}, [note]

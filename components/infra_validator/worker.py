@@ -14,7 +14,7 @@ from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.infra_validator.interfaces import certify
-from components.processes.worker import Channel, end_beyond
+from components.processes.worker import Channel, limit_memory
 from components.pusher.certificate import CertificateLimits, GoldenRow
 from components.serving.requests import join_rows
 from trainer_module.errors import TrainingError
@@ -29,7 +29,7 @@ MOST_BYTES = 4 << 20
 """The most bytes of all golden rows, which each version contains."""
 _LEAST_ROWS = 8
 """The least number of rows, regardless of their size."""
-_NEVER_SEEN = "never seen \u2603"
+_UNKNOWN_TEXT = "never seen \u2603"
 _LONG = 300
 """The number of characters of an unusually long text."""
 
@@ -51,7 +51,7 @@ def choose_golden_rows(
     """
     rows, size = [], 0
     for place, example in enumerate(_read(examples)):
-        if not _may_be_served(example, interface):
+        if not _is_servable(example, interface):
             continue
         size += len(example)
         if size > MOST_BYTES and place >= _LEAST_ROWS:
@@ -77,8 +77,8 @@ def _at_edge(
     """Returns the first row whose values differ from the edge values, with these set."""
     for row in rows:
         if any(_values(row.example, name) != list(values) for name, values in changed.items()):
-            return _with(row.example, changed, interface)
-    return _with(rows[0].example, changed, interface)
+            return _replace_values(row.example, changed, interface)
+    return _replace_values(rows[0].example, changed, interface)
 
 
 def _values(example: bytes, name: str) -> list[Value]:
@@ -87,29 +87,31 @@ def _values(example: bytes, name: str) -> list[Value]:
     return list(getattr(feature, kind).value) if kind else []
 
 
-def choose_edges(interface: ModelInterface) -> list[GoldenRow]:
+def make_edge_rows(interface: ModelInterface) -> list[GoldenRow]:
     """Returns a row of zeros and unknown values, and copies of it with an edge value each."""
-    usual = {column.name: [_usual(column)] * (column.width or 1) for column in interface.columns}
+    usual = {
+        column.name: [_default_value(column)] * (column.width or 1) for column in interface.columns
+    }
     base = to_example(usual, interface)
     edges = [
-        GoldenRow(description, _with(base, some, interface))
+        GoldenRow(description, _replace_values(base, some, interface))
         for description, some in _edges(interface, {})
     ]
-    return [GoldenRow("every column is as usual", base), *edges[:EDGE_ROWS]]
+    return [GoldenRow("every column has a default value", base), *edges[:EDGE_ROWS]]
 
 
-def _usual(column: RawColumn) -> Value:
+def _default_value(column: RawColumn) -> Value:
     if column.picture:
         return next(encoded for _, encoded in _pictures())
-    return _NEVER_SEEN.encode() if column.dtype == "string" else 0
+    return _UNKNOWN_TEXT.encode() if column.dtype == "string" else 0
 
 
 def to_example(values: Mapping[str, Sequence[Value]], interface: ModelInterface) -> bytes:
     """Returns a serialised tf.Example of a row's values by column."""
-    return _with(b"", values, interface)
+    return _replace_values(b"", values, interface)
 
 
-def _may_be_served(example: bytes, interface: ModelInterface) -> bool:
+def _is_servable(example: bytes, interface: ModelInterface) -> bool:
     """Returns whether a server accepts a row, as it predicts all golden rows before serving."""
     pictures = [column.name for column in interface.columns if column.picture]
     if not pictures:
@@ -128,19 +130,19 @@ def _edges(
     interface: ModelInterface, statistics: Statistics
 ) -> Iterator[tuple[str, dict[str, list[Value]]]]:
     """Yields the changed values and descriptions of edge cases, the first of each column first."""
-    missing = {column.name: list[Value]() for column in interface.columns if _may_miss(column)}
+    missing = {column.name: list[Value]() for column in interface.columns if _is_optional(column)}
     if missing:
-        yield "every column is missing that may be", missing
+        yield "every optional column is missing", missing
     by_column = [
         [(f"{column.name!r} {description}", {column.name: values}) for description, values in edges]
         for column in interface.columns
         for edges in [_edges_of(column, statistics.get(column.name))]
     ]
-    for together in zip_longest(*by_column):
-        yield from filter(None, together)
+    for edges in zip_longest(*by_column):
+        yield from filter(None, edges)
 
 
-def _may_miss(column: RawColumn) -> bool:
+def _is_optional(column: RawColumn) -> bool:
     return not column.picture and (
         column.width is None or (column.width == 1 and column.dtype != "int64")
     )
@@ -153,7 +155,7 @@ def _edges_of(
         return [
             (f"is a picture of {description}", [encoded]) for description, encoded in _pictures()
         ]
-    edges: list[Edge] = [("is missing", [])] if _may_miss(column) else []
+    edges: list[Edge] = [("is missing", [])] if _is_optional(column) else []
     of_type = _texts if column.dtype == "string" else _numbers
     for description, value in of_type(column, statistics):
         edges.append((description, [value] * (column.width or 1)))
@@ -166,12 +168,12 @@ def _texts(
     column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
 ) -> Iterator[tuple[str, Value]]:
     del column
-    yield "is a value that was never seen", _NEVER_SEEN.encode()
+    yield "is an unknown value", _UNKNOWN_TEXT.encode()
     found = statistics.string_stats.rank_histogram.buckets if statistics else []
     if found:
         yield "is its rarest value", found[-1].label.encode()
         yield "is its most frequent value", found[0].label.encode()
-    yield "is a long text", (_NEVER_SEEN * _LONG)[:_LONG].encode()
+    yield "is a long text", (_UNKNOWN_TEXT * _LONG)[:_LONG].encode()
 
 
 def _numbers(
@@ -181,9 +183,9 @@ def _numbers(
     if statistics is not None and statistics.HasField("num_stats"):
         least, largest = statistics.num_stats.min, statistics.num_stats.max
         yield "is its largest value", to_number(largest)
-        yield "is its least value", to_number(least)
-        yield "is far beyond its largest value", to_number(min(10 * abs(largest) + 1, 1e15))
-        yield "is far below its least value", to_number(max(-10 * abs(least) - 1, -1e15))
+        yield "is its smallest value", to_number(least)
+        yield "is far above its largest value", to_number(min(10 * abs(largest) + 1, 1e15))
+        yield "is far below its smallest value", to_number(max(-10 * abs(least) - 1, -1e15))
     yield "is 0", to_number(0)
 
 
@@ -207,7 +209,7 @@ def _pictures() -> Iterator[tuple[str, bytes]]:
         yield description, encoded.getvalue()
 
 
-def _with(
+def _replace_values(
     example: bytes, changed: Mapping[str, Sequence[Value]], interface: ModelInterface
 ) -> bytes:
     """Returns the example with the values of some columns replaced."""
@@ -228,7 +230,7 @@ def _with(
     return serialised
 
 
-_AT_ONCE = 32
+_BATCH_ROWS = 32
 """The number of rows in a batch; the rows may contain pictures."""
 
 
@@ -236,18 +238,18 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     """Writes the certificate; `CertifyingExecutor` documents the payload."""
     limits = CertificateLimits(**payload["limits"])
     too_large = TrainingError(
-        f"the model needs more than {limits.memory:g} GiB to answer: a server would as well;"
-        " certificate.memory allows more."
+        f"the model needs more than {limits.memory:g} GiB to predict the golden rows, as a server"
+        " would; a larger certificate.memory allows more."
     )
-    end_beyond(limits.memory * 2**30, too_large, channel)
+    limit_memory(limits.memory * 2**30, too_large, channel)
     model = Path(payload["model"])
     rows = _choose_rows(payload, model)
     if "transform_graph" in payload:
-        taken, reference, why_not = predict_keras(payload, rows)
+        accepted, reference, no_reference_reason = predict_keras(payload, rows)
     else:
-        taken, reference, why_not = rows, None, ""
+        accepted, reference, no_reference_reason = rows, None, ""
     folder = Path(payload["folder"])
-    certify(model, taken, reference, why_not, limits.tolerance, folder)
+    certify(model, accepted, reference, no_reference_reason, limits.tolerance, folder)
 
 
 def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
@@ -260,7 +262,7 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
             for description, values in choose(model, payload["custom_config"])
         ]
     if "examples" not in payload:
-        return choose_edges(interface)
+        return make_edge_rows(interface)
     with tf.io.gfile.GFile(payload["statistics"], "rb") as file:
         statistics = file.read()
     return choose_golden_rows(payload["examples"], statistics, interface)
@@ -282,16 +284,16 @@ def predict_keras(
         reference = KerasReference(payload["model"], payload["transform_graph"], settings)
     except TrainingError as error:
         return list(rows), None, str(error)
-    taken: list[GoldenRow] = []
+    accepted: list[GoldenRow] = []
     answers = []
-    for start in range(0, len(rows), _AT_ONCE):
-        some = rows[start : start + _AT_ONCE]
+    for start in range(0, len(rows), _BATCH_ROWS):
+        some = rows[start : start + _BATCH_ROWS]
         for batch in (some, *([row] for row in some)):
             try:
                 answers.append(reference.answer([row.example for row in batch]))
             except tf.errors.InvalidArgumentError:
                 continue  # A row cannot be transformed: the rows are tried one by one.
-            taken += batch
+            accepted += batch
             if batch is some:
                 break
-    return taken, join_rows(answers), ""
+    return accepted, join_rows(answers), ""

@@ -42,16 +42,16 @@ from components.optimizer.evaluating import (
     evaluate,
     measure_model,
     measure_variants,
-    read_evaluated,
-    why_unmeasured,
+    read_model_metrics,
+    unmeasured_reason,
 )
 from components.optimizer.gating import (
-    Evaluated,
     OptimizerPlan,
+    VariantMetrics,
     decide,
-    unmet,
+    unmet_requirements,
 )
-from components.optimizer.making import make_variants, read_sample, take_over
+from components.optimizer.making import make_variants, read_sample, reuse_variants
 from components.optimizer.report import OptimizerReport, VariantReport
 from components.schema_reader import read_schema_artifact
 from components.trainer.backups import backup_directory
@@ -87,12 +87,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         plan = OptimizerPlan.from_custom_config(exec_properties[CUSTOM_CONFIG_KEY])
         output = artifact_utils.get_single_uri(output_dict[VARIANTS_KEY])
         fileio.makedirs(output)
-        if why := _why_skipped(input_dict):
-            write_report(output, OptimizerReport(metric=plan.metric.name, skipped=why))
+        if reason := _skip_reason(input_dict):
+            write_report(output, OptimizerReport(metric=plan.metric.name, skipped=reason))
             return
-        kept = _kept_folder(input_dict, exec_properties, output)
-        kept.mkdir(parents=True, exist_ok=True)
-        take_over(plan.names, kept, output, kept.name)
+        folder = _variants_folder(input_dict, exec_properties, output)
+        folder.mkdir(parents=True, exist_ok=True)
+        reuse_variants(plan.names, folder, output, folder.name)
         with _local_model(input_dict) as saved_model:
             sample = read_sample(
                 input_dict[TRANSFORMED_EXAMPLES_KEY],
@@ -102,37 +102,37 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             )
             made, failed = make_variants(
                 plan.names,
-                kept,
-                lambda name, folder: convert_in_child(name, saved_model, sample, folder),
+                folder,
+                lambda name, target: convert_in_child(name, saved_model, sample, target),
             )
-            measured = measure_variants(made, kept, sample)
+            measured = measure_variants(made, folder, sample)
             model = measure_model(saved_model, sample)
             evaluation = self._evaluation(input_dict, exec_properties, str(saved_model))
-            evaluated, refused = evaluate(evaluation, {name: kept / name for name in made})
+            evaluated, refused = evaluate(evaluation, {name: folder / name for name in made})
         found = [
             _describe(name, measured.get(name), evaluated.get(name), (failed | refused).get(name))
             for name in plan.names
         ]
-        on_eval = read_evaluated(_uri(input_dict, EVALUATION_KEY))
+        on_eval = read_model_metrics(_uri(input_dict, EVALUATION_KEY))
         reports = [decide(plan, one, on_eval, model) for one in found]
         for name, variant in measured.items():
             if name in evaluated:
                 # JSON has no NaN.
                 known = {k: v for k, v in evaluated[name].metrics.items() if math.isfinite(v)}
-                write_variant(replace(variant, metrics=known), kept / name)
-        copy_folder(str(kept), output)
+                write_variant(replace(variant, metrics=known), folder / name)
+        copy_folder(str(folder), output)
         write_report(
             output,
             OptimizerReport(
                 metric=plan.metric.name,
                 variants=reports,
-                unmet=unmet(plan, reports),
-                made_from=kept.name,
+                unmet=unmet_requirements(plan, reports),
+                made_from=folder.name,
                 weight_bytes=model.bytes,
                 measured=model.measured,
             ),
         )
-        shutil.rmtree(kept)
+        shutil.rmtree(folder)
 
     def _evaluation(
         self, input_dict: Inputs, exec_properties: dict[str, Any], saved_model: str
@@ -153,13 +153,13 @@ def _uri(input_dict: Inputs, key: str) -> str:
     return str(artifact_utils.get_single_uri(input_dict[key]))
 
 
-def _why_skipped(input_dict: Inputs) -> str:
+def _skip_reason(input_dict: Inputs) -> str:
     """Returns why no variants are made; empty if they are."""
     validation = tfma.load_validation_result(_uri(input_dict, EVALUATION_KEY))
     return "" if validation.validation_ok else "the model is not blessed"
 
 
-def _kept_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: str) -> Path:
+def _variants_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: str) -> Path:
     """Returns a folder that is the same for every execution that makes variants of the same model.
 
     It does not depend on how variants are accepted. It lies beside the executions, as TFX deletes
@@ -190,17 +190,17 @@ def _local_model(input_dict: Inputs) -> Iterator[Path]:
 
 
 def _describe(
-    name: str, variant: Variant | None, evaluated: Evaluated | None, failure: str | None
+    name: str, variant: Variant | None, evaluated: VariantMetrics | None, failure: str | None
 ) -> VariantReport:
     """Returns the figures of a variant, before the decision whether it is accepted."""
     if variant is None or evaluated is None or failure:
-        reason = failure or "it could not be made"
+        reason = failure or "the conversion failed"
         return VariantReport(name=name, accepted=False, reasons=[reason])
     return VariantReport(
         name=name,
         accepted=False,
         remarks=[*variant.notes],
-        unmeasured=why_unmeasured(variant),
+        unmeasured=unmeasured_reason(variant),
         bytes=variant.bytes,
         gzipped_bytes=variant.gzipped_bytes,
         metrics=dict(evaluated.metrics),

@@ -23,10 +23,10 @@ from tfx.utils import io_utils
 from tfx_bsl.tfxio import tensor_adapter
 
 from components.evaluator.batched.pipeline import evaluate_if_possible
-from components.evaluator.batched.reading import answer_by_variant
+from components.evaluator.batched.reading import make_variant_module
 from components.evaluator.slices import CANDIDATE, metrics_by_slice
-from components.optimizer.converting.exported import load_numeric
-from components.optimizer.gating import Evaluated, ModelFigures, latency_of
+from components.optimizer.converting.exported import load_numeric_model
+from components.optimizer.gating import ModelMeasurements, VariantMetrics, latency_of
 from components.processes.stopping import check_stop
 from components.split_files import split_files
 from components.user_errors import find_user_error
@@ -42,14 +42,14 @@ FLOAT_BYTES = 4
 """The bytes of a number in float32."""
 
 
-def why_unmeasured(variant: Variant) -> str:
+def unmeasured_reason(variant: Variant) -> str:
     """Returns why a variant was not measured on its target device; empty if it was."""
     if not variant.provider or latency_of(variant.measured) is not None:
         return ""
     return f"unmeasured on a GPU ({enumerate_names(variant.provider, 'and')} does not run here)"
 
 
-def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelFigures:
+def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelMeasurements:
     """Measures the model's signature of transformed features, as variants are measured.
 
     Args:
@@ -59,10 +59,10 @@ def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelF
     Raises:
       TrainingError: other code has exported the model.
     """
-    model = load_numeric(saved_model)
+    model = load_numeric_model(saved_model)
     weights = sum(int(np.prod(v.shape)) for v in model.function.graph.variables)
     measured = measure(model.predict, sample)
-    return ModelFigures(weights * FLOAT_BYTES, measured)
+    return ModelMeasurements(weights * FLOAT_BYTES, measured)
 
 
 def measure_variants(
@@ -96,7 +96,7 @@ def _measure_variant(variant: Variant, folder: Path, sample: Path) -> dict[str, 
     providers = tuple(variant.provider)
     try:
         with ScratchFolder() as room:
-            # Where engines are built, which are of no use on another GPU.
+            # Engines are built in a copy, as they only run on this type of GPU.
             copied = shutil.copytree(folder, Path(room, folder.name)) if providers else folder
             figures = measure_in_process(copied, sample, providers=providers)
     except DataError:
@@ -124,7 +124,7 @@ class Evaluation:
 
 def evaluate(
     evaluation: Evaluation, variants: Mapping[str, Path]
-) -> tuple[dict[str, Evaluated], dict[str, str]]:
+) -> tuple[dict[str, VariantMetrics], dict[str, str]]:
     """Evaluates all variants in one pass over the examples, or one by one if that fails.
 
     Args:
@@ -141,7 +141,7 @@ def evaluate(
     except Exception as error:  # Beam and runtimes raise errors of any type.
         if len(variants) == 1:
             return {}, dict.fromkeys(variants, _reason(error))
-    found: dict[str, Evaluated] = {}
+    found: dict[str, VariantMetrics] = {}
     failed: dict[str, str] = {}
     for name, folder in variants.items():
         try:
@@ -151,18 +151,18 @@ def evaluate(
     return found, failed
 
 
-def read_evaluated(uri: str) -> Evaluated:
+def read_model_metrics(uri: str) -> VariantMetrics:
     """Returns the Evaluator's metrics of the model.
 
     Args:
       uri: the folder of its evaluation.
     """
-    return _evaluated(uri, CANDIDATE)
+    return _read_metrics(uri, CANDIDATE)
 
 
-def _evaluated(uri: str, model: str) -> Evaluated:
+def _read_metrics(uri: str, model: str) -> VariantMetrics:
     slices = {name: models.get(model, {}) for name, models in metrics_by_slice(uri).items()}
-    return Evaluated(slices.pop("", {}), slices)
+    return VariantMetrics(slices.pop("", {}), slices)
 
 
 def _reason(error: BaseException) -> str:
@@ -170,11 +170,11 @@ def _reason(error: BaseException) -> str:
     return str(known) if known is not None else f"it cannot be evaluated: {shorten(error)}"
 
 
-def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, Evaluated]:
+def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, VariantMetrics]:
     with ScratchFolder() as output:
         _measure(evaluation, variants, output)
         names = list(variants)
-        return {n: _evaluated(output, n if len(names) > 1 else CANDIDATE) for n in names}
+        return {n: _read_metrics(output, n if len(names) > 1 else CANDIDATE) for n in names}
 
 
 def _measure(evaluation: Evaluation, variants: Mapping[str, Path], output: str) -> None:
@@ -241,7 +241,7 @@ def shared_models(saved_model: str, variants: Mapping[str, Path]) -> Any:
             model_name=name,
             model_type=TF_GENERIC,
             model_loader=tfma.types.ModelLoader(
-                functools.partial(_answer, saved_model, str(folder))
+                functools.partial(_load_variant, saved_model, str(folder))
             ),
         )
         for name, folder in variants.items()
@@ -264,5 +264,5 @@ def config_of(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalCo
     )
 
 
-def _answer(saved_model: str, folder: str) -> tf.Module:
-    return answer_by_variant(load_exported(saved_model), folder)
+def _load_variant(saved_model: str, folder: str) -> tf.Module:
+    return make_variant_module(load_exported(saved_model), folder)

@@ -19,7 +19,7 @@ from trainer_module.settings.optimize import AcceptSettings, OptimizeSettings, V
 OPTIMIZE_KEY, METRIC_KEY = "optimize", "metric"
 """The keys of the plan in a `custom_config`: the config's section, and the metric that decides."""
 
-DECIDING = {"accept", "required", "variants"}
+DECISION_KEYS = {"accept", "required", "variants"}
 """The keys of the section that concern the Optimizer's decisions; none changes how a variant is
 made."""
 
@@ -62,13 +62,13 @@ class OptimizerPlan(BaseModel):
     @classmethod
     def from_custom_config(cls, custom_config: str) -> OptimizerPlan:
         """Returns the plan from the JSON of `to_custom_config`."""
-        told = json.loads(custom_config)
-        return cls(settings=told[OPTIMIZE_KEY], metric=told[METRIC_KEY])
+        config = json.loads(custom_config)
+        return cls(settings=config[OPTIMIZE_KEY], metric=config[METRIC_KEY])
 
     def to_custom_config(self) -> dict[str, Any]:
         """Returns the plan as a `custom_config` for the executor."""
         return {
-            OPTIMIZE_KEY: self.settings.model_dump(mode="json", include=DECIDING),
+            OPTIMIZE_KEY: self.settings.model_dump(mode="json", include=DECISION_KEYS),
             METRIC_KEY: self.metric.model_dump(mode="json"),
         }
 
@@ -85,7 +85,7 @@ Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class VariantMetrics:
     """The metrics of a model or a variant on the eval split."""
 
     metrics: Metrics
@@ -95,7 +95,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class ModelFigures:
+class ModelMeasurements:
     """The size and the latency of the model itself."""
 
     bytes: int
@@ -111,63 +111,69 @@ def latency_of(measured: Mapping[str, Any]) -> float | None:
 
 
 def decide(
-    plan: OptimizerPlan, found: VariantReport, model: Evaluated, taken: ModelFigures
+    plan: OptimizerPlan,
+    report: VariantReport,
+    model: VariantMetrics,
+    measurements: ModelMeasurements,
 ) -> VariantReport:
     """Returns the report of a variant, with the decision and the reasons for a refusal.
 
     Args:
       plan: the conditions.
-      found: the figures of the variant; one with reasons could not be made or evaluated.
+      report: the figures of the variant; one with reasons could not be made or evaluated.
       model: the metrics of its model on the same examples.
-      taken: the size and latency of its model.
+      measurements: the size and latency of its model.
     """
-    if found.reasons:
-        return found
+    if report.reasons:
+        return report
     accept, name = plan.settings.accept, plan.metric.name
-    value, of_model = found.metrics.get(name), model.metrics.get(name)
-    bytes_, latency = found.bytes or 0, latency_of(found.measured)
-    size, slower = _ratio(bytes_, taken.bytes), _ratio(latency, latency_of(taken.measured))
+    value, of_model = report.metrics.get(name), model.metrics.get(name)
+    bytes_, latency = report.bytes or 0, latency_of(report.measured)
+    size, slower = (
+        _ratio(bytes_, measurements.bytes),
+        _ratio(latency, latency_of(measurements.measured)),
+    )
     worse_slices, unmeasured = (
-        _worse_slices(plan, found.slices, model) if accept.slices else ([], [])
+        _slice_reasons(plan, report.slices, model) if accept.slices else ([], [])
     )
     reasons = [
-        *_worse(plan, value, of_model, ""),
+        *_metric_reasons(plan, value, of_model, ""),
         *worse_slices,
-        *_too_large(accept, bytes_, size),
-        *_too_slow(accept, latency, slower),
-        *_unknown(accept, found.unmeasured),
+        *_size_reasons(accept, bytes_, size),
+        *_latency_reasons(accept, latency, slower),
+        *_unmeasured_reasons(accept, report.unmeasured),
     ]
     changes = {
         "accepted": not reasons,
         "reasons": reasons,
-        "remarks": [*found.remarks, *unmeasured],
+        "remarks": [*report.remarks, *unmeasured],
         "size_ratio": size,
         "drop": None if value is None or of_model is None else plan.metric.drop(of_model, value),
         "drop_is_share": plan.metric.has_unit,
         "latency_ratio": slower,
     }
-    return found.model_copy(update=changes)
+    return report.model_copy(update=changes)
 
 
-def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
+def unmet_requirements(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
     """Returns sentences about required variants that are refused."""
     required = set(plan.settings.required_variants)
     return [
-        f"variant {report.name} is required, and refused: {'; '.join(report.reasons)}"
+        f"the required variant {report.name} is refused: {'; '.join(report.reasons)}"
         for report in reports
         if report.name in required and not report.accepted
     ]
 
 
-def _worse(
+def _metric_reasons(
     plan: OptimizerPlan, value: float | None, of_model: float | None, where: str
 ) -> list[str]:
     """Returns why a metric's value is too bad; empty if it is not."""
     name, most = plan.metric.name, plan.settings.accept.max_metric_drop
     if of_model is None or not math.isfinite(of_model):
         return [
-            f"{name}{where} is not a number for the model itself, so that nothing says what this "
-            "variant loses: give a metric that can be measured a threshold, or name it first in "
+            f"{name}{where} is not a number for the original model, and the loss of the variant is "
+            "unknown: give a threshold to another metric, or write another metric first in "
             "evaluate.metrics"
         ]
     if value is None or not math.isfinite(value):
@@ -180,12 +186,12 @@ def _worse(
         lost, limit = (f"{drop:.2%}", f"{most:.3%}")
     return [
         f"{name}{where} is {value:.4g}, {lost} worse than the model's {of_model:.4g}; at most "
-        f"{limit} may be lost (optimize.accept.max_metric_drop)"
+        f"{limit} is accepted (optimize.accept.max_metric_drop)"
     ]
 
 
-def _worse_slices(
-    plan: OptimizerPlan, variant: Mapping[str, Metrics], model: Evaluated
+def _slice_reasons(
+    plan: OptimizerPlan, variant: Mapping[str, Metrics], model: VariantMetrics
 ) -> tuple[list[str], list[str]]:
     """Returns why slices are too bad, and a remark on slices where the model has no metric."""
     name = plan.metric.name
@@ -193,50 +199,51 @@ def _worse_slices(
     for title, metrics in model.slices.items():
         of_model = metrics.get(name)
         if of_model is None or not math.isfinite(of_model):
-            # Such as the AUC of a slice of one class.
+            # For example, the AUC of a slice with one class is undefined.
             unmeasured.append(title)
             continue
         found = variant.get(title, {}).get(name)
-        reasons += _worse(plan, found, of_model, f" of {title}")
+        reasons += _metric_reasons(plan, found, of_model, f" of {title}")
     if not unmeasured:
         return reasons, []
     named = enumerate_names(unmeasured, "and")
-    return reasons, [f"{name} cannot be measured on {named}, which does not decide"]
+    return reasons, [f"{name} cannot be measured on {named} and does not decide there"]
 
 
-def _too_large(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:
+def _size_reasons(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:
     most = accept.max_size_ratio
     if most is None or ratio is None or ratio <= most:
         return []
     return [
-        f"its {size:,} bytes are {ratio:.3g} of the weights' as float32; at most {most:g} is "
-        "accepted (optimize.accept.max_size_ratio)"
+        f"its size, {size:,} bytes, is {ratio:.3g} of the size of the float32 weights; at most "
+        f"{most:g} is accepted (optimize.accept.max_size_ratio)"
     ]
 
 
-def _too_slow(accept: AcceptSettings, latency: float | None, ratio: float | None) -> list[str]:
+def _latency_reasons(
+    accept: AcceptSettings, latency: float | None, ratio: float | None
+) -> list[str]:
     most = accept.max_latency_ratio
     if most is None:
         return []
     if ratio is None or latency is None:
-        return ["its time was not measured, which optimize.accept.max_latency_ratio asks for"]
+        return ["its latency was not measured, but optimize.accept.max_latency_ratio limits it"]
     if ratio <= most:
         return []
     return [
-        f"one example takes {latency:.3g} ms, {ratio:.3g} of the model's time; at most {most:g} is "
-        "accepted (optimize.accept.max_latency_ratio)"
+        f"its latency, {latency:.3g} ms, is {ratio:.3g} of the original model's; at most {most:g} "
+        "is accepted (optimize.accept.max_latency_ratio)"
     ]
 
 
-def _unknown(accept: AcceptSettings, unmeasured: str) -> list[str]:
+def _unmeasured_reasons(accept: AcceptSettings, unmeasured: str) -> list[str]:
     if not unmeasured or accept.unmeasured:
         return []
     return [
-        f"it is {unmeasured}, so that nobody knows how quick it is there, nor how exact; run the "
-        "Optimizer on a machine with one, or give optimize.accept.unmeasured: true to push it all "
-        "the same"
+        f"it is {unmeasured}: its latency and accuracy there are unknown; run the Optimizer on a "
+        "machine with a GPU, or push it unmeasured by optimize.accept.unmeasured: true"
     ]
 
 
-def _ratio(value: float | None, of: float | None) -> float | None:
-    return value / of if value is not None and of else None
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None

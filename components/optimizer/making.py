@@ -53,9 +53,7 @@ def read_sample(
     wanted = {feature.name: spec[feature.name] for feature in interface.features}
     batch = [record for part in read_spread(files, _rows(interface)) for record in part]
     if not batch:
-        raise TrainingError(
-            f"the split {split!r} has no example, by which variants are calibrated and checked."
-        )
+        raise TrainingError(f"the split {split!r} has no examples to calibrate and check variants.")
     parsed = tf.io.parse_example(tf.constant(batch), wanted)
     return {name: tensor.numpy() for name, tensor in parsed.items()}
 
@@ -90,34 +88,34 @@ def make_variants(
     for number, name in enumerate(names):
         check_stop()
         report_progress(number, len(names), "variant", name)
-        kept = _kept(folder / name)
+        kept = _reusable_variant(folder / name)
         if kept is not None:
             made[name] = kept
             continue
         try:
             made[name] = convert(name, folder / name)
         except TrainingError as error:
-            logger.warning("Variant %s cannot be made", name, exc_info=True)
+            logger.warning("Variant %s cannot be converted", name, exc_info=True)
             failed[name] = str(error)
     report_progress(len(names), len(names), "variant")
     return made, failed
 
 
-def _kept(folder: Path) -> Variant | None:
+def _reusable_variant(folder: Path) -> Variant | None:
     """Returns the variant of an earlier attempt; None if there is none or its files are damaged."""
     if not folder.exists():
         return None
     try:
         variant = read_variant(folder)
     except DataError:
-        logger.warning("A variant is made again", exc_info=True)
+        logger.warning("A variant is converted again", exc_info=True)
         shutil.rmtree(folder)
         return None
-    report_notice(f"{folder.name} was made before")
+    report_notice(f"reuses the variant {folder.name} of an interrupted run")
     return variant
 
 
-def take_over(names: Sequence[str], folder: Path, output: str, made_from: str) -> None:
+def reuse_variants(names: Sequence[str], folder: Path, output: str, made_from: str) -> None:
     """Copies variants that an earlier execution with other conditions has made of the same model.
 
     Args:

@@ -24,7 +24,7 @@ SERVER_GRACE_SECONDS = 30
 """The grace period of a server's open requests."""
 SCHEDULED_RUN_GRACE_SECONDS = 60.0
 """The grace period of a scheduled run; half-way the signal is repeated."""
-LOOKS_EVERY = 0.05
+POLL_SECONDS = 0.05
 """The interval for polling a process that is watched or waited for, in seconds."""
 
 Send = Callable[[signal.Signals], bool]
@@ -80,20 +80,20 @@ def end(send: Send, has_ended: Callable[[], bool], steps: Sequence[Step]) -> boo
     while not has_ended():
         if not ending.advance():
             return has_ended()
-        time.sleep(LOOKS_EVERY)
+        time.sleep(POLL_SECONDS)
     return True
 
 
-class Ended(NamedTuple):
+class EndResult(NamedTuple):
     """The result of ending processes."""
 
     killed: list[psutil.Process]
     """The processes that were sent SIGKILL, as they had not ended before."""
-    left: list[psutil.Process]
+    remaining: list[psutil.Process]
     """The processes that still run."""
 
 
-def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) -> Ended:
+def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) -> EndResult:
     """Ends processes; psutil prevents signals to other processes that reuse their ids.
 
     Args:
@@ -103,22 +103,22 @@ def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) ->
     Raises:
       psutil.AccessDenied: a process belongs to another user.
     """
-    left, killed = list(processes), list[psutil.Process]()
+    remaining, killed = list(processes), list[psutil.Process]()
 
     def send(number: signal.Signals) -> bool:
         if number == signal.SIGKILL:
-            killed.extend(left)
-        for process in left:
+            killed.extend(remaining)
+        for process in remaining:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         return True
 
     def has_ended() -> bool:
-        left[:] = filter(is_running, left)
-        return not left
+        remaining[:] = filter(is_running, remaining)
+        return not remaining
 
     end(send, has_ended, steps)
-    return Ended(killed, left)
+    return EndResult(killed, remaining)
 
 
 def is_running(process: psutil.Process) -> bool:

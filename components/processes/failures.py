@@ -16,7 +16,7 @@ from trainer_module.errors import TrainingError
 Frame = tuple[str, int]
 """A file and a line."""
 
-# What TensorFlow raises in the workers that are left when another has died.
+# The errors that TensorFlow raises in the other workers after one has died.
 _SYMPTOMS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _SYMPTOM_WORDS = ("Collective ops is aborted", "aborted peer", "Connection reset by peer")
 _PORT_TAKEN = ("Could not start gRPC server", "Address already in use")
@@ -88,8 +88,10 @@ class Failure:
           remark: further information on why it ended.
         """
         name = name_signal(status)
-        how = f"was killed by {name}" if name else f"ended early, with exit status {status}"
-        message = f"{how}: {remark}" if remark else how
+        end_in_words = (
+            f"was killed by {name}" if name else f"ended early, with exit status {status}"
+        )
+        message = f"{end_in_words}: {remark}" if remark else end_in_words
         return cls(worker, time.time(), message, signal=name, remark=remark)
 
     @property
@@ -114,7 +116,7 @@ class Failure:
         )
 
     @property
-    def may_go_away(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether the failure is transient, so that a retry may succeed."""
         return bool(self.signal) or self.is_symptom
 
@@ -157,7 +159,7 @@ def first_cause(failures: Iterable[Failure]) -> Failure:
 
 
 def _gist(message: str) -> str:
-    """Returns the most informative line of an exception's message: TensorFlow ends with names of
+    """Returns the most informative line of an exception's message; TensorFlow's end with names of
     nodes.
     """
     lines = [line.strip() for line in message.splitlines()]

@@ -33,7 +33,8 @@ def free_ports(count: int) -> list[int]:
 def is_free(port: int) -> bool:
     """Returns whether a server could listen on the port, on all interfaces."""
     with socket.socket() as probe:
-        # As gRPC does: connections of an earlier server that linger are no obstacle.
+        # gRPC sets this option too: lingering connections of an earlier server do not block the
+        # port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))

@@ -20,8 +20,8 @@ import psutil
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from components.disk import write_whole
-from components.processes.ending import LOOKS_EVERY, Step, end_processes, is_running
+from components.disk import write_atomically
+from components.processes.ending import POLL_SECONDS, Step, end_processes, is_running
 from components.processes.launcher import TAIL_LINES, Cluster, Place
 from components.processes.local.launcher import LocalLauncher
 from components.processes.local.process import (
@@ -43,10 +43,10 @@ START_SECONDS = 300.0
 END_SECONDS = 3.0
 """The grace period of servers before they are killed."""
 _KILLED_SECONDS = 10.0
-# It is reckoned from the time of boot, which moves a little when the clock is set.
+# The creation time is relative to the boot time, which moves slightly when the clock is set.
 _CREATED_TOLERANCE_SECONDS = 2.0
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 """A function that is called with a line about each step."""
 
 
@@ -104,7 +104,7 @@ def command(verb: str, folder: Path) -> str:
     where = (
         "" if folder == Path("output") / FOLDER else f" --output {shlex.quote(str(folder.parent))}"
     )
-    return f"python local_runner.py cluster {verb}{where}"
+    return f"scopeline cluster {verb}{where}"
 
 
 def read_cluster(folder: Path) -> StandingCluster:
@@ -137,7 +137,7 @@ def start_cluster(
     folder: Path,
     places: list[Place],
     model: str | None,
-    say: Say,
+    report: Report,
 ) -> StandingCluster:
     """Starts servers, and returns once all are ready; they outlive this process.
 
@@ -145,31 +145,31 @@ def start_cluster(
       folder: the folder for cluster.json and the servers' output.
       places: the places of the workers and parameter servers.
       model: the import path of a user's builder that the servers import, if there is one.
-      say: the callback for progress.
+      report: the callback for progress.
 
     Raises:
       ConfigError: a cluster runs already, or the folder cannot be written.
       InternalError: a server did not start; all others have been ended.
     """
     with _alone(folder):
-        _check_none_runs(folder, say)
-        say(f"starting {', '.join(place.name for place in places)}")
+        _check_none_runs(folder, report)
+        report(f"starting {', '.join(place.name for place in places)}")
         addresses = LocalLauncher().allocate([Place("chief", 0), *places])
         started: dict[Place, subprocess.Popen[bytes]] = {}
         try:
             for place in places:
                 started[place] = _start(place, addresses, folder, model)
-            _await_ready(started, addresses, folder, say)
+            _await_ready(started, addresses, folder, report)
             servers = [
                 Server(type=place.type, index=place.index, pid=p.pid, created=_created(p.pid))
                 for place, p in started.items()
             ]
             place_of_chief = TFConfig(addresses, "chief", 0).to_json()
             cluster = StandingCluster(**place_of_chief, servers=servers, started=datetime.now(UTC))
-            write_whole(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
+            write_atomically(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
             for process in started.values():
                 _release(process)
-        except BaseException:  # Also KeyboardInterrupt: nothing is left half started.
+        except BaseException:  # Also after KeyboardInterrupt no server is left.
             for process in started.values():
                 process.kill()
                 process.wait()
@@ -180,35 +180,35 @@ def start_cluster(
     return cluster
 
 
-def stop_cluster(folder: Path, say: Say) -> None:
+def stop_cluster(folder: Path, report: Report) -> None:
     """Ends a cluster's servers, with SIGKILL if necessary, and deletes the cluster's file.
 
     Args:
       folder: the cluster's folder.
-      say: the callback for the result of each server.
+      report: the callback for the result of each server.
 
     Raises:
       NoClusterError: there is no cluster.
       ConfigError: the file cannot be used, or the processes belong to another user.
       InternalError: a process cannot be killed.
     """
-    read_cluster(folder)  # Else the lock would make the folder.
+    read_cluster(folder)  # Without this call the lock would create the folder.
     with _alone(folder):
         servers = read_cluster(folder).servers
-        found = {server.name: server.find_process() for server in servers}
-        running = {name: process for name, process in found.items() if process is not None}
+        processes = {server.name: server.find_process() for server in servers}
+        running = {name: process for name, process in processes.items() if process is not None}
         forced = _end(running)
         for server in servers:
-            how = "killed, as it did not stop" if server.name in forced else "stopped"
-            state = how if server.name in running else "was dead already"
-            say(f"{server.name}, process {server.pid}: {state}")
+            end_state = "killed, as it did not end in time" if server.name in forced else "stopped"
+            state = end_state if server.name in running else "had ended already"
+            report(f"{server.name}, process {server.pid}: {state}")
         (folder / FILE).unlink()
 
 
-def _unusable(file: Path, found: str) -> ConfigError:
+def _unusable(file: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"{file} is not as `cluster start` wrote it ({found}); delete it; servers of it that are "
-        f"left are among those that `pgrep -af {MODULE}` shows."
+        f"{file} is not a file that `cluster start` writes ({problem}); delete it; `pgrep -af"
+        f" {MODULE}` lists the servers that still run."
     )
 
 
@@ -221,7 +221,7 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         raise TryLaterError(
-            f"another `cluster` command is at work in {folder}; wait for it to end."
+            f"another `cluster` command runs in {folder}; wait until it ends."
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -233,7 +233,7 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _check_none_runs(folder: Path, say: Say) -> None:
+def _check_none_runs(folder: Path, report: Report) -> None:
     try:
         cluster = read_cluster(folder)
     except NoClusterError:
@@ -244,7 +244,7 @@ def _check_none_runs(folder: Path, say: Say) -> None:
             f"a cluster is running in {folder} already ({len(running)} of {len(cluster.servers)} "
             f"servers); use it, or end it first: `{command('stop', folder)}`."
         )
-    say("the servers of an earlier cluster are dead; its file is replaced")
+    report("the servers of an earlier cluster have ended; replacing its file")
 
 
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:
@@ -254,12 +254,12 @@ def _end(running: Mapping[str, psutil.Process]) -> list[str]:
         killed, left = end_processes(list(running.values()), steps)
     except psutil.AccessDenied as error:
         raise ConfigError(
-            f"process {error.pid} of the cluster belongs to another user, who has to stop it."
+            f"process {error.pid} of the cluster belongs to another user, who must stop it."
         ) from None
     names = {process.pid: name for name, process in running.items()}
     if left:
-        found = ", ".join(f"{names[process.pid]} (process {process.pid})" for process in left)
-        raise InternalError(f"{found} cannot be killed: the system does not let go; try again.")
+        survivors = ", ".join(f"{names[process.pid]} (process {process.pid})" for process in left)
+        raise InternalError(f"{survivors} still run after SIGKILL; try again.")
     return [names[process.pid] for process in killed]
 
 
@@ -273,11 +273,11 @@ def _start(
     tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
     workers = len(addresses["worker"])
     threads = share_machine(workers)
-    # Even if the environment sets one thread, with which a server would block indefinitely.
+    # Overrides the environment: with one inter-op thread a server would block indefinitely.
     threads |= worker_environment(workers) | {INTEROP_THREADS: threads[INTEROP_THREADS]}
     with _log(folder, place).open("wb") as output:
         return subprocess.Popen(
-            # -P: the folder that it starts in hides no module that this process finds.
+            # -P: modules in the current folder do not hide the modules of this process.
             [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
             stdin=subprocess.PIPE,
             stdout=output,
@@ -289,7 +289,7 @@ def _start(
 
 def _release(process: subprocess.Popen[bytes]) -> None:
     """Releases a server, so that it outlives this process."""
-    # A server that has died meanwhile is reported by the cluster's status.
+    # `cluster status` reports a server that has died meanwhile.
     with contextlib.suppress(BrokenPipeError), _stdin(process) as stdin:
         stdin.write(b".")
 
@@ -311,7 +311,7 @@ def _await_ready(
     started: Mapping[Place, subprocess.Popen[bytes]],
     addresses: Cluster,
     folder: Path,
-    say: Say,
+    report: Report,
 ) -> None:
     """Waits until all servers accept connections.
 
@@ -320,23 +320,23 @@ def _await_ready(
     """
     began, waiting = time.monotonic(), list(started)
 
-    def fail(place: Place, what: str) -> NoReturn:
+    def fail(place: Place, problem: str) -> NoReturn:
         with _log(folder, place).open(errors="replace") as file:
             tail = "".join(deque(file, TAIL_LINES)).rstrip()
-        raise InternalError(f"{place.name} {what}; the end of {_log(folder, place)}:\n{tail}")
+        raise InternalError(f"{place.name} {problem}; the end of {_log(folder, place)}:\n{tail}")
 
     while waiting:
-        time.sleep(LOOKS_EVERY)
+        time.sleep(POLL_SECONDS)
         seconds = time.monotonic() - began
         for place, process in started.items():
             status = process.poll()
             if status is not None:
-                how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-                fail(place, f"ended early, {how}")
+                exit_reason = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+                fail(place, f"ended early, {exit_reason}")
         for place in [*waiting]:
             address = addresses[place.type][place.index]
             if answers(address):
                 waiting.remove(place)
-                say(f"{place.name} is ready at {address} ({seconds:.1f} s)")
+                report(f"{place.name} is ready at {address} ({seconds:.1f} s)")
         if waiting and seconds > START_SECONDS:
             fail(waiting[0], f"was not ready within {START_SECONDS:g} s")

@@ -30,7 +30,7 @@ from components.processes.ending import (
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGAIN_SECONDS = 1.0
 """The interval at which the exception is raised again."""
-LAST_WORDS_SECONDS = 5.0
+RECORD_SECONDS = 5.0
 """The timeout for recording that the process is ended."""
 
 
@@ -57,12 +57,12 @@ class _State:
 _state = _State()
 
 
-def obey_signals() -> None:
+def install_handlers() -> None:
     """Installs the handlers by which SIGTERM and Ctrl-C stop this process."""
     global _state
     _state = _State()
     for number in SIGNALS:
-        # A shell has what it runs in the background ignore Ctrl-C.
+        # Shells make background processes ignore Ctrl-C.
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
 
@@ -86,7 +86,7 @@ def handled(
             signal.signal(number, handler)
 
 
-def is_obeyed() -> bool:
+def handles_sigterm() -> bool:
     """Returns whether this module handles SIGTERM."""
     return signal.getsignal(signal.SIGTERM) is _handle
 
@@ -120,7 +120,7 @@ def commit_or_abort() -> None:
       KeyboardInterrupt: a signal was received.
     """
     was_settled = _state.is_settled
-    # Set first, so that no signal can arrive between the check and the next step.
+    # Set before the check, so that no signal can arrive between the check and the next step.
     ignore_signals()
     if _state.signal is not None and not was_settled:
         _state.is_settled = False
@@ -135,7 +135,7 @@ def deferred() -> Iterator[None]:
       KeyboardInterrupt: at the end of the block, if a signal was received in it.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # Nothing is raised there.
+        yield  # Signals raise exceptions only in the main thread.
         return
     state = _state
     state.deferrals += 1
@@ -147,13 +147,13 @@ def deferred() -> Iterator[None]:
 
 
 def attempt(
-    work: Callable[[], None], last_words: Callable[[], None], exit_code: int
+    work: Callable[[], None], record_stop: Callable[[], None], exit_code: int
 ) -> BaseException | None:
     """Does work in the main thread, which a stop ends within the grace period.
 
     Args:
       work: the work.
-      last_words: records the stop if the main thread is stuck.
+      record_stop: records the stop if the main thread is stuck.
       exit_code: the exit code of the process in that case.
 
     Returns:
@@ -162,13 +162,13 @@ def attempt(
         late.
     """
     _state.is_settled = False
-    with _watched(last_words, exit_code):
+    with _watched(record_stop, exit_code):
         try:
             work()
         except BaseException as error:
             was_stopped = _state.signal is not None and not _state.is_settled
             _finish_unwinding()
-            logger.exception("The work ended early")
+            logger.exception("The work ended early, with an error")
             if not was_stopped:
                 return error
         else:
@@ -179,7 +179,7 @@ def attempt(
 
 
 @contextmanager
-def _watched(last_words: Callable[[], None], exit_code: int) -> Iterator[None]:
+def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
     """Watches the main thread in a `with` block; takes the last arguments of `attempt`."""
     state, has_ended = _state, threading.Event()
     reading, writing = os.pipe()
@@ -187,10 +187,11 @@ def _watched(last_words: Callable[[], None], exit_code: int) -> Iterator[None]:
 
     def watch() -> None:
         if _wait_for_signal(reading) and not _repeat(state, has_ended):
-            _end_process(last_words, exit_code)
+            _end_process(record_stop, exit_code)
 
     thread = threading.Thread(target=watch, name="stop", daemon=True)
-    # Written to at once: a handler waits for the main thread, which a library may have for long.
+    # A signal is written here at once; a Python handler waits until the main thread leaves a
+    # library.
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     state.is_watched = True
     thread.start()
@@ -223,10 +224,10 @@ def end_children() -> None:
         children,
         [Step(signal.SIGTERM, each), Step(signal.SIGTERM, each), Step(signal.SIGKILL, each)],
     )
-    psutil.wait_procs(children, timeout=0)  # None stays as a zombie.
+    psutil.wait_procs(children, timeout=0)  # Reaps zombies.
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Ends the process as `sys.exit` does, but does not wait for threads after a stop."""
     if _state.signal is None:
         sys.exit(code)
@@ -245,8 +246,8 @@ def _handle(number: int, frame: FrameType | None) -> None:
     is_repeated, _state.is_repeated = _state.is_repeated, False
     if _state.deferrals or _state.is_settled:
         return
-    # Of several that come at once, such as of a user in a hurry, one is enough: more would hit
-    # what cleans up after the first.
+    # Of several signals in quick succession only the first raises an exception: others would
+    # interrupt the cleanup.
     if is_first or is_repeated or not _state.is_watched:
         raise KeyboardInterrupt
 
@@ -268,14 +269,14 @@ def _repeat(state: _State, has_ended: threading.Event) -> bool:
         if main is not None and not state.deferrals:
             state.is_repeated = True
             signal.pthread_kill(main, signal.SIGTERM)
-    # What has begun that must not be cut in two is waited for.
+    # The process is not ended while it ignores signals, or if the main thread ends the work.
     return state.is_settled or not state.end.acquire(blocking=False)
 
 
-def _end_process(last_words: Callable[[], None], exit_code: int) -> NoReturn:
-    thread = threading.Thread(target=last_words, daemon=True)
+def _end_process(record_stop: Callable[[], None], exit_code: int) -> NoReturn:
+    thread = threading.Thread(target=record_stop, daemon=True)
     thread.start()
-    thread.join(LAST_WORDS_SECONDS)
+    thread.join(RECORD_SECONDS)
     try:
         end_children()
     finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn
 
-from components.processes.ending import CLUSTER_GRACE_SECONDS, LOOKS_EVERY
+from components.processes.ending import CLUSTER_GRACE_SECONDS, POLL_SECONDS
 from components.processes.failures import Failure, OverdueError, StartTimeoutError, first_cause
 from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
 from components.processes.stopping import deferred
@@ -89,9 +89,9 @@ class WatchedWorker:
         """Whether the worker is done or has failed."""
         return self.is_done or self.failure is not None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Processes the worker's events since the last call, and its end."""
-        # First, as the last events are there once the process has ended.
+        # Polled before the events are read, so that a process that has ended has no unread events.
         status = self.handle.poll()
         for event in self.handle.events():
             self._take(event)
@@ -115,8 +115,10 @@ class WatchedWorker:
 
     def describe_start(self) -> str:
         """Returns the progress of a worker that is not ready yet."""
-        silence = "it does not run yet" if self.handle.began is None else "no sign of life"
-        state = "it runs, but waits for others" if self.is_alive else silence
+        silence = (
+            "not running yet" if self.handle.began is None else "running, but it has sent no event"
+        )
+        state = "running, and waiting for other workers" if self.is_alive else silence
         remark = self.handle.remark()
         return f"{self.spec.place.name} ({state}{f'; {remark}' if remark else ''})"
 
@@ -176,7 +178,7 @@ class Supervisor:
         """
         self._start_all()
         while True:
-            failed = [member for member in self._look() if member.failure]
+            failed = [member for member in self._poll() if member.failure]
             if self._chief.is_done:
                 break
             if failed and not self._restart_alone(failed):
@@ -184,7 +186,7 @@ class Supervisor:
             self._check_started()
             if overdue := next(filter(None, (member.overdue() for member in self._members)), None):
                 raise overdue
-            time.sleep(LOOKS_EVERY)
+            time.sleep(POLL_SECONDS)
         if self._job.policy is Policy.GANG:
             self._watch(LINGER_SECONDS)
         return None
@@ -207,18 +209,18 @@ class Supervisor:
         # The progress of the chief is that of the whole job.
         return WatchedWorker(spec, handle, _forward if spec is self._job.specs[0] else _ignore)
 
-    def _look(self) -> list[WatchedWorker]:
+    def _poll(self) -> list[WatchedWorker]:
         for member in self._members:
-            member.look()
+            member.poll()
         return self._members
 
     def _watch(self, seconds: float) -> None:
         """Watches until all workers have ended, for a limited number of seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if all(member.has_ended for member in self._look()):
+            if all(member.has_ended for member in self._poll()):
                 return
-            time.sleep(LOOKS_EVERY)
+            time.sleep(POLL_SECONDS)
 
     def _settle(self) -> Failure | None:
         """Returns the failure that caused the others, after a grace period for them to be reported.
@@ -239,12 +241,12 @@ class Supervisor:
         failures = [member.failure for member in failed if member.failure]
         if not all(member.spec.place.type == "worker" for member in failed):
             return False
-        if not all(failure.may_go_away for failure in failures):
+        if not all(failure.is_transient for failure in failures):
             return False
         if len(failures) > self._retries_left:
             return False
         for member, failure in zip(failed, failures, strict=True):
-            self._note(failure, f"{member.spec.place.name} is started again")
+            self._note(failure, f"{member.spec.place.name} restarts")
             member.handle.kill()
             self._members[self._members.index(member)] = self._start(member.spec)
         return True
@@ -261,20 +263,20 @@ class Supervisor:
         """Prepares to restart all workers; raises the failure if a retry would not help."""
         if failure.is_port_taken and self._cluster and self._port_attempts < PORT_ATTEMPTS:
             self._port_attempts += 1
-            logger.warning("%s; all tasks are started again on other ports", failure.summary)
-        elif failure.may_go_away and self._retries_left > 0:
-            self._note(failure, "all tasks are started again")
+            logger.warning("%s; all tasks restart on other ports", failure.summary)
+        elif failure.is_transient and self._retries_left > 0:
+            self._note(failure, "all tasks restart")
         else:
             tail = self._member_of(failure).handle.log_tail()
             logger.error("The last lines of %s:\n%s", failure.worker, "\n".join(tail))
             raise failure.to_exception(tail, self._sequel(failure))
 
-    def _note(self, failure: Failure, what_follows: str) -> None:
+    def _note(self, failure: Failure, next_step: str) -> None:
         self._restarts.append(failure.summary)
-        report_notice(f"{failure.sentence}; {what_follows}")
+        report_notice(f"{failure.sentence}; {next_step}")
 
     def _sequel(self, failure: Failure) -> str:
-        if not self._restarts or not failure.may_go_away:
+        if not self._restarts or not failure.is_transient:
             return ""
         return f"; {counted(len(self._restarts), 'restart')} did not help"
 
@@ -287,18 +289,20 @@ class Supervisor:
         if limit is None or not awaited:
             return
         now = time.monotonic()
-        self._tell_missing(now, limit)
+        self._report_missing(now, limit)
         if absent := [member for member in awaited if member.handle.began is None]:
             if late := [member for member in absent if now - member.started > BEGIN_SECONDS]:
-                advice = "make room for them, or ask for less (smaller resources, fewer workers)"
+                advice = (
+                    "free resources for them, or request less (smaller resources, fewer workers)"
+                )
                 self._fail_start(late, BEGIN_SECONDS, advice)
             return
-        # Running workers wait for the last one, too.
+        # The limit counts from the start of the last worker, as running workers wait for it.
         if now - max(member.handle.began or 0 for member in self._members) > limit:
-            advice = "look for their last words in the log, or allow more time (start_timeout)"
+            advice = "see their last lines in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)
 
-    def _tell_missing(self, now: float, limit: float) -> None:
+    def _report_missing(self, now: float, limit: float) -> None:
         """Reports the missing external workers when they have changed."""
         if self._job.missing is None or now < self._next_look:
             return

@@ -72,7 +72,7 @@ def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoRetur
         os._exit(status)
 
 
-def end_beyond(memory: float, error: Exception, channel: Channel) -> None:
+def limit_memory(memory: float, error: Exception, channel: Channel) -> None:
     """Ends this process, with an error, once it exceeds a limit of resident memory.
 
     The size of the address space is no measure with a GPU or large mapped files.

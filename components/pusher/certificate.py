@@ -48,7 +48,7 @@ PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
 """The path of the file with a version's origin, and whether it was pushed with a certificate."""
 GOLDEN_FILE = "golden.parquet"
 """The file beside the certificate with the golden rows and their predictions."""
-_REMEDY = "push it again, or go back by `rollback`."
+_REMEDY = "push the version again, or run `rollback`."
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def read_certificate(folder: Path) -> Certificate | None:
     except FileNotFoundError:
         if not (folder / GOLDEN_FILE).exists():
             return None
-        raise DamagedFileError.of(path, "is gone", _REMEDY) from None
+        raise DamagedFileError.of(path, "is missing", _REMEDY) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedFileError.of(path, f"is damaged ({type(error).__name__})", _REMEDY) from None
 
@@ -118,17 +118,17 @@ def check_certified_files(version: Path, certificate: Path | None = None) -> Non
     found = read_certificate(folder)
     if found is None:
         if certificate is None and _was_certified(version):
-            raise DamagedFileError.of(folder, "is gone", _REMEDY)
+            raise DamagedFileError.of(folder, "is missing", _REMEDY)
         return
     if not (folder / GOLDEN_FILE).is_file():
-        raise DamagedFileError.of(folder / GOLDEN_FILE, "is gone", _REMEDY)
+        raise DamagedFileError.of(folder / GOLDEN_FILE, "is missing", _REMEDY)
     for name, digest in found.files.items():
         of_certificate = Path(name).is_relative_to(CERTIFICATE_PLACE)
         path = folder / Path(name).name if of_certificate else version / name
         try:
             is_same = hash_file(path) == digest
         except FileNotFoundError:
-            raise DamagedFileError.of(path, "is gone", _REMEDY) from None
+            raise DamagedFileError.of(path, "is missing", _REMEDY) from None
         except OSError as error:
             raise DamagedFileError.of(path, f"cannot be read ({error.strerror})", _REMEDY) from None
         if not is_same:

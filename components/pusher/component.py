@@ -128,10 +128,10 @@ class AtomicPushExecutor(executor.Executor):
         )
         for newest in list_versions(base)[-1:]:
             found = read_provenance(newest)
-            is_same = found is not None and found.is_of(provenance)
+            is_same = found is not None and found.has_same_model(provenance)
             damage = is_same and (find_damage(newest) or find_variant_damage(newest))
             if is_same and has_variants(newest, variants) and not damage:
-                logger.info("Version %s is of this model already", newest)
+                logger.info("Version %s already contains this model", newest)
                 return newest
         return push_new_version(exported, base, provenance, variants, certificate)
 

@@ -109,6 +109,10 @@ def find_variant(version: Path, name: str) -> Path:
     """
     known = list(read_manifest(version))
     if name not in known:
-        there = f"it has {', '.join(known)}" if known else "it has none (optimize.variants)"
+        there = (
+            f"its variants: {', '.join(known)}"
+            if known
+            else "it has no variants (optimize.variants)"
+        )
         raise ConfigError(f"--variant {name}: version {version.name} has no such variant; {there}.")
     return version / VARIANTS_FOLDER / name

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from components.disk import first_of_many, free_room, show_size, sizes_below
+from components.disk import first_error_of, free_space, show_size, sizes_below
 from components.example_gen.paths import is_remote
 from components.processes.stopping import commit_or_abort, deferred
 from components.pusher.certificate import (
@@ -38,9 +38,9 @@ OUTGOING_PREFIX = ".deleted-"
 """The prefix of folders that are being deleted."""
 WITHDRAWN_PROPERTY = "withdrawn"
 """A custom property of a Model artifact: 1 if the model must not be used again."""
-WAITS_PROPERTY = "waits"
+WAITING_PROPERTY = "waits"
 """A custom property of a ModelBlessing: 1 while its model is held back, or waits for approval."""
-BLESSES_PROPERTY = "current_model_id"
+BLESSED_MODEL_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
 WITHDRAWN_FILE = f"{EXTRA_FOLDER}/withdrawn.json"
 """The path of the marker of a withdrawn version; a pushed copy has no such marker."""
@@ -66,7 +66,7 @@ class Provenance:
     certified: bool = False
     """Whether the version was pushed with a certificate."""
 
-    def is_of(self, other: Provenance) -> bool:
+    def has_same_model(self, other: Provenance) -> bool:
         """Returns whether both versions come from the same Model artifact."""
         return (self.model, self.model_id, self.model_created) == (
             other.model,
@@ -113,11 +113,11 @@ def find_damage(version: Path, certificate: Path | None = None) -> str:
       certificate: the folder of the certificate, if it is outside of the version.
     """
     if not (version / SAVED_MODEL).is_file():
-        return f"{SAVED_MODEL} is not there"
+        return f"{SAVED_MODEL} is missing"
     try:
         check_certified_files(version, certificate)
     except DamagedFileError as error:
-        return _shown(error, version)
+        return _describe_damage(error, version)
     return ""
 
 
@@ -127,11 +127,11 @@ def find_variant_damage(version: Path) -> str:
         for name in read_manifest(version):
             read_variant(version / VARIANTS_FOLDER / name)
     except DamagedFileError as error:
-        return _shown(error, version)
+        return _describe_damage(error, version)
     return ""
 
 
-def _shown(error: DamagedFileError, version: Path) -> str:
+def _describe_damage(error: DamagedFileError, version: Path) -> str:
     path = error.path
     inside = path.is_relative_to(version)
     return f"{path.relative_to(version) if inside else path} {error.what}"
@@ -259,7 +259,7 @@ def _incoming(
     _delete_incoming(base)
     with ExitStack() as cleanup:
         with deferred():  # A stop signal cannot separate the folder from its cleanup.
-            incoming, lock = _make_locked(base)
+            incoming, lock = _make_locked_folder(base)
             cleanup.callback(_discard, incoming, lock)
         try:
             shutil.copytree(model, incoming, dirs_exist_ok=True)
@@ -269,10 +269,10 @@ def _incoming(
                 extra = incoming / EXTRA_FOLDER / certificate.name
                 shutil.copytree(certificate, extra, dirs_exist_ok=True)
         except OSError as error:
-            raise _explained(error, model, incoming) from None
+            raise _add_disk_space(error, model, incoming) from None
         (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # A pushed copy is not withdrawn.
         if damage := find_damage(incoming) or find_variant_damage(incoming):
-            raise DataError(f"{model}: it is not pushed, as of its copy {damage}.")
+            raise DataError(f"{model} is not pushed: in its copy, {damage}.")
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
@@ -291,18 +291,18 @@ def _discard(incoming: Path, lock: int) -> None:
         os.close(lock)
 
 
-def _explained(error: OSError, model: Path, incoming: Path) -> OSError:
+def _add_disk_space(error: OSError, model: Path, incoming: Path) -> OSError:
     """Returns the error of a failed copy, with the file and the needed and available disk space."""
-    why = first_of_many(error)
+    why = first_error_of(error)
     shutil.rmtree(incoming, ignore_errors=True)  # First, as the partial copy takes space.
     if why.filename is None or why.errno is None:
         return why
     needed = show_size(sum(sizes_below(model)))
-    room = f"the model needs {needed}, {free_room(incoming.parent)}"
+    room = f"the model needs {needed}, {free_space(incoming.parent)}"
     return OSError(why.errno, f"{why.strerror}; {room}", why.filename)
 
 
-def _make_locked(base: Path) -> tuple[Path, int]:
+def _make_locked_folder(base: Path) -> tuple[Path, int]:
     """Returns a new folder, and the descriptor that holds its lock."""
     own = f"{INCOMING_PREFIX}{socket.gethostname()}-"
     while True:
@@ -365,7 +365,7 @@ def restore_version(archive: Path, destination: str) -> str:
     version = Path(destination)
     if not version.exists():
         push_version(archive, version)
-        return "was gone"
+        return "was missing"
     damage = find_damage(version) or find_variant_damage(version)
     if not damage or read_withdrawal(version) is not None:
         return ""
@@ -387,7 +387,7 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def delete_whole(folder: Path) -> None:
+def delete_atomically(folder: Path) -> None:
     """Deletes a folder atomically: other processes see either the whole folder or none."""
     outgoing = folder.with_name(f"{OUTGOING_PREFIX}{folder.name}")
     folder.rename(outgoing)
@@ -396,7 +396,7 @@ def delete_whole(folder: Path) -> None:
 
 
 def delete_abandoned(base: Path) -> None:
-    """Deletes folders that a killed `delete_whole` has left."""
+    """Deletes folders that a killed `delete_atomically` has left."""
     for outgoing in base.glob(f"{OUTGOING_PREFIX}*"):
         shutil.rmtree(outgoing)
 

@@ -26,7 +26,7 @@ from tfx_bsl.tfxio import tensor_representation_util
 
 from components.column_types.choice import annotate, read_choices, strip_choices
 from components.column_types.decision import choose_types
-from components.column_types.facts import count_columns, look_at, look_at_lists
+from components.column_types.facts import collect_facts, collect_list_facts, count_columns
 from components.column_types.pictures import choose_size
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.notes import read_notes
@@ -53,11 +53,11 @@ def fill_gaps(schema: schema_pb2.Schema) -> None:
     additional input that would flag what never happened in training. Columns of several values, or
     whose values may be missing by the schema, are sparse.
     """
-    given = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
-    # Those of all columns: readers infer none where the schema has some.
+    representations = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
+    # All columns need one: readers infer none if the schema has any.
     tensors = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(schema)
     for feature in schema.feature:
-        if feature.name not in given and _is_in_every_row(feature):
+        if feature.name not in representations and _is_in_every_row(feature):
             dense = schema_pb2.TensorRepresentation.DenseTensor(
                 column_name=feature.name, default_value=_GAPS[feature.type]
             )
@@ -114,8 +114,8 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
     if curated or schema_revision(None, path):
         column, *others = sorted(columns)
         raise DataError(
-            f"{path}: column {column!r} is `type: FLOAT`, which would change some of its whole "
-            "numbers, and the config takes them for names; write `type: INT` there"
+            f"{path}: column {column!r} is `type: FLOAT`, which cannot hold some of its whole"
+            " numbers exactly, but the config uses them as identifiers; write `type: INT` there"
             + (f", and for {', '.join(others)}." if others else ".")
         )
 
@@ -142,14 +142,14 @@ class Executor(base_executor.BaseExecutor):
             invalid annotation, or has floats that would change identifiers.
         """
         label, kept = exec_properties["label"], exec_properties["kept"]
-        given = exec_properties["curated"] or kept
-        if exec_properties["curated"] or fileio.exists(given):
-            schema = read_schema(given, label)
+        curated_file = exec_properties["curated"] or kept
+        if exec_properties["curated"] or fileio.exists(curated_file):
+            schema = read_schema(curated_file, label)
             names = floats_among(schema, json.loads(exec_properties["names"]))
             if whole := names and make_whole(
                 schema, names, [*_load_statistics(input_dict).values()]
             ):
-                check_is_inferred(given, exec_properties["curated"], whole)
+                check_is_inferred(curated_file, exec_properties["curated"], whole)
                 keep_schema(kept, schema)
         else:
             statistics = _load_statistics(input_dict)
@@ -159,9 +159,11 @@ class Executor(base_executor.BaseExecutor):
                 _choose_types(schema, statistics, input_dict, exec_properties)
             keep_schema(kept, schema)
         unsized = json.loads(exec_properties["unsized"])
-        known = {n for n, choice in read_choices(schema, given).items() if choice.type == "image"}
-        if lacking := sorted({*unsized} - known):
-            _choose_sizes(schema, lacking, input_dict)
+        known = {
+            n for n, choice in read_choices(schema, curated_file).items() if choice.type == "image"
+        }
+        if missing := sorted({*unsized} - known):
+            _choose_sizes(schema, missing, input_dict)
             if not exec_properties["curated"]:
                 keep_schema(kept, schema)
         if not exec_properties["aside"]:
@@ -193,11 +195,11 @@ def _choose_types(
     counts = count_columns(statistics[_LOOKED_AT_SPLIT])
     several = {name for name, column in counts.items() if column.longest > 1}
     flat = {n: values for n, values in flat_columns(sample).items() if n not in several}
-    facts = look_at(flat, read_notes(examples).dates, total, counts)
-    # Lists that are all as long are the places of a vector.
+    facts = collect_facts(flat, read_notes(examples).dates, total, counts)
+    # Lists of one length are vectors.
     vectors = {feature.name for feature in features if feature.HasField("shape")}
     lists = {n: v for n, v in list_columns(sample, several).items() if n not in vectors}
-    annotate(schema, choose_types([*facts, *look_at_lists(lists, counts)]))
+    annotate(schema, choose_types([*facts, *collect_list_facts(lists, counts)]))
 
 
 def _choose_sizes(
@@ -209,7 +211,7 @@ def _choose_sizes(
       DataError: a column holds no picture.
     """
     examples = input_dict[EXAMPLES_KEY]
-    # Choices of columns that had another type before.
+    # Removes the choices of columns that had another type before.
     strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
     for name in names:
         feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)
@@ -218,9 +220,9 @@ def _choose_sizes(
         choice = choose_size(encoded.as_py() for some in values for encoded in some)
         if choice is None:
             raise DataError(
-                f"Column {name!r} holds no picture in the split {_LOOKED_AT_SPLIT!r}, so that no "
-                f"size follows: give one, such as features: {{{name}: {{type: image, height: 64, "
-                "width: 64}}"
+                f"Column {name!r} holds no picture in the split {_LOOKED_AT_SPLIT!r} to take the"
+                f" size from: set the size, such as features: {{{name}: {{type: image, height: 64,"
+                " width: 64}}"
             )
         annotate(schema, {name: choice})
 

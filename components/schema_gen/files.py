@@ -113,9 +113,9 @@ def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) 
     for block in _blocks(text):
         key = (block.kind, block.name)
         if old[key] != new.get(key):
-            written = _write(block.kind, new[key]) if key in new else ""
-            edited += text[end : block.start] + written
-            end = block.end if written else block.end + (text[block.end : block.end + 1] == "\n")
+            new_text = _write(block.kind, new[key]) if key in new else ""
+            edited += text[end : block.start] + new_text
+            end = block.end if new_text else block.end + (text[block.end : block.end + 1] == "\n")
     edited += text[end:]
     added = [_write(kind, item) for (kind, name), item in new.items() if (kind, name) not in old]
     return "\n".join([edited.rstrip("\n"), *added]) + "\n"

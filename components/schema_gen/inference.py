@@ -36,7 +36,7 @@ def infer_schema(
             _allow_gaps(feature)
     if task.is_classification:
         _set_label_domain(schema, statistics, label)
-    # The order of statistics depends on the number of processes that have added them up.
+    # The order of features in statistics depends on the number of processes.
     schema.feature.sort(key=lambda feature: feature.name)
     return schema
 

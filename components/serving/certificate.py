@@ -87,7 +87,7 @@ def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
         )
     except (OSError, KeyError, pa.ArrowException) as error:
         what = f"is damaged ({type(error).__name__})"
-        raise DamagedFileError.of(path, what, "push it again.") from None
+        raise DamagedFileError.of(path, what, "push the version again.") from None
     rows = [GoldenRow(*row) for row in zip(descriptions, examples, strict=True)]
     answers = {
         name.removeprefix(_ANSWER): _to_array(table.column(name).combine_chunks())
@@ -114,7 +114,7 @@ def _to_array(column: pa.Array) -> np.ndarray:
 _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
 
 
-def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
+def compare(expected: Arrays, actual: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
     """Returns the largest difference between two sets of outputs, over all rows and outputs.
 
     Scores are compared by absolute difference. Other numbers, whose unit is unknown, are compared
@@ -124,38 +124,40 @@ def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agree
 
     Args:
       expected: the expected outputs by name, [rows, ...] each.
-      found: the outputs of another interface for the same rows.
+      actual: the outputs of another interface for the same rows.
       rows: the golden rows that were predicted.
     """
     worst = Agreement(0.0, "", "")
-    if found.keys() != expected.keys():
-        missing = sorted(found.keys() ^ expected.keys())[0]
+    if actual.keys() != expected.keys():
+        missing = sorted(actual.keys() ^ expected.keys())[0]
         return Agreement(float("inf"), rows[0].description, missing)
     for name, values in expected.items():
-        apart = _differences(name, values, found[name], expected)
+        apart = _differences(name, values, actual[name], expected)
         row = int(np.argmax(apart))
         if apart[row] > worst.largest_difference:
             worst = Agreement(float(apart[row]), rows[row].description, name)
     return worst
 
 
-def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
+def _differences(
+    name: str, expected: np.ndarray, actual: np.ndarray, answers: Arrays
+) -> np.ndarray:
     """Returns the largest difference of an output in each row, [rows] float64."""
-    if expected.shape != found.shape:
+    if expected.shape != actual.shape:
         return np.full(len(expected), np.inf)
     if expected.dtype != object:
         numbers = expected.astype(np.float64)
-        usual = 1.0 if name == _SCORES else _usual_size(numbers)
-        apart = _of_numbers(numbers, found.astype(np.float64), usual)
+        usual = 1.0 if name == _SCORES else _root_mean_square(numbers)
+        apart = _number_differences(numbers, actual.astype(np.float64), usual)
     else:
-        differs = _as_text(expected) != _as_text(found)
+        differs = _as_text(expected) != _as_text(actual)
         apart = np.where(differs, np.inf, 0.0)
         if name == _CLASS and differs.any() and {_CLASSES, _SCORES} <= answers.keys():
-            apart = np.where(differs, _gaps(expected, found, answers), 0.0)
+            apart = np.where(differs, _score_gaps(expected, actual, answers), 0.0)
     return apart.reshape(len(apart), -1).max(axis=1, initial=0.0)
 
 
-def _usual_size(numbers: np.ndarray) -> float:
+def _root_mean_square(numbers: np.ndarray) -> float:
     """Returns the root mean square of the finite numbers; 1 if they are all 0 or there are none."""
     finite = np.abs(numbers[np.isfinite(numbers)])
     largest = finite.max(initial=0.0)
@@ -163,14 +165,14 @@ def _usual_size(numbers: np.ndarray) -> float:
     return float(largest * np.sqrt(np.mean((finite / largest) ** 2))) if largest else 1.0
 
 
-def _of_numbers(expected: np.ndarray, found: np.ndarray, usual: float) -> np.ndarray:
+def _number_differences(expected: np.ndarray, actual: np.ndarray, scale: float) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(expected - found) / np.maximum(usual, np.abs(expected))
-    same = (expected == found) | (np.isnan(expected) & np.isnan(found))
+        apart = np.abs(expected - actual) / np.maximum(scale, np.abs(expected))
+    same = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def _gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
+def _score_gaps(expected: np.ndarray, actual: np.ndarray, answers: Arrays) -> np.ndarray:
     """Returns the difference between the scores of two classes in each row.
 
     The gap is infinite where a name is not among the classes.
@@ -182,7 +184,7 @@ def _gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarra
         scores = np.where(is_it, answers[_SCORES], 0.0).sum(axis=1)
         return np.where(is_it.any(axis=1), scores, np.inf)
 
-    gaps: np.ndarray = np.abs(score_of(expected) - score_of(found))
+    gaps: np.ndarray = np.abs(score_of(expected) - score_of(actual))
     return np.where(np.isnan(gaps), np.inf, gaps)
 
 
@@ -192,7 +194,7 @@ def _as_text(values: np.ndarray) -> np.ndarray:
     return np.array(decoded, object).reshape(values.shape)
 
 
-AT_ONCE = 32
+GOLDEN_BATCH_ROWS = 32
 """The number of golden rows in a batch; the rows may contain pictures."""
 
 
@@ -223,7 +225,10 @@ class GoldenInputs:
     @property
     def slices(self) -> list[slice]:
         """The slices that cut the rows into batches."""
-        return [slice(start, start + AT_ONCE) for start in range(0, len(self.rows), AT_ONCE)]
+        return [
+            slice(start, start + GOLDEN_BATCH_ROWS)
+            for start in range(0, len(self.rows), GOLDEN_BATCH_ROWS)
+        ]
 
     def table(self) -> pa.Table:
         """Returns the rows as a table; columns of several values per row are lists."""
@@ -256,7 +261,7 @@ def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.Re
         parsed = [tf.train.Example.FromString(row.example).features.feature for row in rows]
     except DecodeError as error:
         raise DataError(
-            f"a golden row is no tf.Example ({error}): push the version again."
+            f"a golden row is not a tf.Example ({error}): push the version again."
         ) from None
     columns = [_read_column(parsed, column) for column in interface.columns]
     return pa.RecordBatch.from_arrays(columns, [column.name for column in interface.columns])
@@ -325,7 +330,7 @@ def check_answers(model: Model) -> None:
         apart = compare(expected, predict(golden), rows)
         if apart.largest_difference > certificate.tolerance:
             raise DataError(
-                f"{model.folder} does not answer as its certificate says:"
-                f" {apart.output!r} of {apart.row} is {apart.largest_difference:.3g} apart from"
-                f" what it was, more than {certificate.tolerance:g}."
+                f"the predictions of {model.folder} differ from its certificate:"
+                f" {apart.output!r} of {apart.row} by {apart.largest_difference:.3g}, more than"
+                f" {certificate.tolerance:g}."
             )

@@ -35,5 +35,5 @@ class FailureLog:
             self._last = said
         else:
             if self._last:
-                self._logger.info("%s: that is over", self._message)
+                self._logger.info("%s: recovered", self._message)
             self._last = ""

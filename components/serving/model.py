@@ -168,7 +168,7 @@ def _without_advice() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def open_named(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
+def load_variant(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
     """Loads a variant, and checks that its classes are those of the version, in the same order.
 
     Args:
@@ -184,14 +184,14 @@ def open_named(version: Path, name: str, interface: ModelInterface) -> RunnableV
     classes = opened.variant.classes
     if classes and interface.classes and tuple(classes) != tuple(interface.classes):
         raise DataError(
-            f"the variant {name} of {version} names the classes {', '.join(classes)}, and the"
-            f" version {', '.join(interface.classes)}: push it again."
+            f"the variant {name} of {version} has the classes {', '.join(classes)}, but the"
+            f" version has {', '.join(interface.classes)}: push the version again."
         )
     return opened
 
 
-_BUDGET = PixelBudget()
-_PLACES = re.compile(
+_PIXEL_BUDGET = PixelBudget()
+_GRAPH_LOCATIONS = re.compile(
     r"^Graph execution error:|^Detected at node .*|^<stack traces unavailable>"
     r"|^\t? *\[\[.*\]\]|\{\{function_node [^}]*\}\}|\[Op:[^\]]*\]"
 )
@@ -243,7 +243,7 @@ class Model:
             return self._predict_part(signature, columns)
         parts = []
         for part, pixels in measured.portions():
-            with _BUDGET.take(pixels):
+            with _PIXEL_BUDGET.take(pixels):
                 parts.append(self._predict_part(signature, part))
         if len(parts) == 1:
             return parts[0]
@@ -256,17 +256,17 @@ class Model:
         try:
             found = self._signatures.call(name, columns)
         except tf.errors.InvalidArgumentError as error:
-            raise DataError(f"the model cannot take the rows: {_reason(error.message)}") from error
+            raise DataError(f"the model fails for these rows: {_reason(error.message)}") from error
         except UnicodeDecodeError as error:
             # TensorFlow's message quotes input bytes, which may not be UTF-8.
             said = error.object.decode(errors="backslashreplace")
-            raise DataError(f"the model cannot take the rows: {_reason(said)}") from error
+            raise DataError(f"the model fails for these rows: {_reason(said)}") from error
         return found if self.variant is None else self.variant.answer(self.variant.predict(found))
 
 
 def _reason(message: str) -> str:
     """Returns the cause in a message of TensorFlow, without places in the graph."""
-    lines = (_PLACES.sub("", line).strip() for line in message.splitlines())
+    lines = (_GRAPH_LOCATIONS.sub("", line).strip() for line in message.splitlines())
     said = next((line for line in lines if line), message)
     return "".join(sign if sign.isprintable() else "?" for sign in shorten(said))
 
@@ -286,7 +286,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     interface = read_interface(folder)
     runnable = None
     if variant is not None:
-        runnable = open_named(folder, variant, interface)
+        runnable = load_variant(folder, variant, interface)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     has_pictures = any(column.picture for column in interface.columns)
@@ -296,7 +296,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
         said = shorten(error)
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"
-            " again, or go back by `rollback`."
+            " again, or run `rollback`."
         ) from error
 
 
@@ -331,8 +331,8 @@ class TransformedModel:
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
         """Raises DataError: tf.Examples contain columns, which only TensorFlow transforms."""
         raise DataError(
-            f"this server takes transformed features ({', '.join(self.interface.by_request)}), and"
-            " no tf.Examples: ask one that was started without --transformed."
+            f"this server takes transformed features ({', '.join(self.interface.by_request)}), not"
+            " tf.Examples: use a server that was started without --transformed."
         )
 
 
@@ -352,7 +352,7 @@ def load_transformed(version: Path, variant: str) -> TransformedModel:
       DataError: the variant is damaged, or its runtime is not installed.
     """
     given = read_interface(version)
-    opened = open_named(version, variant, given)
+    opened = load_variant(version, variant, given)
     inputs = opened.variant.inputs
     interface = ModelInterface(
         tuple(_to_column(tensor) for tensor in inputs),

@@ -65,42 +65,42 @@ def to_request(
     return {c.request: _to_array(rows.column(c.name), c, first) for c in interface.columns}
 
 
-def _to_array(column: pa.Array, wanted: RawColumn, first: Cell) -> np.ndarray:
+def _to_array(column: pa.Array, raw_column: RawColumn, first: Cell) -> np.ndarray:
     lengths = list_lengths(column)
-    _check_finite(column, wanted, first)
-    if wanted.width is not None:
-        _check_lengths(lengths, wanted, wanted.width, first)
-    if wanted.width == 1:
-        return _to_numpy(first_values(column), wanted.dtype)
+    _check_finite(column, raw_column, first)
+    if raw_column.width is not None:
+        _check_lengths(lengths, raw_column, raw_column.width, first)
+    if raw_column.width == 1:
+        return _to_numpy(first_values(column), raw_column.dtype)
     if pa.types.is_null(column.type) or not len(column):
         values = np.empty(0)
     else:
-        values = _to_numpy(column.flatten(), wanted.dtype)
-    shape = len(lengths), wanted.width or max(1, int(lengths.max(initial=0)))
-    dense = np.full(shape, MISSING.get(wanted.dtype, 0), numpy_dtype(wanted.dtype))
+        values = _to_numpy(column.flatten(), raw_column.dtype)
+    shape = len(lengths), raw_column.width or max(1, int(lengths.max(initial=0)))
+    dense = np.full(shape, MISSING.get(raw_column.dtype, 0), numpy_dtype(raw_column.dtype))
     dense[np.arange(shape[1]) < lengths[:, np.newaxis]] = values
     return dense
 
 
-def _check_finite(column: pa.Array, wanted: RawColumn, first: Cell) -> None:
+def _check_finite(column: pa.Array, raw_column: RawColumn, first: Cell) -> None:
     """Raises DataError for infinite numbers, which training data may not contain either."""
     found = find_infinite(column)
     if found is not None:
         place, number = found
         raise DataError(
-            f"Column {wanted.name!r} is {number} in row {first.row + place} of {first.file} (32"
-            " bits hold numbers up to 3.4e38): write a number, or leave it empty for a missing one."
+            f"Column {raw_column.name!r} is {number} in row {first.row + place} of {first.file}"
+            " (the largest float32 is 3.4e38): write a number, or leave a missing value empty."
         )
 
 
-def _check_lengths(lengths: np.ndarray, wanted: RawColumn, width: int, first: Cell) -> None:
-    may_miss = width == 1 and wanted.dtype in MISSING
+def _check_lengths(lengths: np.ndarray, raw_column: RawColumn, width: int, first: Cell) -> None:
+    may_miss = width == 1 and raw_column.dtype in MISSING
     wrong = lengths > 1 if may_miss else lengths != width
     if wrong.any():
         place = int(np.argmax(wrong))
         raise DataError(
-            f"Column {wanted.name!r} has {counted(int(lengths[place]), 'value')} in row"
-            f" {first.row + place} of {first.file}, where the model takes"
+            f"Column {raw_column.name!r} has {counted(int(lengths[place]), 'value')} in row"
+            f" {first.row + place} of {first.file}, expected"
             f" {counted(width, 'value')}."
         )
 
@@ -190,7 +190,7 @@ def measure_pictures(
                     pixels[place] += read_header(value, most).pixels
             except DataError as error:
                 raise DataError(
-                    f"{name!r} of {where(place)} holds no picture that can be decoded: {error}."
+                    f"{name!r} of {where(place)} cannot be decoded as a picture: {error}."
                 ) from None
     return MeasuredRows(dict(columns), pixels)
 
@@ -219,7 +219,7 @@ def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
         try:
             yield tf.train.Example.FromString(serialised)
         except DecodeError:
-            raise DataError(f"{where(place)} is no serialised tf.Example.") from None
+            raise DataError(f"{where(place)} is not a serialised tf.Example.") from None
 
 
 def _texts_of(example: Any, name: str) -> Sequence[bytes]:

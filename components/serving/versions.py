@@ -27,7 +27,7 @@ def find_version(serving: str, number: int | None) -> Path:
         return _checked(newest_version(Path(serving)), Path(serving))
     if number not in versions:
         known = ", ".join(map(str, sorted(versions)))
-        raise ConfigError(f"--version {number}: {serving} has no such version; it has {known}.")
+        raise ConfigError(f"--version {number}: {serving} has only the versions {known}.")
     return _checked(versions[number], Path(serving))
 
 
@@ -46,7 +46,7 @@ def _checked(version: Path | None, folder: Path) -> Path:
     """
     if version is None:
         raise ConfigError(
-            f"{folder}: all versions were withdrawn; name the folder of one to ask it all the same."
+            f"{folder}: all versions were withdrawn; give the folder of a version to use it."
         )
     check_certified_files(version)
     return version
@@ -54,7 +54,9 @@ def _checked(version: Path | None, folder: Path) -> Path:
 
 def remote_error(serving: str) -> ConfigError:
     """Returns the error for a remote folder, which cannot be read directly."""
-    return ConfigError(f"{serving} is remote: copy a version here, and name it by --model DIR.")
+    return ConfigError(
+        f"{serving} is remote: copy a version to this machine, and give its folder as --model DIR."
+    )
 
 
 def check_model(folder: Path) -> Path:
@@ -81,5 +83,7 @@ def versions_folder(folder: Path) -> Path:
         return folder.resolve().parent
     if list_versions(folder):
         return folder.resolve()
-    found = "holds no saved_model.pb and no version" if folder.is_dir() else "is no folder"
+    found = (
+        "contains neither saved_model.pb nor a version" if folder.is_dir() else "is not a folder"
+    )
     raise ConfigError(f"--model {folder} {found}: give the folder of a pushed version.")

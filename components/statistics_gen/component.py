@@ -44,12 +44,12 @@ class Executor(StockExecutor):
         examples = input_dict[specs.EXAMPLES_KEY]
         for split in artifact_utils.decode_split_names(statistics.split_names):
             path = f"{artifact_utils.get_split_uri([statistics], split)}/{DEFAULT_FILE_NAME}"
-            found = tfdv.load_stats_binary(path)
+            loaded = tfdv.load_stats_binary(path)
             files = split_files(examples, split)
-            check_total(f"split {split}", found.datasets[0].num_examples, files)
-            if add_values(found, examples, split, classes):
+            check_total(f"split {split}", loaded.datasets[0].num_examples, files)
+            if add_values(loaded, examples, split, classes):
                 with fileio.open(path, "wb") as file:
-                    file.write(found.SerializeToString())
+                    file.write(loaded.SerializeToString())
 
 
 def add_values(
@@ -69,8 +69,14 @@ def add_values(
     Returns:
       Whether the statistics were changed.
     """
-    found = next((f for f in statistics.datasets[0].features if _name(f) == column), None)
-    strings = found.string_stats if found is not None else statistics_pb2.StringStatistics()
+    feature_statistics = next(
+        (f for f in statistics.datasets[0].features if _name(f) == column), None
+    )
+    strings = (
+        feature_statistics.string_stats
+        if feature_statistics is not None
+        else statistics_pb2.StringStatistics()
+    )
     buckets = strings.rank_histogram.buckets
     if len(buckets) >= strings.unique:
         return False

@@ -32,12 +32,11 @@ from trainer_module.training.checkpoint import (
 )
 from trainer_module.training.folds import FOLDS_FOLDER
 
-_KEPT_FILE = "scopeline.json"
+_CHECKPOINT_FILE = "scopeline.json"
 """The file, beside kept checkpoints, with the key of their steps and the number of epochs. Weights
 alone have none, as no training resumes from them."""
-_HOW_LONG = ("epochs", "early_stopping", "checkpoints", "tensorboard")
-"""The keys of `train` for when to stop, what to keep and what to show, which do not change a
-step."""
+_DURATION_KEYS = ("epochs", "early_stopping", "checkpoints", "tensorboard")
+"""The keys of `train` that change no step: for the duration, checkpoints and displays."""
 
 Inputs = Mapping[str, Sequence[types.Artifact]]
 
@@ -81,26 +80,26 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
     """Returns a key that trainings with identical steps share, however many steps they have."""
     custom_config = json.loads(exec_properties[CUSTOM_CONFIG_KEY])
     settings = TrainerSettings.from_custom_config(custom_config)
-    for key in _HOW_LONG:
+    for key in _DURATION_KEYS:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
-    # Folds are trained besides.
+    # Folds are separate trainings.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
-    # Then some rows are held out of training, from whichever epoch on.
+    # If the best epoch is chosen, rows are held out of training.
     custom_config["chooses"] = is_chosen(settings.train, steps_per_epoch=1)
-    if _goes_by_all_epochs(settings):
+    if _depends_on_epochs(settings):
         custom_config["epochs"] = settings.train.epochs
     return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})
 
 
-def _goes_by_all_epochs(settings: TrainerSettings) -> bool:
+def _depends_on_epochs(settings: TrainerSettings) -> bool:
     """Returns whether a step depends on the number of steps that follow."""
     is_planned = isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule)
-    # A model and callbacks of the user's are called with the settings, and may plan by them.
+    # Models and callbacks of the user receive the settings, and may depend on the epochs.
     is_own = settings.model.is_custom or bool(settings.train.callbacks)
     return is_planned or settings.optimize.prune is not None or is_own
 
 
-def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> int:
+def restore_checkpoints(backup: str, model_run_uri: str, key: str, epochs: int) -> int:
     """Creates a backup from the checkpoints of an earlier, shorter training.
 
     Args:
@@ -112,7 +111,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
     Returns:
       The epochs of the longest such training; 0 if there is none.
     """
-    pattern = posixpath.join(_executions(model_run_uri), "*", CHECKPOINTS_FOLDER, _KEPT_FILE)
+    pattern = posixpath.join(_executions(model_run_uri), "*", CHECKPOINTS_FOLDER, _CHECKPOINT_FILE)
     kept = {posixpath.dirname(path): _read(path) for path in fileio.glob(pattern)}
     done = {
         folder: told["epochs"]
@@ -126,7 +125,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
         fileio.makedirs(backup)
         clear(backup)  # Left by a killed attempt.
         for name in fileio.listdir(longest):
-            if name not in (STATE_FILE, _KEPT_FILE):
+            if name not in (STATE_FILE, _CHECKPOINT_FILE):
                 copy = posixpath.join(backup, name)
                 fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
         # The state file comes last: without it there is no backup yet.
@@ -151,15 +150,15 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     remove_backup(posixpath.join(backup, FOLDS_FOLDER))
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
     kept = posixpath.join(model_run_uri, CHECKPOINTS_FOLDER)
-    # Executions count from 1 again in a new store: one of this number may have left some.
+    # A new store counts executions from 1 again, and an older one may have left this folder.
     remove_backup(kept)
     fileio.rename(backup, kept)
     epochs = finish_checkpoints(kept, settings, record["best_epoch"])
     if not settings.weights_only:
-        # Half of the file, where this is killed, would break every later training.
-        part = posixpath.join(kept, f"{_KEPT_FILE}.new")
+        # A truncated file, after a kill, would break every later training.
+        part = posixpath.join(kept, f"{_CHECKPOINT_FILE}.new")
         write_text(json.dumps({"steps": key, "epochs": epochs}), part)
-        fileio.rename(part, posixpath.join(kept, _KEPT_FILE))
+        fileio.rename(part, posixpath.join(kept, _CHECKPOINT_FILE))
 
 
 def remove_backup(directory: str) -> None:

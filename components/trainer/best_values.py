@@ -67,11 +67,11 @@ def add_best(
     if not input_dict.get(HYPERPARAMETERS_KEY):
         return dict(exec_properties)
     folder = artifact_utils.get_single_uri(input_dict[HYPERPARAMETERS_KEY])
-    told = with_best(json.loads(exec_properties[CUSTOM_CONFIG_KEY]), folder)
+    told = apply_best(json.loads(exec_properties[CUSTOM_CONFIG_KEY]), folder)
     return {**exec_properties, CUSTOM_CONFIG_KEY: json.dumps(told)}
 
 
-def with_best(custom_config: Mapping[str, Any], folder: str) -> dict[str, Any]:
+def apply_best(custom_config: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Returns a `custom_config` with the best values in the folder of an artifact."""
     changed = candidate(custom_config[SETTINGS_KEY], read_best(folder))
     return {**custom_config, SETTINGS_KEY: changed}

@@ -42,11 +42,11 @@ from components.processes.supervisor import ClusterJob, Supervisor
 from components.split_files import split_files
 from components.trainer.backups import (
     backup_directory,
-    begin_with_kept,
     find_interrupted,
     has_record,
     keep_backup,
     remove_backup,
+    restore_checkpoints,
     steps_key,
 )
 from components.trainer.best_values import add_best
@@ -80,11 +80,11 @@ _ARGUMENTS = (
 """The fields of FnArgs for `run_fn` that are JSON, so that the child process need not import
 TFX."""
 
-_BEGINS_ANEW = (
-    "does not go on from the interrupted training in {}, whose data, settings or code were others;"
-    " delete that folder unless a run as then is to go on from it"
+_NOT_RESUMED = (
+    "does not resume the interrupted training in {}, which had other data, settings or code; delete"
+    " that folder unless you want to resume it with the previous ones"
 )
-_KEEPS_NONE = "train.checkpoints: no checkpoint is kept of what {} trains, which leaves no record"
+_NO_CHECKPOINTS = "train.checkpoints: {} writes no training record, and no checkpoint is kept"
 
 
 class ClusterTrainerExecutor(GenericExecutor):
@@ -117,23 +117,23 @@ class ClusterTrainerExecutor(GenericExecutor):
             # The search may have chosen another kind of model than the config names.
             run_fn = f"{trainer_of(settings.model.kind)}.run_fn"
         key = steps_key(input_dict, exec_properties)
-        # How many `auto` stands for is known to those that read the data.
+        # The number of epochs of `auto` is computed later, from the data.
         epochs = 0 if train.epochs == AUTO else train.epochs
         interrupted = find_interrupted(backup)
-        # Where others may train at the same time, what they have is not interrupted.
+        # With a backup scope, other backups may belong to trainings in progress.
         if interrupted and not options.backup_scope:
-            report_notice(_BEGINS_ANEW.format(interrupted[-1]))
-        continued = begin_with_kept(backup, fn_args.model_run_dir, key, epochs)
-        _train(run_fn, fn_args, backup, continued, options)
+            report_notice(_NOT_RESUMED.format(interrupted[-1]))
+        continued_epochs = restore_checkpoints(backup, fn_args.model_run_dir, key, epochs)
+        _train(run_fn, fn_args, backup, continued_epochs, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(
-                f"{run_fn} ended without a model; it must export one to "
+                f"{run_fn} exported no model; it must export the model to "
                 f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
             )
         if train.checkpoints and has_record(fn_args.model_run_dir):
             keep_backup(backup, fn_args.model_run_dir, key, train.checkpoints)
         elif train.checkpoints:
-            report_notice(_KEEPS_NONE.format(run_fn))
+            report_notice(_NO_CHECKPOINTS.format(run_fn))
         remove_backup(backup)
 
     def make_arguments(
@@ -164,7 +164,7 @@ class ClusterTrainerExecutor(GenericExecutor):
 
 
 def _train(
-    run_fn: str, fn_args: FnArgs, backup: str, continued: int, options: TrainerOptions
+    run_fn: str, fn_args: FnArgs, backup: str, continued_epochs: int, options: TrainerOptions
 ) -> None:
     """Runs the workers of the strategy to their end."""
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
@@ -174,15 +174,15 @@ def _train(
         choice=choice,
         backup_directory=backup,
         backup_steps=options.backup_steps,
-        continued_epochs=continued,
+        continued_epochs=continued_epochs,
     )
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     strategy = choice.strategy.kind
-    joins = None if processes_of(strategy) is Processes.ONE else tf_config
+    peers_config = None if processes_of(strategy) is Processes.ONE else tf_config
     with _scratch(options) as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
         workers = make_workers(training, strategy, tf_config)
-        if len(workers) == 1 and joins is None:
+        if len(workers) == 1 and peers_config is None:
             restarts = run_one(workers[0], options.retries)
         else:
             job = ClusterJob(
@@ -190,21 +190,23 @@ def _train(
                 restart_policy(strategy),
                 start_timeout=options.start_timeout,
                 retries=options.retries,
-                missing=functools.partial(_missing_peers, joins) if joins else None,
+                missing=functools.partial(_missing_peers, peers_config) if peers_config else None,
             )
-            restarts = _run_cluster(job, joins, options, fn_args.model_run_dir)
+            restarts = _run_cluster(job, peers_config, options, fn_args.model_run_dir)
     add_restarts(fn_args.model_run_dir, restarts)
 
 
 def _run_cluster(
-    job: ClusterJob, joins: TFConfig | None, options: TrainerOptions, model_run_dir: str
+    job: ClusterJob, peers_config: TFConfig | None, options: TrainerOptions, model_run_dir: str
 ) -> list[str]:
     """Runs workers that wait for each other, or for workers of other runs."""
     try:
         with _launcher(options, job.specs, model_run_dir) as launcher:
             return Supervisor(launcher, job).run()
     except StartTimeoutError:
-        if joins is not None and (error := _name_missing(joins, options.start_timeout)):
+        if peers_config is not None and (
+            error := _missing_peers_error(peers_config, options.start_timeout)
+        ):
             raise error from None
         raise
 
@@ -231,13 +233,13 @@ def _launcher(
         return
     if options.pods is None:
         raise ConfigError(
-            "train.cluster.launcher is kubernetes, but nothing says which image its pods have; "
+            "train.cluster.launcher is kubernetes, but the image of the pods is unknown; "
             "compile the pipeline with kubeflow_runner.py, or use the launcher local."
         )
-    # It takes a second to import.
+    # Imported here, as the import takes a second.
     from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm
 
-    # The folder of the execution: every attempt has the same, and another run never has it.
+    # All attempts of an execution share its folder, and no other run uses it.
     with exits_on_sigterm():
         yield KubernetesLauncher(options.pods, model_run_dir)
 
@@ -247,7 +249,7 @@ def _missing_peers(tf_config: TFConfig) -> list[str]:
     return [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
 
 
-def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
+def _missing_peers_error(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
     """Returns the error that names the peers that do not answer; None if all do.
 
     Args:
@@ -259,7 +261,7 @@ def _name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None
         return None
     return StartTimeoutError(
         f"no answer from {', '.join(missing)} within {limit:g} s; start "
-        f"{'it' if len(missing) == 1 else 'them'}, or mend TF_CONFIG."
+        f"{'it' if len(missing) == 1 else 'them'}, or correct TF_CONFIG."
     )
 
 

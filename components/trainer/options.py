@@ -52,7 +52,7 @@ class TrainerOptions(Settings):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or text
             raise ConfigError(
-                f"{OPTIONS_VARIABLE}: {where}: {first['msg']}; right is, for example, "
+                f"{OPTIONS_VARIABLE}: {where}: {first['msg']}; a valid value is, for example, "
                 f"{cls().model_dump_json()}."
             ) from None
 

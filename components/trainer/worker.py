@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.5
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class _Reports(logging.Handler):
+class _LogForwarder(logging.Handler):
     """A logging handler that forwards the trainer's progress to the channel."""
 
     def __init__(self, channel: Channel) -> None:
@@ -66,7 +66,7 @@ def _prepare(payload: dict[str, Any]) -> Any:
     runtime = WorkerContext.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
     arguments = _make_arguments(payload["arguments"], runtime)
     if _is_own(payload["arguments"]):
-        # It may build its strategy by TensorFlow alone.
+        # Our `run_fn` may build its strategy with TensorFlow alone.
         keep_port_local(config)
     return arguments
 
@@ -91,7 +91,7 @@ def _own_arguments(runtime: WorkerContext, plain: dict[str, Any]) -> Any:
     from tfx.types import standard_artifacts
 
     examples = standard_artifacts.Examples()
-    # What Transform writes, whatever it has read.
+    # The format of Transform's output.
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
     told = [examples], ["Trainer"]
     accessor = DataAccessor(
@@ -112,7 +112,7 @@ def _is_own(arguments: dict[str, Any]) -> bool:
 def _set_up_logging(channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     progress = logging.getLogger(PROGRESS_LOGGER)
-    progress.addHandler(_Reports(channel))
+    progress.addHandler(_LogForwarder(channel))
     # The process that receives the events logs them.
     progress.propagate = False
 
@@ -126,8 +126,8 @@ def check_own_address(address: str) -> None:
     port = int(address.rpartition(":")[2])
     if not is_free(port):
         raise ConfigError(
-            f"{address}, the address of this task in TF_CONFIG, is taken by another process; stop "
-            "that, or give this task another port in the TF_CONFIG of every task."
+            f"{address}, the address of this task in TF_CONFIG, is used by another process; stop "
+            "that process, or give this task another port in the TF_CONFIG of every task."
         )
 
 

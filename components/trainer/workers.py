@@ -17,7 +17,7 @@ from trainer_module.strategies.base import Processes
 from trainer_module.tf_config import TFConfig, task_name
 
 MODULE = "components.trainer.worker"
-ALONE = Place("worker", 0, label="the trainer")
+SINGLE_WORKER = Place("worker", 0, label="the trainer")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) 
     cluster = training.settings.train.cluster_or_default
     processes = processes_of(strategy)
     if processes is Processes.ONE:
-        return [_trainer(training, ALONE, training.runtime)]
+        return [_trainer(training, SINGLE_WORKER, training.runtime)]
     if tf_config is not None:
         return [_join(training, strategy, tf_config)]
     if processes is Processes.SERVERS:
@@ -61,7 +61,7 @@ def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) 
             *(_server(training, Place("ps", i)) for i in range(cluster.parameter_servers)),
         ]
     if cluster.workers == 1:
-        return [_trainer(training, ALONE, training.runtime)]
+        return [_trainer(training, SINGLE_WORKER, training.runtime)]
     return [_worker(training, i, cluster.workers) for i in range(cluster.workers)]
 
 

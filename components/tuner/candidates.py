@@ -15,7 +15,7 @@ from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.space import KIND, OPTIMIZER, Dimension, Values
 
 
-def starts(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[str]:
+def first_kinds(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[str]:
     """Returns the kinds of the first trials of an automatic search, each with default values.
 
     The first is the config's own kind; empty for a search over a given space.
@@ -36,7 +36,7 @@ def grid(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[dict[str, 
     for combination in itertools.product(*(_steps(d.range) for d in dimensions)):
         values: dict[str, Any] = {}
         for dimension, value in zip(dimensions, combination, strict=True):
-            if dimension.is_of(*decided(settings, values)):
+            if dimension.is_of(*chosen_kinds(settings, values)):
                 values[dimension.path] = value
         found.setdefault(json.dumps(values, sort_keys=True), values)
     return list(found.values())
@@ -49,7 +49,7 @@ def _steps(values: Range) -> list[Any]:
     return values.extremes
 
 
-def decided(settings: TrainerSettings, chosen: Values) -> tuple[str, str | None]:
+def chosen_kinds(settings: TrainerSettings, chosen: Values) -> tuple[str, str | None]:
     """Returns the kind of a candidate's model and of its optimizer, which determine the other
     keys.
     """
@@ -68,7 +68,7 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
     if values.choice is not None:
         if len(values.choice) == 1:
             return values.choice[0]
-        # Choices may be lists, which Optuna does not take.
+        # Choices may be lists, which Optuna does not support.
         return json.loads(trial.suggest_categorical(name, list(map(json.dumps, values.choice))))
     if values.integers is not None:
         return trial.suggest_int(name, *values.integers)
@@ -82,7 +82,7 @@ FIRST_RUNG = 6
 """The number of parts of the epochs, after the first of which trials are first compared."""
 
 FEWEST_EPOCHS = 2
-"""The least number of epochs before a comparison, as the first epoch alone says little."""
+"""The least number of epochs before a comparison, as the first metric is not reliable."""
 
 KEPT_FIRST, KEPT = 3, 2
 """The number of best trials among which one has to be to continue at the first rung, and at later
@@ -95,7 +95,7 @@ USUAL_EPOCHS = 24
 """The number of epochs for Hyperband if the data determines the epochs."""
 
 
-class BestFew(optuna.pruners.BasePruner):
+class TopTrialsPruner(optuna.pruners.BasePruner):
     """Prunes trials that are not among the best few at a rung: sequential successive halving.
 
     A rung has twice the epochs of the one before. Optuna's own pruner keeps a share of the trials
@@ -144,4 +144,4 @@ def make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.B
     if plan.tune.algorithm is Algorithm.HYPERBAND:
         most = USUAL_EPOCHS if epochs == AUTO else max(epochs, first + 1)
         return optuna.pruners.HyperbandPruner(first, most, reduction_factor=3)
-    return BestFew(first, plan.objective.higher_is_better)
+    return TopTrialsPruner(first, plan.objective.higher_is_better)

@@ -72,7 +72,7 @@ class SearchExecutor(base_executor.BaseExecutor):
         results = artifact_utils.get_single_uri(output_dict[TUNER_RESULTS_KEY])
         best = artifact_utils.get_single_uri(output_dict[BEST_HYPERPARAMETERS_KEY])
         search = _fingerprint(fn_args.custom_config)
-        if plan.tune.reuse and take_over(input_dict.get(ANOMALIES_KEY, []), best, results, search):
+        if plan.tune.reuse and reuse_best(input_dict.get(ANOMALIES_KEY, []), best, results, search):
             return
         folder = _study_folder(input_dict, exec_properties, results)
         os.makedirs(folder, exist_ok=True)
@@ -101,18 +101,18 @@ def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]
     return Search(LocalLauncher(current_server()), job).run()
 
 
-def _without_length(custom_config: dict[str, Any]) -> dict[str, Any]:
+def _without_duration(custom_config: dict[str, Any]) -> dict[str, Any]:
     space = {k: v for k, v in custom_config[TUNE_KEY].items() if k not in HOW_LONG}
     return {**custom_config, TUNE_KEY: space}
 
 
 def _fingerprint(custom_config: dict[str, Any]) -> str:
     """Returns a key that searches of the same space by the same code share, whatever their data."""
-    told = json.dumps(_without_length(custom_config), sort_keys=True)
+    told = json.dumps(_without_duration(custom_config), sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
+def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
     """Copies the result of the last search of the same space; returns whether it is still valid.
 
     Args:
@@ -129,7 +129,7 @@ def take_over(anomalies: Sequence[types.Artifact], best: str, results: str, sear
     found = posixpath.join(posixpath.dirname(results.rstrip("/")), number)
     write_leaderboard(results, {**read_leaderboard(found), "reused": number})
     write_best(best, read_best(earlier), search)
-    report_notice(f"takes the values that execution {number} has found (tune.reuse)")
+    report_notice(f"reuses the best values of execution {number} (tune.reuse)")
     return True
 
 
@@ -139,7 +139,7 @@ def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: 
     It lies beside the executions, as TFX deletes the output of a failed execution. If they are not
     in a local file system, it is a temporary folder of this machine.
     """
-    told = _without_length(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
+    told = _without_duration(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
     properties = {**exec_properties, CUSTOM_CONFIG_KEY: told}
     scope = TrainerOptions.from_environment().backup_scope
     folder = backup_directory(input_dict, properties, results, scope)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from components.copying import read_text, write_text
 from trainer_module.tuning.plan import PARTS, Objective
 
-HOPELESS = 5
+MOST_FAILURES = 5
 """The number of failed trials after which a search without a success ends."""
 
 
@@ -77,12 +77,12 @@ def best_of(trials: Iterable[TrialRecord], objective: Objective) -> TrialRecord 
     return best
 
 
-def is_hopeless(trials: Iterable[TrialRecord]) -> bool:
+def has_too_many_failures(trials: Iterable[TrialRecord]) -> bool:
     """Returns whether all ended trials have failed, and there are enough of them to end the
     search.
     """
     ended = [trial for trial in trials if trial.has_ended]
-    return len(ended) >= HOPELESS and all(trial.cause for trial in ended)
+    return len(ended) >= MOST_FAILURES and all(trial.cause for trial in ended)
 
 
 def ranked(trials: Iterable[TrialRecord], objective: Objective) -> list[TrialRecord]:
@@ -158,25 +158,25 @@ def choose(
     first = trials[0] if trials and trials[0].state is TrialState.DONE else None
     if best is None or first is None or not is_automatic:
         return best
-    others = [trial for trial in trials[1:] if len(_both(first, trial)) >= FEWEST_ROUNDS]
+    others = [trial for trial in trials[1:] if len(_common_folds(first, trial)) >= FEWEST_ROUNDS]
     if not others:
         return first if _may_be_chance(first, best, objective) else best
-    gains = {trial.number: _gains(first, trial, objective) for trial in others}
+    gains = {trial.number: _improvements(first, trial, objective) for trial in others}
     winner = max(others, key=lambda trial: statistics.fmean(gains[trial.number]))
     found = gains[winner.number]
     error = statistics.stdev(found) / math.sqrt(len(found))
     return winner if statistics.fmean(found) > error else first
 
 
-def _both(first: TrialRecord, other: TrialRecord) -> list[int]:
+def _common_folds(first: TrialRecord, other: TrialRecord) -> list[int]:
     """Returns the parts on which both trials were measured again."""
     return sorted(first.again.keys() & other.again.keys())
 
 
-def _gains(first: TrialRecord, other: TrialRecord, objective: Objective) -> list[float]:
+def _improvements(first: TrialRecord, other: TrialRecord, objective: Objective) -> list[float]:
     """Returns how much better another trial is than the first one, on each part."""
     sign = 1 if objective.higher_is_better else -1
-    return [sign * (other.again[part] - first.again[part]) for part in _both(first, other)]
+    return [sign * (other.again[part] - first.again[part]) for part in _common_folds(first, other)]
 
 
 def _may_be_chance(first: TrialRecord, best: TrialRecord, objective: Objective) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from components.processes.ending import LOOKS_EVERY
+from components.processes.ending import POLL_SECONDS
 from components.processes.failures import Failure
 from components.processes.launcher import Launcher, Place, WorkerEvent, WorkerSpec
 from components.processes.stopping import deferred
@@ -21,7 +21,7 @@ from components.tuner.records import (
     TrialRecord,
     TrialState,
     best_of,
-    is_hopeless,
+    has_too_many_failures,
     plan_finals,
 )
 from components.tuner.study import Study
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 MODULE = "components.tuner.worker"
 
-EARLY_DEATHS = 3
+MOST_EARLY_FAILURES = 3
 """The number of successive processes without a trial after which the search fails."""
 
 
@@ -59,7 +59,7 @@ class _Member:
 
     name: str
     worker: WatchedWorker
-    said: list[WorkerEvent]
+    events: list[WorkerEvent]
     """The unprocessed events of its trials."""
     has_begun: bool = False
     """Whether it has begun a trial."""
@@ -83,8 +83,8 @@ class Search:
         self._study = Study(job.folder, job.plan)
         self._members: list[_Member] = []
         self._started = 0
-        self._early_deaths = 0
-        self._told: set[int] = set()
+        self._early_failures = 0
+        self._reported: set[int] = set()
         self._deadline: float | None = None
         """The deadline of the trials, and later of the finals."""
         self._end = math.inf
@@ -101,9 +101,9 @@ class Search:
           ScopelineError: a process could not begin a trial.
         """
         before = self._study.trials()
-        self._told = {trial.number for trial in before if trial.has_ended}
-        if self._told:
-            report_notice(f"goes on after {counted(len(self._told), 'trial')}")
+        self._reported = {trial.number for trial in before if trial.has_ended}
+        if self._reported:
+            report_notice(f"resumes after {counted(len(self._reported), 'trial')}")
         self._set_times(before)
         try:
             if not self._study.measured_again():
@@ -117,26 +117,26 @@ class Search:
             self._stop_all()
         return self._conclude()
 
-    def _set_times(self, before: Sequence[TrialRecord]) -> None:
+    def _set_times(self, trials: Sequence[TrialRecord]) -> None:
         """Sets the deadlines of the trials and of the search, less the time that a killed search
         has used.
         """
         if (limit := self._tune.most_seconds) is None:
             return
-        used = sum(trial.seconds + trial.seconds_again for trial in before) / self._tune.parallel
+        used = sum(trial.seconds + trial.seconds_again for trial in trials) / self._tune.parallel
         self._end = time.time() + limit - used
         self._deadline = self._end - (limit * SHARE_OF_TIME if self._has_finals else 0)
 
     def _watch(self) -> None:
         """Watches until the processes have ended, or the time is over; afterwards none is left."""
         while self._members:
-            self._look()
+            self._poll()
             if self._deadline is not None and time.time() > self._deadline:
                 if time.time() > self._end or best_of(self._study.trials(), self._objective):
                     self._stop_all()
                     return
                 self._deadline = self._end
-            time.sleep(LOOKS_EVERY)
+            time.sleep(POLL_SECONDS)
 
     def _stop_all(self) -> None:
         with deferred():
@@ -153,7 +153,9 @@ class Search:
         done = self._study.measured_again()
         if left := [final for final in finals if final not in done]:
             few = {number for number, _ in finals}
-            report_notice(f"measures the config and the best {len(few) - 1} again")
+            report_notice(
+                f"trains the config and {counted(len(few) - 1, 'trial')} again on other folds"
+            )
             self._start_all(finals=left)
             self._watch()
 
@@ -167,7 +169,7 @@ class Search:
 
     def _start(self, interrupted: Sequence[int], finals: Sequence[Final]) -> None:
         self._started += 1
-        # Another search has processes of the same number.
+        # Another search may have a process of the same number.
         name = f"{os.getpid()}-{time.time_ns()}-{self._started}"
         payload = {
             "name": name,
@@ -182,22 +184,22 @@ class Search:
         }
         label = "the search" if self._tune.parallel == 1 else f"search {self._started}"
         spec = WorkerSpec(Place("worker", self._started - 1, label=label), MODULE, payload)
-        said: list[WorkerEvent] = []
-        worker = WatchedWorker(spec, self._launcher.start(spec), said.append)
-        self._members.append(_Member(name, worker, said, finals=list(finals)))
+        events: list[WorkerEvent] = []
+        worker = WatchedWorker(spec, self._launcher.start(spec), events.append)
+        self._members.append(_Member(name, worker, events, finals=list(finals)))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for member in list(self._members):
-            member.worker.look()
-            for event in member.said:
-                self._hear(member, event.kind, event.values)
-            member.said.clear()
+            member.worker.poll()
+            for event in member.events:
+                self._handle_event(member, event.kind, event.values)
+            member.events.clear()
             if member.worker.has_ended:
                 self._members.remove(member)
                 if member.worker.failure is not None:
-                    self._lose(member, member.worker.failure)
+                    self._handle_failure(member, member.worker.failure)
 
-    def _hear(self, member: _Member, kind: str, values: Mapping[str, Any]) -> None:
+    def _handle_event(self, member: _Member, kind: str, values: Mapping[str, Any]) -> None:
         if kind == "begun":
             member.has_begun = True
             self._report(values["number"], 0)
@@ -209,7 +211,7 @@ class Search:
             del member.finals[0]
             self._report(None, 0)
 
-    def _lose(self, member: _Member, failure: Failure) -> None:
+    def _handle_failure(self, member: _Member, failure: Failure) -> None:
         """Records the trial of a process that died as failed, and starts another process."""
         if failure.error_type:
             raise replace(failure, worker="the search").to_exception(
@@ -220,13 +222,15 @@ class Search:
             self._study.measure_again(final, None, 0.0)
         for number in self._study.running(member.name):
             self._study.fail(number, failure.sentence.removeprefix("it "))
-            report_notice(f"trial {number} {failure.sentence.removeprefix('it ')}; others go on")
-        self._early_deaths = 0 if member.has_begun else self._early_deaths + 1
-        if self._early_deaths >= EARLY_DEATHS:
+            report_notice(
+                f"trial {number} {failure.sentence.removeprefix('it ')}; the search continues"
+            )
+        self._early_failures = 0 if member.has_begun else self._early_failures + 1
+        if self._early_failures >= MOST_EARLY_FAILURES:
             raise failure.to_exception(member.worker.handle.log_tail())
         if member.finals[1:]:
             self._start([], member.finals[1:])
-        elif not member.finals and not is_hopeless(self._study.trials()):
+        elif not member.finals and not has_too_many_failures(self._study.trials()):
             self._start([], [])
 
     def _report(self, current: int | None, epoch: int) -> None:
@@ -236,8 +240,8 @@ class Search:
         ended = [trial for trial in trials if trial.has_ended]
         left = None if self._deadline is None else max(0.0, self._deadline - time.time())
         for trial in ended:
-            if trial.number not in self._told:
-                self._told.add(trial.number)
+            if trial.number not in self._reported:
+                self._reported.add(trial.number)
                 told = {"objective": self._objective.name, "is_best": trial == best}
                 report_trial({**trial.model_dump(mode="json"), **told})
         said = [] if current is None else [f"trial {current}"]
@@ -255,9 +259,9 @@ class Search:
         failed = [trial for trial in trials if trial.state is TrialState.FAILED]
         if failed and len(failed) == len([t for t in trials if t.state is not TrialState.STOPPED]):
             count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
-            raise TrainingError(f"{count} failed, the first one as follows: {failed[0].cause}")
+            raise TrainingError(f"{count} failed; the error of the first: {failed[0].cause}")
         limit = show_seconds(self._tune.most_seconds or 0)
         raise TrainingError(
-            f"tune.timeout: {limit} passed before the first trial was done; allow more time, or "
-            "make trials shorter, as by train.epochs."
+            f"tune.timeout: no trial ended within {limit}; allow more time, or make trials shorter,"
+            " for example by train.epochs."
         )

@@ -14,7 +14,7 @@ from filelock import FileLock
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-from components.tuner.candidates import decided, grid, make_pruner, starts, suggest
+from components.tuner.candidates import chosen_kinds, first_kinds, grid, make_pruner, suggest
 from components.tuner.records import Final, TrialRecord, TrialState
 from trainer_module.errors import ConfigError, counted
 from trainer_module.settings.tune import Algorithm
@@ -106,7 +106,7 @@ class Study:
         self._plan = plan
         self._settings = plan.untuned
         self._dimensions = plan.dimensions
-        self._starts = starts(plan, self._dimensions)
+        self._starts = first_kinds(plan, self._dimensions)
         self._grid = grid(plan, self._dimensions)
         self._live: dict[int, optuna.Trial] = {}
         path = os.path.join(folder, JOURNAL)
@@ -132,8 +132,8 @@ class Study:
                 k for k in known.keys() | space.keys() if known.get(k) != space.get(k)
             )
             raise ConfigError(
-                f"{folder} holds a study of another space, which differs in "
-                f"{', '.join(different)}; delete that folder, or search in another one."
+                f"{folder} holds a study of another search space, which differs in "
+                f"{', '.join(different)}; delete that folder, or use another folder."
             )
 
     def interrupted(self) -> list[int]:
@@ -163,9 +163,9 @@ class Study:
         """Returns an interrupted trial to resume; None after too many attempts, when it counts as
         failed.
         """
-        attempts = self._known(number).user_attrs.get(_ATTEMPTS, 1)
+        attempts = self._frozen_trial(number).user_attrs.get(_ATTEMPTS, 1)
         if attempts >= ATTEMPTS:
-            self.fail(number, f"it ended the search {counted(attempts, 'time')}")
+            self.fail(number, f"it was interrupted {counted(attempts, 'time')}")
             return None
         self._study.sampler = self._make_sampler(number)
         trial = optuna.trial.Trial(self._study, self._id(number))
@@ -188,7 +188,7 @@ class Study:
         for dimension in self._dimensions:
             if trial.number < len(self._starts) and dimension.path != KIND:
                 continue
-            if dimension.is_of(*decided(self._settings, chosen)):
+            if dimension.is_of(*chosen_kinds(self._settings, chosen)):
                 chosen[dimension.path] = suggest(trial, dimension)
         # The config's own values are not values of the search.
         return chosen if trial.number else {k: v for k, v in chosen.items() if not self._starts}
@@ -196,7 +196,7 @@ class Study:
     def report(self, number: int, epoch: int, value: float) -> bool:
         """Records the value of an epoch; returns whether the trial is pruned."""
         trial = self._live[number]
-        if math.isfinite(value) and epoch not in self._known(number).intermediate_values:
+        if math.isfinite(value) and epoch not in self._frozen_trial(number).intermediate_values:
             trial.report(value, epoch)
         tune = self._plan.tune
         if not tune.prune and tune.algorithm is not Algorithm.HYPERBAND:
@@ -206,7 +206,7 @@ class Study:
 
     def finish(self, number: int, result: TrialResult) -> None:
         """Records the result of a trial."""
-        self._note(
+        self._store(
             number,
             _RESULT,
             {
@@ -224,18 +224,18 @@ class Study:
 
     def fail(self, number: int, cause: str) -> None:
         """Records that a trial has failed, and the cause."""
-        self._note(number, _CAUSE, cause)
+        self._store(number, _CAUSE, cause)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def stop(self, number: int) -> None:
         """Records that a trial was ended with the search."""
-        self._note(number, _STOPPED, True)
+        self._store(number, _STOPPED, True)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def measure_again(self, final: Final, value: float | None, seconds: float) -> None:
         """Records the result of a final training; None if it has failed."""
         number, part = final
-        # Optuna takes no more notes of a trial that has ended.
+        # Optuna allows no further attributes on a trial that has ended.
         self._study.set_user_attr(f"{_AGAIN}{number}:{part}", [value, round(seconds, 3)])
 
     def measured_again(self) -> list[Final]:
@@ -253,9 +253,9 @@ class Study:
 
     def values_of(self, number: int) -> dict[str, Any]:
         """Returns the values of a trial."""
-        return dict(self._known(number).user_attrs[_VALUES])
+        return dict(self._frozen_trial(number).user_attrs[_VALUES])
 
-    def _note(self, number: int, key: str, value: Any) -> None:
+    def _store(self, number: int, key: str, value: Any) -> None:
         self._storage.set_trial_user_attr(self._id(number), key, value)
 
     def _id(self, number: int) -> int:
@@ -263,7 +263,7 @@ class Study:
         study = self._storage.get_study_id_from_name(_NAME)
         return self._storage.get_trial_id_from_study_id_trial_number(study, number)
 
-    def _known(self, number: int) -> optuna.trial.FrozenTrial:
+    def _frozen_trial(self, number: int) -> optuna.trial.FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
 
     def running(self, worker: str) -> list[int]:
@@ -301,7 +301,7 @@ class Study:
             )
         if number < len(self._starts) and (kind := self._starts[number]):
             with warnings.catch_warnings():
-                # Experimental since 2020.
+                # The option has been experimental since 2020.
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 return optuna.samplers.PartialFixedSampler({KIND: json.dumps(kind)}, sampler)
         return sampler

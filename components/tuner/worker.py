@@ -14,7 +14,7 @@ from typing import Any
 
 from components.processes.failures import Failure, describe
 from components.processes.worker import Channel
-from components.tuner.records import Final, is_hopeless
+from components.tuner.records import Final, has_too_many_failures
 from components.tuner.study import Proposal, Study
 from trainer_module.runtime import PROGRESS_LOGGER, WorkerContext
 from trainer_module.tuning.plan import SearchPlan
@@ -33,7 +33,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
-    # Messages about each column, repeated for each trial.
+    # Silences messages about each column, which every trial would repeat.
     logging.getLogger("absl").setLevel(logging.WARNING)
     plan = SearchPlan.model_validate(payload["plan"])
     runner = TrialRunner(
@@ -65,12 +65,14 @@ class _Worker:
         """Runs trials until there are enough, or the time is over."""
         for number in interrupted:
             if (proposal := self._study.reopen(number, self._name)) is not None:
-                self._try(proposal)
+                self._run_trial(proposal)
         while deadline is None or time.time() < deadline:
-            proposal = None if is_hopeless(self._study.trials()) else self._study.ask(self._name)
+            proposal = (
+                None if has_too_many_failures(self._study.trials()) else self._study.ask(self._name)
+            )
             if proposal is None:
                 return
-            self._try(proposal)
+            self._run_trial(proposal)
 
     def measure_again(self, finals: list[Final]) -> None:
         """Trains some of the best trials from scratch, each with another part held out."""
@@ -82,13 +84,13 @@ class _Worker:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
                 try:
                     settings = self._plan.settings(values)
-                    value = self._runner.run(settings, values, folder, _go_on, part).value
-                except Exception:  # As for a trial.
-                    logger.exception("trial %d failed on part %d", number, part)
+                    value = self._runner.run(settings, values, folder, _never_prune, part).value
+                except Exception:  # As for a trial: the others continue.
+                    logger.exception("trial %d failed in fold %d", number, part)
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")
 
-    def _try(self, proposal: Proposal) -> None:
+    def _run_trial(self, proposal: Proposal) -> None:
         number = proposal.number
         self._channel.send("begun", number=number)
         folder = os.path.join(self._folder, TRIALS_FOLDER, f"{number:04d}")
@@ -102,7 +104,7 @@ class _Worker:
         try:
             settings = self._plan.settings(proposal.values)
             result = self._runner.run(settings, proposal.values, folder, report)
-        except Exception as error:  # One candidate may be beyond this machine; others are not.
+        except Exception as error:  # One candidate may exceed the memory; the others continue.
             logger.exception("trial %d failed", number)
             cause = Failure.of_error(f"trial {number}", describe(error))
             self._study.fail(number, cause.message if cause.user_error else cause.summary)
@@ -112,7 +114,7 @@ class _Worker:
         self._channel.send("ended", number=number)
 
 
-def _go_on(epoch: int, value: float) -> bool:
+def _never_prune(epoch: int, value: float) -> bool:
     """Returns False, as final trainings are not pruned."""
     del epoch, value
     return False

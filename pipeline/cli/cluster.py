@@ -17,44 +17,47 @@ from components.processes.standing_cluster import (
     start_cluster,
     stop_cluster,
 )
+from pipeline.cli.help import App
 from pipeline.cli.options import OUTPUT, find_modules_here
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.runs.console import shown
 
-app = typer.Typer(
-    help="Start, show and stop servers that notebooks and runs train on.", no_args_is_help=True
+app = App(
+    help="Start, show and stop servers on which notebooks and runs train.",
+    epilog="Guide: docs/notebook.md",
+    no_args_is_help=True,
 )
 
 OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="The cluster's files are in DIR/cluster.")
+    Path, typer.Option("--output", metavar="DIR", help="Keep the files in DIR/cluster.")
 ]
 
 
-@app.command()
+@app.command(epilog="Guide: docs/notebook.md")
 def start(
-    workers: Annotated[int, typer.Option(min=1, help="Servers that compute gradients.")] = 2,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Start N servers that compute gradients.")
+    ] = 2,
     parameter_servers: Annotated[
-        int, typer.Option(min=1, help="Servers that hold the variables.")
+        int, typer.Option(metavar="N", min=1, help="Start N servers that hold the variables.")
     ] = 1,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="MODULE.FUNCTION",
-            help="A builder of yours, for the servers to import: needed if its module registers "
-            "operations of its own.",
+            metavar="FUNCTION",
+            help="Import this builder, module.function, if its module registers operations.",
         ),
     ] = None,
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Start servers on this machine that run until `cluster stop`.
+    """Start servers that run until `cluster stop`.
 
-    Notebooks and runs train on them with ParameterServerStrategy; the last lines of the output show
-    how to connect. The servers log to DIR/cluster/<server>.log; their addresses are in
-    DIR/cluster/cluster.json.
+    Notebooks and runs train on them with ParameterServerStrategy. The last lines of the output show
+    how to connect. The logs are DIR/cluster/<server>.log.
 
-    Example: local_runner.py cluster start --workers 2 --parameter-servers 1
+    Example: scopeline cluster start --workers 2 --parameter-servers 1
 
-    Exit codes: 0 all servers run, 1 a server did not start, 2 a cluster is running already.
+    Exit codes: 0 all servers run, 1 a server did not start, 2 a cluster is running.
     """
     find_modules_here()
     tasks = [Place("worker", index) for index in range(workers)]
@@ -64,12 +67,13 @@ def start(
     typer.echo(_how_to_connect(folder))
 
 
-@app.command()
+@app.command(epilog="Guide: docs/notebook.md")
 def status(output: OutputOption = OUTPUT) -> None:
-    """Show the servers: name, address, process id, and whether they are up or dead.
+    """Show the servers, and whether each is up.
 
-    A server is up if its process is alive and it accepts connections. Exit codes: 0 all are up, 1
-    some are dead, 2 there is no cluster.
+    A server is up if its process is alive and accepts connections.
+
+    Exit codes: 0 all are up, 1 some are dead, 2 there is no cluster.
     """
     cluster = read_cluster(output / FOLDER)
     up = [cluster.is_up(server) for server in cluster.servers]
@@ -80,12 +84,13 @@ def status(output: OutputOption = OUTPUT) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command()
+@app.command(epilog="Guide: docs/notebook.md")
 def stop(output: OutputOption = OUTPUT) -> None:
-    """Stop the servers; a server that ignores SIGTERM is killed.
+    """Stop the servers, and remove their file.
 
-    A process that was given the id of a dead server is left alone. Exit codes: 0 stopped, 2 there
-    is no cluster.
+    A server that ignores SIGTERM is killed.
+
+    Exit codes: 0 stopped, 2 there is no cluster.
     """
     stop_cluster(output / FOLDER, typer.echo)
     typer.echo(f"removed {shown(output / 'cluster' / FILE)}")

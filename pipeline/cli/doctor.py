@@ -64,7 +64,7 @@ def show_findings(output: Path, verbose: bool) -> bool:
             console.print(f"  {word} {finding.subject:<27} {escape(finding.found)}")
             if finding.advice:
                 console.print(f"  {'':<8} {'':<27} -> {escape(finding.advice)}")
-        console.print("\nready" if healthy else "\nnot ready: mend the problems above")
+        console.print("\nready" if healthy else "\nnot ready: fix the problems above")
     return healthy
 
 
@@ -92,7 +92,7 @@ def _check_python() -> Iterator[CheckResult]:
     if not PYTHON_FROM <= sys.version_info[:2] < PYTHON_BELOW:
         yield CheckResult("Python", Level.PROBLEM, found, "use Python 3.11, 3.12 or 3.13")
     elif (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        advice = "TFX has wheels for Linux on x86-64 alone: use a container or a virtual machine"
+        advice = "TFX has wheels only for Linux on x86-64: use a container or a virtual machine"
         yield CheckResult("Python", Level.PROBLEM, found, advice)
     else:
         yield CheckResult("Python", Level.OK, f"{found}, libc {' '.join(platform.libc_ver())}")
@@ -114,7 +114,7 @@ def _check_disk(output: Path) -> Iterator[CheckResult]:
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK):
-        advice = "give a folder that you may write with --output"
+        advice = "give --output a folder that you may write"
         yield CheckResult("output", Level.PROBLEM, f"{folder} cannot be written", advice)
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
@@ -130,7 +130,7 @@ def _check_memory() -> Iterator[CheckResult]:
     found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
     found += f", {count_cores()} cores"
     if free < ENOUGH_MEMORY:
-        advice = "TFX alone takes about 2 GiB: close what else runs, or use a larger machine"
+        advice = "TFX alone takes about 2 GiB: close other programs, or use a larger machine"
         yield CheckResult("memory", Level.WARNING, found, advice)
     else:
         yield CheckResult("memory", Level.OK, found)
@@ -142,9 +142,9 @@ def _check_libraries() -> Iterator[CheckResult]:
             module = importlib.import_module(name)
         except ImportError as error:
             missing = isinstance(error, ModuleNotFoundError)
-            advice = "`make clean setup` installs everything anew"
+            advice = "`make clean setup` reinstalls all packages"
             if not missing and ("GLIBC" in str(error) or "CXXABI" in str(error)):
-                advice = "the system is older than the wheel asks: `make clean setup` mends that"
+                advice = "the system is too old for this wheel: `make clean setup` installs another"
             yield CheckResult(name, Level.PROBLEM, str(error).splitlines()[-1], advice)
         else:
             yield CheckResult(name, Level.OK, getattr(module, "__version__", "loads"))

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 _SERVERS = ("serve", "schedule")
 """Commands that run until a signal ends them with exit code 0."""
-_OTHER_WAYS = ("--once", "--list", "--check")
+_ENDING_OPTIONS = ("--once", "--list", "--check")
 """Options with which these commands end by themselves."""
 
 
 def runs_until_stopped(arguments: Sequence[str]) -> bool:
     """Returns whether a command line starts a server, which a signal ends with exit code 0."""
-    return bool(arguments) and arguments[0] in _SERVERS and not {*_OTHER_WAYS} & {*arguments}
+    return bool(arguments) and arguments[0] in _SERVERS and not {*_ENDING_OPTIONS} & {*arguments}
 
 
-def end_well() -> None:
+def exit_on_signals() -> None:
     """Makes SIGTERM and Ctrl-C end this process with exit code 0, until it installs other handlers.
 
     There is nothing to clean up yet, and an exception raised by a handler could be lost in the

@@ -19,11 +19,11 @@ from pipeline.runs.console import figures_table
 from trainer_module.errors import DataError, InternalError, ScopelineError, counted, enumerate_names
 from trainer_module.scratch import ScratchFolder
 
-OF_TRAINING = ("features", "model", "optimize", "preprocessing", "train", "tune")
+TRAINING_SECTIONS = ("features", "model", "optimize", "preprocessing", "train", "tune")
 """The sections that shape a model in training; they have no effect on a finished model."""
 
 
-def say_what_does_not_count(overrides: Iterable[str], is_pushed: bool) -> None:
+def warn_of_unused_overrides(overrides: Iterable[str], is_pushed: bool) -> None:
     """Warns about `--set` overrides that have no effect, as a model is evaluated as it was trained.
 
     Args:
@@ -31,31 +31,33 @@ def say_what_does_not_count(overrides: Iterable[str], is_pushed: bool) -> None:
       is_pushed: whether a pushed version is evaluated, with the config's metrics and slices, rather
         than a checkpoint, with the metrics of its training.
     """
-    sections = (*OF_TRAINING,) if is_pushed else (*OF_TRAINING, "data", "evaluate", "task")
+    sections = (
+        (*TRAINING_SECTIONS,) if is_pushed else (*TRAINING_SECTIONS, "data", "evaluate", "task")
+    )
     keys = [key for key, _, _ in (override.partition("=") for override in overrides)]
     idle = [f"--set {key}" for key in keys if key.split(".")[0] in sections]
     if idle:
         verb = "changes" if len(idle) == 1 else "change"
-        what = "the pushed version" if is_pushed else "the checkpoint"
+        model = "the pushed version" if is_pushed else "the checkpoint"
         typer.echo(
-            f"note: {enumerate_names(idle, 'and')} {verb} nothing here: {what} is evaluated with "
-            "the settings that it was trained with",
+            f"note: {enumerate_names(idle, 'and')} {verb} nothing: {model} is evaluated with the "
+            "settings of its training",
             err=True,
         )
 
 
-def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: bool) -> None:
+def show_evaluation(config: PipelineConfig, output: Path, checkpoint: str, verbose: bool) -> None:
     """Shows the loss and the metrics of a checkpoint on the eval split.
 
     Args:
       config: a checked config.
       output: the output folder.
-      which: `latest`, or the number of an epoch.
-      verbose: whether what libraries print is shown as well.
+      checkpoint: `latest`, or the number of an epoch.
+      verbose: whether the output of libraries is shown.
 
     Raises:
       ConfigError: there is no such checkpoint.
-      TrainingError: the model is not the one that was saved.
+      TrainingError: the checkpoint belongs to another model.
       InternalError: the model's own code fails.
     """
     check_has_label(config)
@@ -65,7 +67,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
         from pipeline.runs.last_execution import find_checkpoint, find_last_training
 
         training = find_last_training(config, layout)
-        path = find_checkpoint(training, which)
+        path = find_checkpoint(training, checkpoint)
         from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 
         try:
@@ -88,7 +90,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
 
 
 def show_metrics_of_rows(
-    config: PipelineConfig, asked: ChosenModel, pattern: str, verbose: bool
+    config: PipelineConfig, chosen: ChosenModel, pattern: str, verbose: bool
 ) -> None:
     """Shows the config's metrics of a version, for all rows and for each slice.
 
@@ -96,7 +98,7 @@ def show_metrics_of_rows(
 
     Args:
       config: a checked config, for the metrics and slices.
-      asked: the version, and how files are read.
+      chosen: the version, and how files are read.
       pattern: the path, folder or glob of the rows.
       verbose: whether the output of libraries is shown.
 
@@ -106,21 +108,21 @@ def show_metrics_of_rows(
     from components.serving.batch.reading import find_files
 
     check_has_label(config)
-    files, data_format = find_files(pattern, asked.usual_format)
+    files, data_format = find_files(pattern, chosen.usual_format)
     with quiet_console(verbose) as console, ScratchFolder() as folder:
         examples = Path(folder) / "examples.gz"
-        _write_examples(config, asked, files, data_format, examples)
-        metrics = _measure(config, asked, examples, Path(folder) / "evaluation")
+        _write_examples(config, chosen, files, data_format, examples)
+        metrics = _measure(config, chosen, examples, Path(folder) / "evaluation")
         total = metrics.pop("")
         rows = counted(round(total.pop("example_count")), "row")
-        who = f"version {asked.folder.name}"
-        who += f", variant {asked.variant}" if asked.variant else ""
+        who = f"version {chosen.folder.name}"
+        who += f", variant {chosen.variant}" if chosen.variant else ""
         console.print(f"[bold]{config.name}[/bold], {who}, on {rows}")
         console.print(_table(total, metrics))
 
 
 def _write_examples(
-    config: PipelineConfig, asked: ChosenModel, files: tuple[str, ...], data_format: str, to: Path
+    config: PipelineConfig, chosen: ChosenModel, files: tuple[str, ...], data_format: str, to: Path
 ) -> None:
     """Writes the rows as tf.Examples into a TFRecord file."""
     import tensorflow as tf
@@ -130,13 +132,15 @@ def _write_examples(
     from components.serving.requests import kind_of_column
     from trainer_module.export.interface import read_interface
 
-    interface, encoder = read_interface(asked.folder), RecordBatchToExamplesEncoder()
+    interface, encoder = read_interface(chosen.folder), RecordBatchToExamplesEncoder()
     label, dtype = interface.label, interface.label_dtype
     also = {name: ColumnKind.UNKNOWN for keys in config.evaluate.slices for name in keys}
     also |= {interface.weight: ColumnKind.FLOAT} if interface.weight else {}
     also |= {label: kind_of_column(dtype, dtype == "int64")}
     also = {name: k for name, k in also.items() if interface.column(name) is None}
-    given = Input(files, data_format, asked.csv, asked.pictures, asked.max_pixels, also=also)
+    given = Input(
+        files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, extra_columns=also
+    )
     with tf.io.TFRecordWriter(str(to), "GZIP") as writer:
         for block in read_blocks(given, interface):
             if block.rows is None:
@@ -153,12 +157,12 @@ def _check_labels(labels: pa.Array, label: str, first: Cell) -> None:
     if not lengths.all():
         raise DataError(
             f"Row {first.row + int((lengths == 0).argmax())} of {first.file} has no label"
-            f" {label!r}: `evaluate` needs one in each row; `predict` needs none."
+            f" {label!r}: `evaluate` needs a label in each row, `predict` needs no labels."
         )
 
 
 def _measure(
-    config: PipelineConfig, asked: ChosenModel, examples: Path, to: Path
+    config: PipelineConfig, chosen: ChosenModel, examples: Path, to: Path
 ) -> dict[str, dict[str, float]]:
     """Returns the metrics by slice; the slice of all rows has an empty name."""
     import tensorflow_model_analysis as tfma
@@ -166,15 +170,15 @@ def _measure(
     from components.evaluator.slices import CANDIDATE, metrics_by_slice
     from pipeline.graph.evaluation import make_measuring_config
 
-    eval_config, model = make_measuring_config(config.criteria), str(asked.folder)
-    if asked.variant is None:
+    eval_config, model = make_measuring_config(config.criteria), str(chosen.folder)
+    if chosen.variant is None:
         shared = tfma.default_eval_shared_model(model, eval_config=eval_config)
     else:
         from components.optimizer.evaluating import config_of, shared_models
         from components.pusher.variants import find_variant
 
-        eval_config = config_of(eval_config, [asked.variant])
-        variants = {asked.variant: find_variant(asked.folder, asked.variant)}
+        eval_config = config_of(eval_config, [chosen.variant])
+        variants = {chosen.variant: find_variant(chosen.folder, chosen.variant)}
         shared = shared_models(model, variants)
     tfma.run_model_analysis(
         eval_shared_model=shared,

@@ -23,7 +23,7 @@ from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.data_check import make_check_manifest
 from pipeline.kubeflow.image import check_image
 from pipeline.runs.console import RunConsole, shown
-from pipeline.runs.logs import captured, told_briefly
+from pipeline.runs.logs import redirected_output, shortened_errors
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
 
@@ -92,25 +92,25 @@ def submit(
     version = kubeflow.ensure_version(compiled)
     run = kubeflow.start_run(version, parameters)
     console = RunConsole(sys.stdout)
-    when = "uploaded" if version.is_new else "uploaded before"
-    console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({when})")
+    upload = "uploaded" if version.is_new else "uploaded before"
+    console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({upload})")
     status = command.format(f"status {run}")
     if polling is None:
-        typer.echo(f"it goes on by itself: {status}")
+        typer.echo(f"the run continues; its state: {status}")
         return EXIT_PUSHED
     follower = Follower(kubeflow, compiled, run, console, polling)
     try:
         state = follower.follow()
         return follower.show_outcome(
-            state, [f"every word of a step: {command.format(f'logs {run}')}"]
+            state, [f"all logs of a step: {command.format(f'logs {run}')}"]
         )
     except KeyboardInterrupt:
         console.stop()
         terminate = command.format(f"terminate {run}")
-        typer.echo(f"the run goes on; look at it: {status}\nor end it: {terminate}")
+        typer.echo(f"the run continues; its state: {status}\nto stop the run: {terminate}")
         return EXIT_INTERRUPTED
     except ScopelineError as error:
-        raise InternalError(f"{error}\nthe run goes on: {status}") from None
+        raise InternalError(f"{error}\nthe run continues; its state: {status}") from None
     finally:
         console.stop()
 
@@ -157,7 +157,7 @@ def terminate(kubeflow: Kubeflow, run_id: str) -> None:
     if state in ENDED:
         raise ConfigError(f"the run {run_id} has ended already: {state.lower()}")
     kubeflow.terminate(run_id)
-    typer.echo(f"the run {run_id} is being terminated; what its steps have finished stays")
+    typer.echo(f"the run {run_id} is being terminated; the results of finished steps are kept")
 
 
 def command_line(config: Path, overrides: list[str]) -> str:
@@ -200,7 +200,7 @@ def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
     os.close(descriptor)
     log, broken = Path(name), "The pipeline could not be compiled"
     try:
-        with captured(log, verbose=False) as stream, told_briefly(broken, log):
+        with redirected_output(log, verbose=False) as stream, shortened_errors(broken, log):
             console = RunConsole(stream)
             console.started("compiling")
             try:

@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
-from typer.core import TyperGroup
 
-from components.processes.stopping import leave, obey_signals
+from components.processes.stopping import exit_process, install_handlers
 from components.serving.settings import OnUnreadable
+from pipeline.cli.help import Group
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
-from pipeline.runs.logs import captured
+from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import own_temporary_files
 
@@ -29,44 +29,55 @@ DEFAULT_CONFIG = ROOT / "configs" / "digits.yaml"
 
 
 def flag(name: str, text: str) -> Any:
-    """Returns a boolean option; typer's own would show `<bool>`, as if the option took a value."""
-    return typer.Option(name, metavar="", help=text)
+    """Returns a boolean option without a `--no-` form."""
+    return typer.Option(name, help=text)
 
 
 ConfigOption = Annotated[
-    Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
+    Path,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Read this YAML file.",
+        show_default="configs/digits.yaml",
+    ),
 ]
 SetOption = Annotated[
     list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as train.epochs=3."),
 ]
-OutputOption = Annotated[Path, typer.Option("--output", metavar="DIR", help="The output folder.")]
-VerboseOption = Annotated[bool, flag("--verbose", "Show the output of components as well.")]
+OutputOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="Use this output folder.")
+]
+VerboseOption = Annotated[bool, flag("--verbose", "Show the output of libraries as well.")]
 ModelOption = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The folder of a pushed version, instead of a config."),
+    typer.Option(metavar="DIR", help="Use the pushed version in this folder."),
 ]
 VersionOption = Annotated[
     int | None,
     typer.Option(
-        metavar="VERSION", help="The number in `models`; default: the newest not withdrawn."
+        metavar="VERSION",
+        help="Use this version.",
+        show_default="the newest not withdrawn",
     ),
 ]
 VariantOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="A variant of that version, named as in optimize.variants."),
+    typer.Option(metavar="NAME", help="Use this variant, such as int8."),
 ]
 OnUnreadableOption = Annotated[
     OnUnreadable | None,
     typer.Option(
-        help="How to handle a text that is no valid number, date or boolean; default:"
-        " requests.on_unreadable of the config, or missing."
+        metavar="MODE",
+        help="Handle invalid values: `missing` or `refuse`.",
+        show_default="that of the config",
     ),
 ]
 
 
-class ConfigGroup(TyperGroup):
-    """Commands of which each takes the config as its first argument, too: `run cars.yaml`."""
+class ConfigGroup(Group):
+    """A group whose commands also accept the config as the first argument: `run cars.yaml`."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
         """Puts `--config` before a config that follows the command or stands alone."""
@@ -78,10 +89,10 @@ class ConfigGroup(TyperGroup):
         return super().parse_args(context, arguments)
 
 
-def group_with_default(name: str) -> type[TyperGroup]:
+def group_with_default(name: str) -> type[Group]:
     """Returns the class of a command group that runs a default command if none is named."""
 
-    class _Group(TyperGroup):
+    class _Group(Group):
         def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
             named = arguments[:1]
             if not named or named[0] not in (*self.commands, *context.help_option_names):
@@ -99,14 +110,14 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
       is_server: whether the command handles SIGTERM and Ctrl-C itself.
     """
     if not is_server:
-        obey_signals()
+        install_handlers()
     try:
         app()
     except SystemExit as end:
         # Typer's own codes are numbers; a text is an error message.
         if not isinstance(end.code, int):
             raise
-        leave(end.code)
+        exit_process(end.code)
     except ScopelineError as error:
         typer.echo(str(error), err=True)
         sys.exit(exit_code_of(error))
@@ -120,7 +131,7 @@ def refuse_options_before(context: typer.Context) -> None:
         if source is not None and source.name == "COMMANDLINE":
             name = context.invoked_subcommand
             raise ConfigError(
-                f"{option.opts[0]}: give it after `{name}`, if that has such an option"
+                f"{option.opts[0]}: write options after the command: `{name} {option.opts[0]} ...`"
             )
 
 
@@ -134,8 +145,8 @@ def check_has_label(config: PipelineConfig) -> None:
     if not config.family.has_label:
         kind = config.target.kind
         raise ConfigError(
-            f"evaluate compares answers with labels, and task: {kind} has none; what its model is "
-            "measured by is in the summary of a run."
+            f"evaluate needs labels, and `task: {kind}` has none; the metrics of the model are in "
+            "the summary of the run."
         )
 
 
@@ -153,7 +164,7 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
       verbose: whether the output of libraries is shown.
     """
     with own_temporary_files() as folder:  # noqa: SIM117
-        with captured(Path(folder) / "log", verbose) as stream:
+        with redirected_output(Path(folder) / "log", verbose) as stream:
             yield Console(file=stream, highlight=False, soft_wrap=True)
 
 

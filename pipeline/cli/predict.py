@@ -71,98 +71,115 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The file to write: .csv, .jsonl or .parquet; with --runner or --n a folder.",
+            help="Write this .csv, .jsonl or .parquet file; with --runner or --n a folder.",
         ),
     ] = None,
     given: Annotated[
         str | None,
-        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict."),
+        typer.Option(
+            "--input", metavar="FILES", help="Predict these rows: a file, folder or glob."
+        ),
     ] = None,
     count: Annotated[
         int | None,
         typer.Option(
-            "--n", metavar="N", min=1, max=MOST_SAMPLES, help="Samples, of a model that generates."
+            "--n",
+            metavar="N",
+            min=1,
+            max=MOST_SAMPLES,
+            help="Draw N samples from a generative model.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="With --n: equal seeds give equal samples; else 0."),
+        typer.Option(metavar="N", min=0, help="With --n: draw with this seed.", show_default="0"),
     ] = None,
     label: Annotated[
-        str | None, typer.Option("--class", metavar="NAME", help="With --n: what to sample.")
+        str | None,
+        typer.Option("--class", metavar="NAME", help="With --n: draw samples of this class."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read this YAML file.",
+            show_default="configs/digits.yaml",
+        ),
     ] = None,
     overrides: SetOption = [],  # noqa: B006
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="The output folder of the pipeline.", show_default="output"
-        ),
+        typer.Option(metavar="DIR", help="Use this output folder.", show_default="output"),
     ] = None,
     output_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
     model: ModelOption = None,
     version: VersionOption = None,
     variant: VariantOption = None,
     columns: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Columns that go along, such as an id.")
+        str,
+        typer.Option(metavar="NAME,...", help="Copy these columns to the answers, such as an id."),
     ] = "",
     batch_rows: Annotated[
-        int, typer.Option("--batch-size", metavar="ROWS", min=1, help="Rows asked at once.")
+        int,
+        typer.Option("--batch-size", metavar="ROWS", min=1, help="Predict this many rows at once."),
     ] = 4096,
     runner: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="On Beam, a file at a time: direct, flink, spark, dataflow, portable, or config,"
-            " which is what its `beam.args` say.",
+            help="Predict on Beam: direct, flink, spark, dataflow, portable, or config.",
         ),
     ] = None,
     on_unreadable: OnUnreadableOption = None,
     max_pixels: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Of a picture; else the config's data.max_pixels."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Refuse images with more pixels.",
+            show_default="data.max_pixels",
+        ),
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Predict the rows of files, in their order, or draw new samples from a generative model.
+    """Predict the rows of files, or draw samples.
 
-    Reads CSV, JSON lines, Parquet, TFRecords and pictures as in training. If the command is
-    interrupted, run it again: it continues where it stopped.
+    Reads CSV, JSON lines, Parquet, TFRecord and image files as in training, and keeps their order.
+    An interrupted command resumes if it is run again.
 
-    Example: local_runner.py predict --config my.yaml --input rows.csv --output answers.csv
+    Example: scopeline predict --config my.yaml --input rows.csv --answers out.csv
 
-    Exit codes: 0 done, 1 Beam failed, 2 the rows cannot be used (finished predictions are kept), 75
-    another command is writing the same output.
+    Exit codes: 0 done, 1 Beam failed, 2 the rows are unusable, 75 the output is in use.
     """
-    to, folder = _places(answers, output, output_folder)
+    to, folder = _output_paths(answers, output, output_folder)
     if config is None and model is None:
-        typer.echo(f"without --config and --model: the model of {DEFAULT_CONFIG}", err=True)
-    chosen = config or (None if model else DEFAULT_CONFIG)
-    loaded = load_here(chosen, overrides) if chosen else None
-    asked = asked_model(loaded, folder, model, version, variant)
-    asked = replace(asked, max_pixels=max_pixels) if max_pixels else asked
-    asked = replace(asked, on_unreadable=on_unreadable) if on_unreadable else asked
+        typer.echo(f"note: neither --config nor --model is given: using {DEFAULT_CONFIG}", err=True)
+    path = config or (None if model else DEFAULT_CONFIG)
+    loaded = load_here(path, overrides) if path else None
+    chosen = chosen_model(loaded, folder, model, version, variant)
+    chosen = replace(chosen, max_pixels=max_pixels) if max_pixels else chosen
+    chosen = replace(chosen, on_unreadable=on_unreadable) if on_unreadable else chosen
     if count is not None:
         if any(option is not None for option in (given, runner, variant)) or columns:
             raise ConfigError(
-                "--n asks for new samples; leave out --input, --columns, --runner, --variant."
+                "--n draws new samples: leave out --input, --columns, --runner and --variant."
             )
-        write_samples(asked, SampleRequest(count, seed or 0, label), to, verbose)
+        write_samples(chosen, SampleRequest(count, seed or 0, label), to, verbose)
         return
     if given is None:
-        raise ConfigError("give --input with rows, or --n with a number of samples.")
+        raise ConfigError(
+            "--input is missing: give the rows to predict, or --n with a number of samples."
+        )
     if label is not None or seed is not None:
-        raise ConfigError("--class and --seed go with --n: rows say by themselves what they are.")
+        raise ConfigError("--class and --seed apply to --n only: leave them out, or give --n N.")
     if runner is None:
-        write_predictions(asked, given, to, columns, batch_rows, verbose)
+        write_predictions(chosen, given, to, columns, batch_rows, verbose)
     else:
         args = beam_args(runner, loaded.beam.args if loaded else ())
-        write_predictions_on_beam(asked, given, to, columns, batch_rows, verbose, args)
+        write_predictions_on_beam(chosen, given, to, columns, batch_rows, verbose, args)
 
 
-def _places(
+def _output_paths(
     answers: Path | None, output: Path | None, output_folder: Path | None
 ) -> tuple[Path, Path]:
     """Returns the file for the answers, and the output folder of the pipeline.
@@ -175,12 +192,12 @@ def _places(
     if answers is not None:
         return answers, output or output_folder or OUTPUT
     if output is None:
-        raise ConfigError("give --answers FILE for the answers, such as answers.csv.")
-    typer.echo(f"--output {output} is now --answers {output}", err=True)
+        raise ConfigError("--answers is missing: give a file, such as --answers answers.csv.")
+    typer.echo(f"note: --output has another meaning now: write --answers {output}", err=True)
     return output, output_folder or OUTPUT
 
 
-def asked_model(
+def chosen_model(
     config: PipelineConfig | None,
     output: Path,
     model: Path | None,
@@ -201,10 +218,12 @@ def asked_model(
       DamagedFileError: the version's files differ from the certified ones.
     """
     if model is not None and version is not None:
-        raise ConfigError("--version is of a config's pipeline: give it or --model, not both.")
+        raise ConfigError("--version and --model: give one of them; --version needs a config.")
     if config is None:
         if model is None:
-            raise ConfigError("give --config FILE, or --model DIR with a pushed version.")
+            raise ConfigError(
+                "--config is missing: give a config, or --model DIR with a pushed version."
+            )
         return _checked(ChosenModel(check_model(model), None, variant))
     layout = Layout.of(config.name, config.push, output)
     reading = reading_settings(config, layout)
@@ -222,20 +241,20 @@ def asked_model(
     )
 
 
-def _checked(asked: ChosenModel) -> ChosenModel:
+def _checked(chosen: ChosenModel) -> ChosenModel:
     """Returns the choice unchanged; raises ConfigError if the version has no such variant."""
-    if asked.variant is not None:
-        find_variant(asked.folder, asked.variant)
-    return asked
+    if chosen.variant is not None:
+        find_variant(chosen.folder, chosen.variant)
+    return chosen
 
 
 def write_predictions(
-    asked: ChosenModel, pattern: str, output: Path, columns: str, batch_rows: int, verbose: bool
+    chosen: ChosenModel, pattern: str, output: Path, columns: str, batch_rows: int, verbose: bool
 ) -> None:
     """Writes the predictions for all rows of files.
 
     Args:
-      asked: the model.
+      chosen: the model.
       pattern: the path, folder or glob of the rows.
       output: the file for the predictions.
       columns: comma-separated names of columns that are copied to the output.
@@ -248,27 +267,27 @@ def write_predictions(
     from components.serving.batch.writing import check_output
 
     check_output(output)
-    given = _input(asked, pattern, columns, output)
+    given = _input(chosen, pattern, columns, output)
     with quiet_console(verbose) as console:
         from components.serving.model import import_tensorflow, load_model
 
         import_tensorflow()
         from components.serving.batch.job import PredictionJob, predict
 
-        model = load_model(asked.folder, asked.variant)
-        job = PredictionJob(model, given, output, batch_rows, asked.on_unreadable)
+        model = load_model(chosen.folder, chosen.variant)
+        job = PredictionJob(model, given, output, batch_rows, chosen.on_unreadable)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
-            done = predict(job, lambda rows: bar.update(task, completed=rows))
-        console.print(_summary(asked, done, time.monotonic() - began, output))
+            result = predict(job, lambda rows: bar.update(task, completed=rows))
+        console.print(_summary(chosen, result, time.monotonic() - began, output))
 
 
-def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verbose: bool) -> None:
+def write_samples(chosen: ChosenModel, request: SampleRequest, output: Path, verbose: bool) -> None:
     """Writes samples of a generative model into a folder, which appears when it is complete.
 
     Args:
-      asked: the model.
+      chosen: the model.
       request: the number, seed and class of the samples.
       output: the folder; it must not exist, or be empty.
       verbose: whether the output of libraries is shown.
@@ -276,19 +295,19 @@ def write_samples(asked: ChosenModel, request: SampleRequest, output: Path, verb
     Raises:
       ScopelineError: the model is not generative, or the folder cannot be written.
     """
-    kind = read_interface(asked.folder).task
+    kind = read_interface(chosen.folder).task
     sample = family_named(task_class(kind).family).sample if kind in TASKS else ""
     if not sample:
         raise ConfigError(
-            f"--n asks for new samples, and the model in {asked.folder} answers rows"
-            f"{f' (task: {kind})' if kind else ''}; give --input with rows."
+            f"--n needs a generative model, and the model in {chosen.folder} predicts rows"
+            f"{f' (`task: {kind}`)' if kind else ''}: give --input with rows."
         )
     with quiet_console(verbose) as console, new_folder(output) as folder:
         from components.serving.model import import_tensorflow
 
         import_tensorflow()
-        line = ask_for_samples(sample, asked.folder, request, folder)
-        console.print(f"{line}, version {asked.folder.name}: {output}")
+        line = ask_for_samples(sample, chosen.folder, request, folder)
+        console.print(f"{line}, version {chosen.folder.name}: {output}")
 
 
 def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path) -> str:
@@ -330,22 +349,26 @@ def new_folder(output: Path) -> Iterator[Path]:
       ConfigError: `output` exists and is not an empty folder, has no name, or cannot be written.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"--output: {output} exists; --n writes a new folder.")
+        raise ConfigError(
+            f"--answers {output}: this folder exists; give a new or empty folder for --n."
+        )
     if output.name in ("", ".."):
-        raise ConfigError(f"--output: {output} has no name; give the folder one, such as samples.")
+        raise ConfigError(
+            f"--answers {output}: this folder has no name; give another, such as samples."
+        )
     part = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         part.mkdir(parents=True)
         yield part
         part.replace(output)
     except OSError as error:
-        raise ConfigError(f"--output: {output} cannot be written: {error}.") from error
+        raise ConfigError(f"--answers {output}: the folder cannot be written: {error}.") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def write_predictions_on_beam(
-    asked: ChosenModel,
+    chosen: ChosenModel,
     pattern: str,
     output: Path,
     columns: str,
@@ -356,7 +379,7 @@ def write_predictions_on_beam(
     """Predicts with a Beam runner: writes a Parquet file for each input file into a folder.
 
     Args:
-      asked: the model.
+      chosen: the model.
       pattern: the folder or glob of the rows.
       output: the folder for the predictions.
       columns: comma-separated names of columns that are copied to the output.
@@ -367,38 +390,38 @@ def write_predictions_on_beam(
     Raises:
       ScopelineError: a file cannot be read or written, or Beam fails.
     """
-    given = _input(asked, pattern, columns, output)
+    given = _input(chosen, pattern, columns, output)
     with quiet_console(verbose) as console:
         from pipeline.beam_prediction import OutputFolder, Work, predict_on_beam
 
         folder = OutputFolder(output.absolute())
-        version = asked.folder.absolute()
-        work = Work(version, asked.variant, given, folder, batch_rows, asked.on_unreadable)
+        version = chosen.folder.absolute()
+        work = Work(version, chosen.variant, given, folder, batch_rows, chosen.on_unreadable)
         began = time.monotonic()
-        done = predict_on_beam(work, args)
-        console.print(_summary(asked, done, time.monotonic() - began, output))
+        result = predict_on_beam(work, args)
+        console.print(_summary(chosen, result, time.monotonic() - began, output))
 
 
-def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
-    from components.serving.batch.reading import Input, check_not_read, find_files
+def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
+    from components.serving.batch.reading import Input, check_not_input, find_files
 
-    files, data_format = find_files(pattern, asked.usual_format)
+    files, data_format = find_files(pattern, chosen.usual_format)
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())
-    given = Input(files, data_format, asked.csv, asked.pictures, asked.max_pixels, kept)
-    check_not_read(output, pattern, given)
+    given = Input(files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, kept)
+    check_not_input(output, pattern, given)
     return given
 
 
-def _summary(asked: ChosenModel, done: PredictionResult, seconds: float, output: Path) -> str:
-    rate = f"{(done.rows - done.kept) / max(seconds, 1e-9):,.0f} rows a second"
-    earlier = f", {done.kept:,} of them by an earlier command" if done.kept else ""
-    who = f"version {asked.folder.name}"
-    who += f", variant {asked.variant}" if asked.variant else ""
+def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, output: Path) -> str:
+    rate = f"{(result.rows - result.kept) / max(seconds, 1e-9):,.0f} rows a second"
+    earlier = f", {result.kept:,} of them by an earlier command" if result.kept else ""
+    who = f"version {chosen.folder.name}"
+    who += f", variant {chosen.variant}" if chosen.variant else ""
     unreadable = "".join(
-        f"\n{name}: {count:,} of its texts unreadable, and taken for missing"
-        for name, count in sorted(done.unreadable.items())
+        f"\n{name}: {count:,} invalid values count as missing"
+        for name, count in sorted(result.unreadable.items())
     )
-    return f"{counted(done.rows, 'row')}{earlier}, {who}, {rate}: {output}{unreadable}"
+    return f"{counted(result.rows, 'row')}{earlier}, {who}, {rate}: {output}{unreadable}"
 
 
 def _progress(console: Console) -> Progress:

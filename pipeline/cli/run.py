@@ -1,4 +1,4 @@
-"""The implementation of `local_runner.py plan`, besides its options."""
+"""The implementation of `scopeline plan` except for its options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         for component in make_plan(config, layout):
             runs += component.runs
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
-            console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
+            console.print(f"  {component.name:<16}  {word}  {escape(component.reason)}")
             trains |= component.runs and component.name == ComponentId.TRAINER
             pushes = component.runs and component.name == ComponentId.PUSHER
         context = resolve_run(config, layout)
@@ -65,4 +65,4 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         for note in notes:
             console.print(f"note: {escape(note)}")
         if not runs:
-            console.print("\nnothing to do: a run would only confirm this")
+            console.print("\nnothing to do: a run would change nothing")

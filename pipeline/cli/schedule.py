@@ -37,7 +37,7 @@ from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import check_secrets
 from pipeline.schedule.cron import explain, next_firings, show_time
-from pipeline.schedule.health import find_ailment
+from pipeline.schedule.health import find_scheduler_problem
 from pipeline.schedule.history import read_history
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.versions.hold import read_hold
@@ -48,47 +48,46 @@ NEXT_FIRINGS = 3
 """The number of upcoming firings that are shown for each pipeline."""
 _TIME = "2026-01-05 03:00:00"
 _LEAST_ROOM = 20
-"""The fewest characters of a message that are worth a line of their own."""
+"""The fewest characters of a message on a line, below which messages do not wrap."""
 
 
 def schedule(
     configs: Annotated[
         list[Path],
-        typer.Option("--config", metavar="FILE", help="A pipeline's YAML file; give one or more."),
+        typer.Option(
+            "--config", metavar="FILE", help="Read a pipeline from this YAML file; repeatable."
+        ),
     ],
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
-    once: Annotated[bool, flag("--once", "Look once, run what is due, and end.")] = False,
+    once: Annotated[bool, flag("--once", "Check once, run what is due, and exit.")] = False,
     lists: Annotated[
-        bool, flag("--list", "Show the next firings and the last run, and end.")
+        bool, flag("--list", "Show the next firings and the last run, and exit.")
     ] = False,
     checks: Annotated[
-        bool, flag("--check", "Say whether a scheduler is alive, for a liveness probe, and end.")
+        bool, flag("--check", "Report whether a scheduler is alive, and exit.")
     ] = False,
     now: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="With --once: decide as if it were then, for replays."),
+        typer.Option(metavar="TIME", help="With --once: decide as if it were this time."),
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Retrain on cron times, on new data or on drift, until stopped.
+    """Retrain at cron times, on new data or on drift.
 
-    Each pipeline has at most one run at a time. SIGTERM stops the scheduler and its runs, with exit
-    code 0; the next scheduler resumes them. With --once, for cron, systemd or a CronJob: checks
-    once, runs what is due, and ends.
+    Runs until SIGTERM or Ctrl-C, which stops its runs with exit code 0; the next scheduler resumes
+    them. Each pipeline has at most one run at a time.
 
-    Example: local_runner.py schedule --config a.yaml --config b.yaml
+    Example: scopeline schedule --config a.yaml --config b.yaml
 
     Exit codes with --once: 0, or the worst code of a run: 1 a component failed, 2 the config or the
-    data is unusable, 75 a resource is busy or unreachable and the next check tries again. A failed
-    run keeps its code at every check until it is mended. With --check: 0 a scheduler is alive and
-    handles the pipelines, else 1.
+    data is unusable, 75 try again later. With --check: 0 a scheduler is alive, 1 none is.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve
 
     if now is not None and not once:
-        raise ConfigError(f"--now {now}: only --once has a clock that can be set")
+        raise ConfigError(f"--now {now}: add --once, which --now needs")
     if once + lists + checks > 1:
         raise ConfigError("--once, --list and --check: give one of them")
     find_modules_here()
@@ -99,9 +98,9 @@ def schedule(
     layout = Layout(output.resolve(), pipelines[0].name)
     lock_file = layout.scheduler_lock
     if checks:
-        ailment = find_ailment(lock_file, layout.heartbeat, [p.name for p in pipelines])
-        typer.echo(ailment or "well")
-        raise typer.Exit(EXIT_FAILED if ailment else EXIT_PUSHED)
+        problem = find_scheduler_problem(lock_file, layout.heartbeat, [p.name for p in pipelines])
+        typer.echo(problem or "well")
+        raise typer.Exit(EXIT_FAILED if problem else EXIT_PUSHED)
     runner = default_runner()
     if once:
         clock = system_clock if now is None else _fixed_clock(now)
@@ -115,19 +114,20 @@ def history(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
-    as_json: Annotated[
-        bool, flag("--json", "Everything that is known of each event, as JSON.")
-    ] = False,
+    as_json: Annotated[bool, flag("--json", "Print all details as JSON.")] = False,
     last: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many, the newest.")
+        int | None, typer.Option(min=1, metavar="N", help="Show only the newest N events.")
     ] = None,
     kind: Annotated[
-        list[EventKind], typer.Option(help="Only events of this kind; may be given several times.")
+        list[EventKind],
+        typer.Option(metavar="KIND", help="Show only this kind, such as pushed; repeatable."),
     ] = [],  # noqa: B006
 ) -> None:
-    """Show past decisions and outcomes of runs, newest last; in a pager on a terminal.
+    """Show past decisions and results of runs.
 
-    Example: local_runner.py history --config my.yaml --last 20
+    The newest event is the last; on a terminal in a pager.
+
+    Example: scopeline history --config my.yaml --last 20
     """
     loaded = load_here(config, overrides)
     layout = Layout.of(loaded.name, loaded.push, output)
@@ -140,7 +140,7 @@ def history(
     elif kind and EventLog(layout.event_log).first() is not None:
         typer.echo(f"{layout.name}: no event of {'these kinds' if len(kind) > 1 else 'this kind'}")
     else:
-        typer.echo(f"{layout.name}: nothing has been decided or run yet")
+        typer.echo(f"{layout.name}: no run and no decision has been recorded yet")
 
 
 def _fixed_clock(text: str) -> Callable[[], datetime]:
@@ -148,7 +148,7 @@ def _fixed_clock(text: str) -> Callable[[], datetime]:
         moment = datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise ConfigError(
-            f"--now {text}: this is no time; one is 2026-01-05T03:00:00+01:00"
+            f"--now {text}: not a time; give one like 2026-01-05T03:00:00+01:00"
         ) from None
     return lambda: moment
 
@@ -166,7 +166,7 @@ def _as_dict(event: LoggedEvent) -> dict[str, object]:
 
 def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:
     """Yields a line per event; on a terminal, long messages wrap into indented lines."""
-    title = ("time", "what", "run", "why, and what came of it")
+    title = ("time", "event", "run", "reason or result")
     what = max(len(title[1]), *(len(event.kind) for event in events))
     run = max(len(title[2]), *(len(event.run or "") for event in events))
     margin = len(_TIME) + what + run + 6
@@ -192,7 +192,7 @@ def _show_paged(lines: Iterator[str]) -> None:
 
 
 def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
-    table = plain_table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
+    table = plain_table("pipeline", "when", "next firings", "last run", "result")
     for pipeline in pipelines:
         settings = pipeline.load_config().schedule_or_default
         layout = Layout(pipeline.output, pipeline.name)
@@ -201,9 +201,7 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
             show_time(moment, settings) for moment in next_firings(settings, now, NEXT_FIRINGS)
         ]
         when = [explain(settings)] if settings.cron else []
-        when += [f"new data, looked for every {show_duration(settings.poll)}"] * (
-            settings.on_new_data
-        )
+        when += [f"new data, checked every {show_duration(settings.poll)}"] * (settings.on_new_data)
         hold = read_hold(layout, now)
         when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
@@ -211,29 +209,29 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         why, end = "none yet", ""
         if started is not None:
             why = f"{show_time(started.at, settings)}: {started.message}"
-            end = _how_it_ended(layout, event_log, started)
-        if history.wrong is not None:
-            end = f"{end}\nstuck: {history.wrong.message}".strip()
+            end = _describe_result(layout, event_log, started)
+        if history.problem is not None:
+            end = f"{end}\nstuck: {history.problem.message}".strip()
         table.add_row(
             pipeline.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
         )
     return table
 
 
-def _how_it_ended(layout: Layout, event_log: EventLog, started: LoggedEvent) -> str:
+def _describe_result(layout: Layout, event_log: EventLog, started: LoggedEvent) -> str:
     ends = event_log.events(EventKind.FINISHED, EventKind.FAILED, run=started.run)
     if not ends:
-        return _under_way_or_killed(layout, started)
+        return _running_or_killed(layout, started)
     status = ends[-1].details.get("status", ends[-1].kind.value)
     return f"{str(status).replace('_', ' ')}: {ends[-1].message}"
 
 
-def _under_way_or_killed(layout: Layout, started: LoggedEvent) -> str:
+def _running_or_killed(layout: Layout, started: LoggedEvent) -> str:
     """Returns the state of a run without a recorded end; a live run holds its lock."""
     process = started.details.get("process")
     is_alive = process is not None and psutil.pid_exists(process)
     if not is_held(layout.lock):
-        return "killed: it holds its lock no more; the next look goes on with it"
+        return "killed: it has lost its lock; the next check resumes it"
     if process is None or is_alive:
-        return "under way" + (f": process {process}" if is_alive else "")
+        return "running" + (f": process {process}" if is_alive else "")
     return f"killed: process {process} is gone; another run has begun"

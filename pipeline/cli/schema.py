@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli.help import App
 from pipeline.cli.options import (
     OUTPUT,
     ConfigOption,
@@ -21,7 +22,7 @@ from pipeline.cli.options import (
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_schema
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import shown
 from trainer_module.errors import ConfigError
@@ -29,24 +30,23 @@ from trainer_module.errors import ConfigError
 WRITE = "write"
 """The default command of the group."""
 
-app = typer.Typer(
+app = App(
     cls=group_with_default(WRITE),
-    help="Write the JSON Schema of configs (`schema FILE`), or accept what the last run found odd "
-    "in its data (`schema accept`).",
+    help="Accept changed data, or write the JSON Schema of configs.",
+    epilog="`schema FILE` is `schema write FILE`. Guide: docs/your-data.md",
 )
 
 
-@app.command(WRITE)
+@app.command(WRITE, epilog="Guide: docs/your-data.md")
 def write(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Write to this file instead of the screen."),
     ] = None,
 ) -> None:
-    """Write the JSON Schema of configs, with which editors complete and check YAML files.
+    """Write the JSON Schema of configs for editors.
 
-    Short form: `schema FILE`.
-
-    Example: local_runner.py schema write scopeline.schema.json
+    Example: scopeline schema write scopeline.schema.json
     """
     text = config_schema()
     if file is None:
@@ -59,7 +59,7 @@ def write(
         typer.echo(f"written to {file}")
 
 
-@app.command()
+@app.command(epilog="Guide: docs/your-data.md")
 def accept(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
@@ -70,19 +70,18 @@ def accept(
         typer.Option(
             "--column",
             metavar="COLUMN",
-            help="Accept this column alone; may be given more than once.",
+            help="Accept this column only; repeatable.",
         ),
     ] = [],  # noqa: B006
     to_write: Annotated[
-        bool, flag("--write", "Also change a curated schema, which the key `schema` names.")
+        bool, flag("--write", "Change the file that the key `schema` names, too.")
     ] = False,
 ) -> None:
-    """Adapt the data schema to the anomalies that the last run found in its data.
+    """Accept the anomalies of the last run's data.
 
-    Shows the changes; the next run uses the new schema. A curated schema, which the key `schema`
-    names, is changed only with --write.
+    Shows the changes of the data schema, which the next run uses.
 
-    Example: local_runner.py schema accept --config my.yaml --column fare
+    Example: scopeline schema accept --config my.yaml --column fare
     """
     find_modules_here()
     loaded = load_config(config, overrides)
@@ -94,12 +93,16 @@ def accept(
         change = accept_last_data(loaded, layout, columns)
         path = shown(change.path)
         if not change.columns:
-            console.print(f"{path}: the last data keeps it; nothing has to change")
+            console.print(f"{path}: the last data fits this schema; there is nothing to change")
             return
         console.print(change.diff, markup=False)
         if loaded.schema_file is not None and not to_write:
-            console.print(f"{path} is your own and was not changed: edit it, or add --write")
+            console.print(
+                f"{path} was not changed, as `schema` names it: edit the file, or add --write"
+            )
             return
-        with one_at_a_time(layout):
+        with run_lock(layout):
             change.write()
-        console.print(f"{path}: accepted {', '.join(change.columns)}; the next run goes by it")
+        console.print(
+            f"{path}: accepted {', '.join(change.columns)}; the next run uses this schema"
+        )

@@ -39,67 +39,82 @@ from trainer_module.settings import IgnoredFeature
 
 def serve(
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushes the model.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Serve this pipeline.",
+            show_default="configs/digits.yaml",
+        ),
     ] = None,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Pushed versions, without any config.")
+        Path | None, typer.Option(metavar="DIR", help="Serve the versions in this folder.")
     ] = None,
     variant: VariantOption = None,
     transformed: Annotated[
         bool,
-        flag("--transformed", "Take what the variant itself takes: needs no TensorFlow."),
+        flag("--transformed", "Accept transformed features only, without TensorFlow."),
     ] = False,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the model.")] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that answer.")] = 1,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Serve under this name.", show_default="the config's"),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Listen on this address.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Listen on this port.")
+    ] = 8501,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Run N server processes.")] = 1,
     connections: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Open at once, by each process.")
+        int, typer.Option(metavar="N", min=1, help="Allow N connections per process.")
     ] = ServeOptions.connections,
     keep_alive: Annotated[
-        int, typer.Option(metavar="SECONDS", min=1, help="That a connection may be idle.")
+        int,
+        typer.Option(metavar="SECONDS", min=1, help="Close connections idle for longer."),
     ] = ServeOptions.keep_alive_seconds,
     request_megabytes: Annotated[
-        int, typer.Option(metavar="MB", min=1, help="A request may have, unpacked; or an answer.")
+        int, typer.Option(metavar="MB", min=1, help="Refuse larger requests.")
     ] = ServeOptions.max_bytes >> 20,
     request_rows: Annotated[
-        int, typer.Option(metavar="N", min=1, help="A request may have.")
+        int, typer.Option(metavar="N", min=1, help="Refuse requests with more rows.")
     ] = ServeOptions.max_rows,
     memory_megabytes: Annotated[
-        int, typer.Option(metavar="MB", min=1, help="Requests may take at once, in each worker.")
+        int, typer.Option(metavar="MB", min=1, help="Limit request memory per process.")
     ] = ServeOptions.memory_bytes >> 20,
     insecure: Annotated[
-        bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
+        bool, flag("--insecure", "Allow a public address without an API key.")
     ] = False,
     certificate: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM, for https.")
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this PEM certificate."),
     ] = None,
     private_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM.")
+        Path | None,
+        typer.Option("--tls-key", metavar="FILE", help="Use this PEM key of the certificate."),
     ] = None,
     log_requests: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write requests and answers there, as Parquet."),
+        typer.Option(metavar="DIR", help="Log requests and predictions in this folder."),
     ] = None,
     sample: Annotated[
-        float, typer.Option(metavar="SHARE", help="Of the requests that are written.")
+        float, typer.Option(metavar="SHARE", help="Log this share of the requests.")
     ] = 1.0,
     log_megabytes: Annotated[
-        int, typer.Option(metavar="MB", min=1, help="What is written may take; the oldest goes.")
+        int, typer.Option(metavar="MB", min=1, help="Keep at most this much of the log.")
     ] = DEFAULT_LIMIT,
     on_unreadable: OnUnreadableOption = None,
     max_pixels: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Of a picture; each takes up to 60 bytes.")
+        int, typer.Option(metavar="N", min=1, help="Refuse images with more pixels.")
     ] = SERVED_PIXELS,
 ) -> None:
-    """Serve a pushed model over HTTP, with TF Serving's REST API and Open Inference v2.
+    """Serve a pushed model over HTTP.
 
-    New versions and rollbacks are loaded as they are pushed; before the first push the server
-    waits. If SCOPELINE_API_KEY is set, clients have to send that key.
+    The server loads new versions as they are pushed. Clients send the key in SCOPELINE_API_KEY, if
+    it is set.
 
-    Example: local_runner.py serve --config my.yaml --port 8501 --log-requests requests
+    Example: scopeline serve --config my.yaml --port 8501
 
     Exit codes: 0 after SIGTERM or Ctrl-C, 2 the model cannot be served.
     """
@@ -145,7 +160,7 @@ def _request_log(
     """
     if folder is None:
         if sample != 1:
-            raise ConfigError(f"--sample {sample:g} is of what is written: add --log-requests DIR.")
+            raise ConfigError(f"--sample {sample:g} needs a request log: add --log-requests DIR.")
         return None
     dropped = {*config.log.drop, *config.columns_of(IgnoredFeature)} if config else set()
     return LogOptions(folder, sample, megabytes * MEGABYTE, frozenset(dropped))
@@ -169,7 +184,9 @@ def served_model(
         folder = versions_folder(model)
         return name or (config.name if config else folder.name), folder
     if config is None:
-        raise ConfigError("give --config FILE, or --model DIR with pushed versions.")
+        raise ConfigError(
+            "--config is missing: give a config, or --model DIR with pushed versions."
+        )
     layout = Layout.of(config.name, config.push, output)
     if is_remote(layout.serving):
         raise remote_error(layout.serving)
@@ -199,7 +216,7 @@ def read_key() -> str:
     key = read_secret(KEY_VARIABLE)
     if key is None and KEY_VARIABLE in os.environ:
         raise ConfigError(
-            f"{KEY_VARIABLE} is set and empty, so anybody could ask the model: give it the key, or"
-            " unset it where none is wanted."
+            f"{KEY_VARIABLE} is set, but empty: set it to the API key, or unset it to serve without"
+            " a key."
         )
     return key or ""

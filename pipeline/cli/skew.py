@@ -38,20 +38,21 @@ def skew(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
-    as_json: Annotated[bool, flag("--json", "Show it for programs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     record: Annotated[
         bool,
-        flag("--record", "Compare what is new, for the history, as the schedule does."),
+        flag("--record", "Compare new requests, and log the result."),
     ] = False,
 ) -> None:
-    """Compare the newest requests with the training data of the model in service.
+    """Compare requests with the training data.
 
-    Needs requests that `serve --log-requests` wrote, the key `skew.requests`, and thresholds in
-    `skew.columns`. With --record, compares only new requests, and logs the result in the history.
+    Reads the newest requests that `serve --log-requests` has written. Needs the keys
+    `skew.requests` and `skew.columns`.
 
-    Example: local_runner.py skew --config my.yaml
+    Example: scopeline skew --config my.yaml
 
-    Exit codes: 0 no column is skewed, or --record; 2 they cannot be compared; 3 a column is skewed.
+    Exit codes: 0 no column is skewed, or --record; 2 there is nothing to compare; 3 a column is
+    skewed.
     """
     loaded = load_here(config, overrides)
     layout = Layout.of(loaded.name, loaded.push, output)
@@ -63,12 +64,12 @@ def skew(
     with quiet_console(verbose=False) as console:
         from pipeline.runs.skew import compare_requests
 
-        found = compare_requests(loaded, layout, event_log, files)
+        comparison = compare_requests(loaded, layout, event_log, files)
         if as_json:
-            console.print_json(json.dumps(_fields(found)))
+            console.print_json(json.dumps(_fields(comparison)))
         else:
-            _show(console, loaded, found, files)
-    raise typer.Exit(EXIT_NOT_BLESSED if found.skewed else EXIT_PUSHED)
+            _show(console, loaded, comparison, files)
+    raise typer.Exit(EXIT_NOT_BLESSED if comparison.skewed else EXIT_PUSHED)
 
 
 def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
@@ -81,8 +82,12 @@ def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None
     with quiet_console(verbose=False):
         from pipeline.runs.skew import compare_requests
 
-        found = compare_requests(config, layout, event_log, files)
-    typer.echo(record_skew(config, event_log, files, found.version, found.rows, found.skewed))
+        comparison = compare_requests(config, layout, event_log, files)
+    typer.echo(
+        record_skew(
+            config, event_log, files, comparison.version, comparison.rows, comparison.skewed
+        )
+    )
     wait_for_deliveries()
 
 
@@ -90,33 +95,37 @@ def _newest(config: PipelineConfig) -> list[File]:
     """Returns the newest files that together have enough rows."""
     if not config.skew.is_watched or config.skew.requests is None:
         raise ConfigError(
-            "skew.columns: no column has a threshold; one is {fare: {jensen_shannon: 0.1}}, with "
-            "skew.requests: the folder that `serve --log-requests` writes to"
+            "skew.columns: no column has a threshold; write `columns: {fare: {jensen_shannon:"
+            " 0.1}}` and `requests: DIR`, the folder of `serve --log-requests`"
         )
     files = list_requests(config.skew.requests)
     if not files:
         raise ConfigError(
-            f"skew.requests: {config.skew.requests} holds no whole file yet; `serve --log-requests`"
-            " writes one an hour, and as it ends"
+            f"skew.requests: {config.skew.requests} has no complete file yet; `serve"
+            " --log-requests` completes a file each hour, and when the server ends"
         )
     return newest_with(files, config.skew.min_rows)
 
 
-def _show(console: Console, config: PipelineConfig, found: Comparison, files: list[File]) -> None:
+def _show(
+    console: Console, config: PipelineConfig, comparison: Comparison, files: list[File]
+) -> None:
     console.print(
-        f"[bold]{escape(config.name)}[/bold], version {found.version}:"
-        f" {counted(found.rows, 'row')} of {escape(show_files(files))}"
+        f"[bold]{escape(config.name)}[/bold], version {comparison.version}:"
+        f" {counted(comparison.rows, 'row')} of {escape(show_files(files))}"
     )
-    if found.rows < config.skew.min_rows:
-        console.print(f"fewer than skew.min_rows ({config.skew.min_rows:,}): take it as a hint")
-    table = plain_table("column", "measure", "distance", "may be", "")
-    for one in found.columns:
-        distance, most = f"{one.distance:.3g}", f"{max(one.threshold, one.chance):.3g}"
-        words = escape(one.in_words) if one.is_skewed else "as in training"
-        table.add_row(escape(one.column), one.measure, distance, most, words)
+    if comparison.rows < config.skew.min_rows:
+        console.print(
+            f"fewer than skew.min_rows ({config.skew.min_rows:,}): the result is uncertain"
+        )
+    table = plain_table("column", "measure", "distance", "limit", "result")
+    for column in comparison.columns:
+        distance, most = f"{column.distance:.3g}", f"{max(column.threshold, column.chance):.3g}"
+        words = escape(column.in_words) if column.is_skewed else "as in training"
+        table.add_row(escape(column.column), column.measure, distance, most, words)
     console.print(table)
 
 
-def _fields(found: Comparison) -> dict[str, object]:
-    columns = [asdict(one) | {"is_skewed": one.is_skewed} for one in found.columns]
-    return {"version": found.version, "rows": found.rows, "columns": columns}
+def _fields(comparison: Comparison) -> dict[str, object]:
+    columns = [asdict(column) | {"is_skewed": column.is_skewed} for column in comparison.columns]
+    return {"version": comparison.version, "rows": comparison.rows, "columns": columns}

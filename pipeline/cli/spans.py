@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from pipeline.cli.help import App
 from pipeline.cli.options import (
     OUTPUT,
     ConfigOption,
@@ -29,25 +30,25 @@ from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
 LIST = "list"
 """The default command of the group."""
 
-app = typer.Typer(
+app = App(
     cls=group_with_default(LIST),
-    help="List all spans with what became of each (`spans`), or use one that drifted (`spans "
-    "accept SPAN`).",
+    help="List the state of each span, or accept a span that drifted.",
+    epilog="`spans` alone is `spans list`. Guide: docs/scheduling.md",
 )
 
 
-@app.command(LIST)
+@app.command(LIST, epilog="Guide: docs/scheduling.md")
 def list_all(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
-    as_json: Annotated[bool, flag("--json", "Show them for programs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
 ) -> None:
-    """List all spans, oldest first: which were read, trained on or left out, and why.
+    """List the state of each span, oldest first.
 
-    Short form: `spans`.
+    A span was read, trained on or left out; the last column is the reason.
 
-    Example: local_runner.py spans list --config my.yaml
+    Example: scopeline spans list --config my.yaml
     """
     find_modules_here()
     loaded = load_config(config, overrides)
@@ -55,37 +56,40 @@ def list_all(
     event_log, now = EventLog(layout.event_log), datetime.now().astimezone()
     listed = list_states(loaded, layout, event_log, now)
     if as_json:
-        typer.echo(json.dumps([_fields(one) for one in listed], indent=2))
+        typer.echo(json.dumps([_fields(entry) for entry in listed], indent=2))
         return
     table = plain_table("span", "state", "rows", "written", "read", "why")
-    for one in listed:
-        rows = "" if one.rows is None else f"{one.rows:,}"
-        written, read = _time(_written(one)), _time(one.read)
-        table.add_row(str(one.span), one.state.value, rows, written, read, escape(one.why))
+    for entry in listed:
+        rows = "" if entry.rows is None else f"{entry.rows:,}"
+        written, read = _time(_written(entry)), _time(entry.read)
+        table.add_row(str(entry.span), entry.state.value, rows, written, read, escape(entry.why))
     if listed:
         wide_console().print(table)
     else:
         # Relative paths start at the working directory, which cron and systemd set.
         location = locate_data(loaded.data, layout)
-        looked_for = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
-        typer.echo(f"{layout.name}: there is no span at data.path yet, {looked_for}")
+        patterns = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
+        typer.echo(f"{layout.name}: there is no span yet; no file matches {patterns}")
 
 
-@app.command()
+@app.command(epilog="Guide: docs/scheduling.md")
 def accept(
-    span: Annotated[str, typer.Argument(metavar="SPAN", help="A date, an hour or a number.")],
+    span: Annotated[
+        str, typer.Argument(metavar="SPAN", help="The date, hour or number of the span.")
+    ],
     config: ConfigOption,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why it is right, for the history.")
+        str, typer.Option("--reason", metavar="TEXT", help="Record this reason in the history.")
     ],
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Accept a span that drifted: the next run trains on it, and compares later spans with it.
+    """Accept a span that drifted.
 
-    If the files of the span change afterwards, the next run checks the span again.
+    The next run trains on the span, and compares later spans with it. If its files change, the next
+    run checks it again.
 
-    Example: local_runner.py spans accept 2026-01-05 --config my.yaml --reason "new tariff"
+    Example: scopeline spans accept 2026-01-05 --config my.yaml --reason "tariff"
     """
     find_modules_here()
     loaded = load_config(config, overrides)
@@ -93,22 +97,22 @@ def accept(
     typer.echo(accept_span(loaded, layout, EventLog(layout.event_log), span, reason))
 
 
-def _fields(one: ListedSpan) -> dict[str, Any]:
+def _fields(entry: ListedSpan) -> dict[str, Any]:
     """Returns the fields of a span for JSON."""
     return {
-        "span": one.span.name,
-        "version": one.span.version,
-        "state": one.state.value,
-        "why": one.why,
-        "rows": one.rows,
-        "written": _written(one).isoformat(timespec="seconds"),
-        "read": None if one.read is None else one.read.isoformat(timespec="seconds"),
-        "files": [file.path for file in one.span.files],
+        "span": entry.span.name,
+        "version": entry.span.version,
+        "state": entry.state.value,
+        "why": entry.why,
+        "rows": entry.rows,
+        "written": _written(entry).isoformat(timespec="seconds"),
+        "read": None if entry.read is None else entry.read.isoformat(timespec="seconds"),
+        "files": [file.path for file in entry.span.files],
     }
 
 
-def _written(one: ListedSpan) -> datetime:
-    return datetime.fromtimestamp(one.span.modified).astimezone()
+def _written(entry: ListedSpan) -> datetime:
+    return datetime.fromtimestamp(entry.span.modified).astimezone()
 
 
 def _time(moment: datetime | None) -> str:

@@ -25,8 +25,8 @@ MAY_HOLD_SECRETS = (
 """Keys whose values, and values below them, messages never repeat, as messages end up in logs."""
 REMOVED_KEYS = {
     "kubeflow.target": (
-        "pipelines are compiled for open-source Kubeflow Pipelines, and docs/kubeflow.md says how "
-        "TFX's own runner takes the pipeline to Vertex AI"
+        "pipelines are compiled for open-source Kubeflow Pipelines; docs/kubeflow.md shows how "
+        "TFX's own runner runs the pipeline on Vertex AI"
     ),
 }
 """Keys of older configs, with advice on what to use instead."""
@@ -34,7 +34,7 @@ REMOVED_KEYS = {
 
 @dataclass(frozen=True)
 class Issue:
-    """A problem to mend: the dotted path of a key and a sentence about the problem."""
+    """A problem of a config: the dotted path of a key and a sentence about the problem."""
 
     path: str
     message: str
@@ -131,11 +131,11 @@ def _expected_line(path: Sequence[Any], found: Any) -> str:
             return f"right is data: {{format: csv, path: {found}, label: COLUMN}}"
         case ("features",), [first, *_]:
             return (
-                f"right is a mapping such as features: {{{first}: {{type: categorical}}}}; columns"
-                " that are not named are inferred"
+                f"right is a mapping such as features: {{{first}: {{type: categorical}}}}; the "
+                "types of other columns are inferred"
             )
         case ("evaluate", "thresholds", str(name)), int() | float():
-            return f"right is {name}: {{min: {found}}}, or {{max: {found}}} where less is better"
+            return f"right is {name}: {{min: {found}}}, or {{max: {found}}} if lower is better"
     return ""
 
 

@@ -22,7 +22,7 @@ from pipeline.config.sections.data import (
     labels_exist,
     path_exists,
     picture_folders_exist,
-    policy_is_there,
+    policy_exists,
     schema_exists,
 )
 from pipeline.config.sections.evaluate import EVALUATE_RULES, EvaluateSettings
@@ -30,9 +30,9 @@ from pipeline.config.sections.model import (
     BERT_RULES,
     MODEL_RULES,
     TRANSFER_RULES,
+    bert_weights_are_valid,
     vocabularies_can_be_read,
     weights_are_a_file_of_weights,
-    weights_are_those_of_a_bert,
 )
 from pipeline.config.sections.notify import NOTIFY_RULES
 from pipeline.config.sections.optimize import OPTIMIZE_RULES, packages_are_installed
@@ -40,7 +40,7 @@ from pipeline.config.sections.push import PUSH_RULES
 from pipeline.config.sections.schedule import SCHEDULE_RULES, SKEW_RULES
 from pipeline.config.sections.train import AUGMENT_RULES, TRAIN_RULES
 from pipeline.config.settings import NAME_PATTERN, PipelineConfig
-from pipeline.config.user_code import import_paths_lead_somewhere
+from pipeline.config.user_code import import_paths_exist
 from trainer_module.errors import ConfigError, counted, enumerate_names
 from trainer_module.settings.tasks import LearningTask
 
@@ -57,9 +57,9 @@ SECTIONS = {
     "skew",
 }
 """Keys of a config that only some families read."""
-IN_PART = ("model", "train")
+PARTLY_READ_SECTIONS = ("model", "train")
 """Sections of which a family may read only some keys."""
-OF_ROWS = {"splits", "csv", "max_pixels"}
+ROW_KEYS = {"splits", "csv", "max_pixels"}
 """Keys of `data` that every family reads whose data ExampleGen reads."""
 DATA_KEYS = DataSettings.model_fields.keys() - {"format", "path"}
 EVALUATE_KEYS = {"slices", "leakage", "folds"}
@@ -69,40 +69,42 @@ EVALUATE_KEYS = {"slices", "leakage", "folds"}
 def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that the task's family reads every given key; other keys would have no effect."""
     reads, kind = config.family.reads, config.target.kind
-    in_part = {name for name in IN_PART if any(path.startswith(f"{name}.") for path in reads)}
+    partly_read = {
+        name for name in PARTLY_READ_SECTIONS if any(path.startswith(f"{name}.") for path in reads)
+    }
     given = {
-        "": config.model_fields_set & SECTIONS - in_part,
+        "": config.model_fields_set & SECTIONS - partly_read,
         "data.": config.data.model_fields_set
-        & DATA_KEYS - (OF_ROWS if config.family.reads_rows else set()),
+        & DATA_KEYS - (ROW_KEYS if config.family.reads_rows else set()),
         "evaluate.": config.evaluate.model_fields_set & EVALUATE_KEYS,
-        **{f"{name}.": getattr(config, name).model_fields_set - {"run_fn"} for name in in_part},
+        **{f"{name}.": getattr(config, name).model_fields_set - {"run_fn"} for name in partly_read},
     }
     for section, keys in given.items():
         for key in sorted(keys):
             path = f"{section}{'schema' if key == 'schema_file' else key}"
             if path not in reads:
                 advice = "leave it out"
-                if section.rstrip(".") in in_part:
+                if section.rstrip(".") in partly_read:
                     fields = type(getattr(config, section.rstrip("."))).model_fields
                     known = [name for name in fields if f"{section}{name}" in reads]
-                    advice = f"right are {enumerate_names(known, 'and')}"
-                yield Issue(path, f"a task {kind} does not read it; {advice}")
+                    advice = f"its keys are {enumerate_names(known, 'and')}"
+                yield Issue(path, f"a {kind} task does not read this key; {advice}")
     if config.train.run_fn:
-        yield Issue("train.run_fn", f"a task {kind} has its own; leave it out")
+        yield Issue("train.run_fn", f"a {kind} task has its own run_fn; leave it out")
     if config.schedule_or_default.warm_start:
-        yield Issue("schedule.warm_start", f"a task {kind} begins from scratch; leave it out")
+        yield Issue("schedule.warm_start", f"a {kind} task trains from scratch; leave it out")
 
 
-def the_family_agrees(config: PipelineConfig) -> Iterator[Issue]:
+def family_accepts_config(config: PipelineConfig) -> Iterator[Issue]:
     """Yields the problems that the family finds in its own options."""
     return (Issue(path, message) for path, message in config.family.problems(config))
 
 
-def metrics_are_the_familys(evaluate: EvaluateSettings, target: LearningTask) -> Iterator[Issue]:
+def metrics_belong_to_family(evaluate: EvaluateSettings, target: LearningTask) -> Iterator[Issue]:
     """Checks that metrics are the family's own: classes of Keras and TFMA need labels."""
     for key, path in evaluate.own_code.items():
         known = ", ".join(target.metrics())
-        yield Issue(key, f"found {path!r}; a task {target.kind} is measured by {known}")
+        yield Issue(key, f"found {path!r}; the metrics of a {target.kind} task are {known}")
     for place, metric in enumerate(evaluate.metrics):
         if not isinstance(metric, str):
             yield Issue(f"evaluate.metrics.{place}", "found a class; name a metric of the task")
@@ -110,9 +112,9 @@ def metrics_are_the_familys(evaluate: EvaluateSettings, target: LearningTask) ->
 
 FAMILY_RULES = (
     given_keys_are_read,
-    metrics_are_the_familys,
-    import_paths_lead_somewhere,
-    the_family_agrees,
+    metrics_belong_to_family,
+    import_paths_exist,
+    family_accepts_config,
 )
 """The rules for tasks of families other than the supervised one."""
 
@@ -135,10 +137,10 @@ RULES: tuple[Rule, ...] = (
     *OPTIMIZE_RULES,
 )
 """Every rule for supervised tasks, in the order in which problems are reported."""
-OF_ANY_FAMILY: tuple[Rule, ...] = (
+COMMON_RULES: tuple[Rule, ...] = (
     *FAMILY_RULES,
     episodes_are_of_an_environment,
-    policy_is_there,
+    policy_exists,
     path_exists,
     builtin_data_is_known,
     *BEAM_RULES,
@@ -150,14 +152,14 @@ OF_ANY_FAMILY: tuple[Rule, ...] = (
     *NOTIFY_RULES,
 )
 """The rules for tasks of other families; a family adds its own in `Family.problems`."""
-LOOK_AT_FILES = (
+FILE_RULES = (
     path_exists,
-    policy_is_there,
+    policy_exists,
     labels_exist,
     schema_exists,
     picture_folders_exist,
     weights_are_a_file_of_weights,
-    weights_are_those_of_a_bert,
+    bert_weights_are_valid,
     vocabularies_can_be_read,
 )
 """The rules that read files, for pipelines that run on this machine."""
@@ -171,11 +173,11 @@ def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator
       looks_at_files: whether the pipeline runs on this machine, so that its files can be checked.
     """
     family = config.family
-    of_data = DATA_RULES if family.reads_rows else ()
-    of_family = RULES if family.has_label else (*OF_ANY_FAMILY, *of_data)
-    rules = (*dict.fromkeys(of_family), packages_are_installed)
-    left_out = () if looks_at_files else (*LOOK_AT_FILES, packages_are_installed)
-    yield from config.find_issues(rule for rule in rules if rule not in left_out)
+    data_rules = DATA_RULES if family.reads_rows else ()
+    family_rules = RULES if family.has_label else (*COMMON_RULES, *data_rules)
+    rules = (*dict.fromkeys(family_rules), packages_are_installed)
+    skipped = () if looks_at_files else (*FILE_RULES, packages_are_installed)
+    yield from config.find_issues(rule for rule in rules if rule not in skipped)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -190,13 +192,12 @@ class _StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _refusal(
-                    "a key has to be plain text; if these braces or brackets are part of a text, "
-                    "put it into quotes",
+                    "a key must be plain text; put a text with braces or brackets into quotes",
                     key_node,
                 )
             key = (key_node.tag, key_node.value)
             if key in seen:
-                raise _refusal(f"the key `{key_node.value}` stands here a second time", key_node)
+                raise _refusal(f"the key `{key_node.value}` appears twice", key_node)
             seen.add(key)
         return node
 
@@ -286,7 +287,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         # The rest may be a secret, as in `notify.webhook.url: https://...`.
         words = re.split(r"[^\w.-]", override, maxsplit=1)[0]
         shown = words if words == override else f"{words}..."
-        raise ConfigError(f"--set {shown}: it has to be key=value, such as train.epochs=3")
+        raise ConfigError(f"--set {shown}: give key=value, such as train.epochs=3")
     try:
         value = _parse(text)
     except yaml.YAMLError:

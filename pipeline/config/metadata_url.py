@@ -61,18 +61,20 @@ def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
     shown = repr(shown)
     scheme, separator, _ = url.partition("://")
     if not separator:
-        raise ValueError(f"found {shown}; null keeps a SQLite file, a server is {EXAMPLE}")
+        raise ValueError(
+            f"found {shown}; give null for a SQLite file, or the URL of a server, such as {EXAMPLE}"
+        )
     if scheme == SERVICE_SCHEME:
         return _parse_service(url, shown)
     if scheme != SCHEME:
         raise ValueError(
-            f"found {shown}; {scheme!r} is no kind of server known here; "
+            f"found {shown}; {scheme!r} is an unknown scheme; "
             f"{near_match(scheme, [SCHEME, SERVICE_SCHEME])}"
         )
     if holds_password:
         raise ValueError(
-            f"found a password in {shown}; keep it out of the file: remove it, and set the "
-            f"environment variable {PASSWORD_VARIABLE}"
+            f"found a password in {shown}; remove it, and set the environment variable "
+            f"{PASSWORD_VARIABLE}"
         )
     try:
         parts = urlsplit(url)
@@ -82,9 +84,9 @@ def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
     database = unquote(parts.path.strip("/"))
     for part, name in ((parts.username, "user"), (parts.hostname, "host"), (database, "database")):
         if not part:
-            raise ValueError(f"found {shown}; it names no {name}; right is {EXAMPLE}")
+            raise ValueError(f"found {shown}; it has no {name}; right is {EXAMPLE}")
     if parts.query or parts.fragment or "/" in database:
-        raise ValueError(f"found {shown}; nothing follows the database; right is {EXAMPLE}")
+        raise ValueError(f"found {shown}; remove the text after the database; right is {EXAMPLE}")
     return MetadataServer(parts.hostname or "", port, unquote(parts.username or ""), database)
 
 
@@ -95,7 +97,9 @@ def _parse_service(url: str, shown: str) -> MetadataService:
     except ValueError as error:
         raise ValueError(f"found {shown}; {error}; right is {SERVICE_EXAMPLE}") from None
     if not host or port is None or parts.path.strip("/") or parts.username or parts.query:
-        raise ValueError(f"found {shown}; a metadata service is {SERVICE_EXAMPLE}")
+        raise ValueError(
+            f"found {shown}; the URL of a metadata service is such as {SERVICE_EXAMPLE}"
+        )
     return MetadataService(host, port)
 
 

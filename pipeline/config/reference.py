@@ -34,8 +34,8 @@ def config_reference() -> str:
     lines = [
         "# Config reference",
         "",
-        "Generated from the code by `make docs`. Unknown keys are refused, and every problem of",
-        "a file is reported at once. `--set train.epochs=3` overrides any key.",
+        "Generated from the code by `make docs`. Unknown keys are errors, and all problems of",
+        "a file are reported together. `--set train.epochs=3` overrides any key.",
         "`scopeline schema FILE` writes a JSON Schema; with",
         "`# yaml-language-server: $schema=FILE` as a file's first line, editors complete it.",
     ]

@@ -55,20 +55,20 @@ def searched_keys_are_known(tune: TuneSettings | None) -> Iterator[Issue]:
         if section == "features":
             yield Issue(
                 where,
-                "Transform, which reads features, would have to run again for each trial; search "
-                "keys of model and train, and compare this one by runs with --set",
+                "Transform would have to run again for each trial; search keys of model and "
+                "train, and compare values of this key in runs with --set",
             )
         elif section not in SECTIONS or not key:
             yield Issue(
                 where,
-                f"a search changes keys of {enumerate_names(SECTIONS, 'and')} alone, such as "
+                f"a search changes keys of {enumerate_names(SECTIONS, 'and')} only, such as "
                 "train.learning_rate",
             )
         elif (known := key.split(".")[0]) not in SECTIONS[section].model_fields:
             hint = near_match(known, SECTIONS[section].model_fields)
             yield Issue(where, f"unknown key; {hint}")
         elif ".".join(path.split(".")[:2]) in NOT_SEARCHED:
-            yield Issue(where, "no trial can have a value of its own for this; leave it out")
+            yield Issue(where, "this key has the same value in all trials; leave it out")
 
 
 def searched_values_fit(
@@ -82,11 +82,11 @@ def searched_values_fit(
     for path, values in space.items():
         readers = [kind for kind in kinds if reads(str(kind), path)]
         if not readers:
-            able = [kind for kind in ZOO if reads(kind, path)]
+            suitable = [kind for kind in ZOO if reads(kind, path)]
             yield Issue(
                 f"tune.space.{path}",
-                f"{enumerate_names(map(str, kinds), 'and')} would not read it; leave it out, or "
-                f"search {enumerate_names(able, 'or')} too, by model.kind",
+                f"{enumerate_names(map(str, kinds), 'and')} do not read this key; leave it out, "
+                f"or search {enumerate_names(suitable, 'or')} too, by model.kind",
             )
             continue
         others = {KIND: readers[0]} if KIND in space else {}
@@ -99,16 +99,16 @@ def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
     """Returns the optimizer to check an option with, as some options belong to one optimizer."""
     readers = READERS.get(path.removeprefix(f"{OPTIMIZER}."))
     choices = [v for p in (OPTIMIZER, f"{OPTIMIZER}.kind") if p in space for v in space[p].extremes]
-    able = [choice for choice in choices if readers and choice in readers]
-    return {f"{OPTIMIZER}.kind": able[0]} if able else {}
+    suitable = [choice for choice in choices if readers and choice in readers]
+    return {f"{OPTIMIZER}.kind": suitable[0]} if suitable else {}
 
 
 def _problems_of(
     given: dict[str, Any], path: str, value: Any, others: dict[str, Any]
 ) -> Iterator[Issue]:
     """Yields the problems that one value of a key adds to those of the config."""
-    tried = {**others, path: value}
-    raw = candidate(given, tried)
+    values_of_trial = {**others, path: value}
+    raw = candidate(given, values_of_trial)
     where = f"tune.space.{path}"
     try:
         config = PipelineConfig.model_validate(raw)
@@ -140,10 +140,10 @@ def objectives_are_measured(label_task: BaseTask, tune: TuneSettings | None) -> 
     known = objectives_of(label_task)
     if tune.objective not in known:
         is_evaluated = tune.objective.removeprefix(PREFIX) in label_task.metrics()
-        whose = "Evaluator alone" if is_evaluated else "nothing"
+        measurer = "only the Evaluator" if is_evaluated else "nothing"
         yield Issue(
             "tune.objective",
-            f"found {tune.objective!r}, which {whose} measures for a {label_task.kind} task; "
+            f"found {tune.objective!r}, which {measurer} measures for a {label_task.kind} task; "
             f"right is one of {', '.join(known)}",
         )
 
@@ -171,12 +171,12 @@ def trials_are_processes_of_this_machine(
     if tune is not None and strategy.processes is not Processes.ONE:
         yield Issue(
             "tune",
-            f"each trial is trained by one process, and strategy {strategy.kind} takes several; "
-            "search under mirrored, and train with the values that `local_runner.py tune` shows",
+            f"a trial trains in one process, and strategy {strategy.kind} needs several; search "
+            "under mirrored, and train with the values that `scopeline tune` shows",
         )
 
 
-def searched_models_read_the_same(
+def searched_models_share_features(
     tune: TuneSettings | None, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
     """Checks that searched models read the features that Transform makes for the config's model."""
@@ -186,11 +186,13 @@ def searched_models_read_the_same(
         if kind in ZOO and own in ZOO and ZOO[kind].features != ZOO[own].features:
             yield Issue(
                 f"tune.space.{KIND}",
-                f"{kind} reads features in another form than {own}, the config's own model, so "
-                "that Transform would have to run again; search them in runs of their own",
+                f"{kind} needs other transformed features than {own}, the model of the config, so "
+                "that Transform would have to run again; search each of them in a run of its own",
             )
         elif kind == AUTO:
-            yield Issue(f"tune.space.{KIND}", f"{AUTO} is no kind to try; it stands for {own} here")
+            yield Issue(
+                f"tune.space.{KIND}", f"{AUTO} cannot be searched; it stands for {own} here"
+            )
 
 
 def grids_have_steps(tune: TuneSettings | None) -> Iterator[Issue]:
@@ -203,8 +205,8 @@ def grids_have_steps(tune: TuneSettings | None) -> Iterator[Issue]:
         if values.choice is None and values.integers is None:
             yield Issue(
                 f"tune.space.{path}",
-                "a grid tries every value, of which a range of numbers has no end; give a choice, "
-                "or use the algorithm tpe",
+                "a grid tries every value, and a range of numbers has infinitely many; give a "
+                "choice, or use the algorithm tpe",
             )
 
 

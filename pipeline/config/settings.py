@@ -32,7 +32,7 @@ from pipeline.config.sections.schedule import (
     ScheduleSettings,
     SkewSettings,
 )
-from pipeline.own_modules import is_ours
+from pipeline.own_modules import is_own_module
 from trainer_module.families import Family, family_of
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -61,17 +61,17 @@ class OnAnomaly(StrEnum):
     WARN = "warn"
 
 
-NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
+SCHEDULE_KEYS_WITHOUT_EFFECT_ON_MODEL = set(ScheduleSettings.model_fields) - {
     "window",
     "missing_span",
     "warm_start",
 }
 """Keys of `schedule` about times and frequencies, without effect on the model."""
 
-NOT_THE_MODEL: Any = {
+KEYS_WITHOUT_EFFECT_ON_MODEL: Any = {
     "beam": True,
     "notify": True,
-    "schedule": NOT_ABOUT_THE_MODEL,
+    "schedule": SCHEDULE_KEYS_WITHOUT_EFFECT_ON_MODEL,
     "kubeflow": True,
     "requests": True,
     "log": True,
@@ -269,14 +269,14 @@ class PipelineConfig(Settings):
     @property
     def fingerprint(self) -> str:
         """A hash of everything that may change the model or its destination."""
-        text = self.model_dump_json(exclude=NOT_THE_MODEL)
+        text = self.model_dump_json(exclude=KEYS_WITHOUT_EFFECT_ON_MODEL)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the config key of each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
-        family = {key: path for key, path in self.family.code.items() if not is_ours(path)}
+        family = {key: path for key, path in self.family.code.items() if not is_own_module(path)}
         family |= self.family.own_code(self)
         return preprocessing | family | self.trainer_settings.own_code | self.evaluate.own_code
 
@@ -326,5 +326,5 @@ def _key(name: str, column: str, feature: Feature) -> str:
     A name of a feature with `from: path` is easily mistaken for the name of the column.
     """
     if isinstance(feature, ImageFeature) and feature.origin == "path":
-        return f"features.{name}, a feature that is called as the column of its paths"
+        return f"features.{name}, whose name is also the name of its column of paths"
     return f"features.{name}" + ("" if column == name else f" ({column})")

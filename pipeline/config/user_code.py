@@ -18,13 +18,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from pipeline.config.issues import Issue
-from pipeline.own_modules import NAMES, PACKAGES, ROOT, is_ours
+from pipeline.own_modules import NAMES, PACKAGES, ROOT, is_own_module
 
 _ANY_NAME = ("*", "__getattr__")
 """Names with which a module may define any name: a star import or `__getattr__`."""
 
 
-def import_paths_lead_somewhere(own_code: dict[str, str]) -> Iterator[Issue]:
+def import_paths_exist(own_code: dict[str, str]) -> Iterator[Issue]:
     """Checks that the modules of import paths exist and define the names, without running them."""
     for key, path in own_code.items():
         yield from check_import_path(key, path)
@@ -39,9 +39,7 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
     source = find_source(module)
     if source is None:
         package = module.partition(".")[0]
-        hint = (
-            f"; `{package}` is a package of Scopeline's: rename yours" if package in NAMES else ""
-        )
+        hint = f"; `{package}` is a package of Scopeline: rename yours" if package in NAMES else ""
         yield Issue(
             key,
             f"found {path!r}; there is no module `{module}` here or among the installed packages"
@@ -179,8 +177,10 @@ def code_fingerprint(
       import_paths: `module.function` paths of the user's code.
       never_loads: packages whose modules the roots never load by name.
     """
-    ours = import_closure(roots, ROOT, never_loads)
-    return files_fingerprint([*(ours[name] for name in sorted(ours)), *own_sources(import_paths)])
+    modules = import_closure(roots, ROOT, never_loads)
+    return files_fingerprint(
+        [*(modules[name] for name in sorted(modules)), *own_sources(import_paths)]
+    )
 
 
 def files_fingerprint(files: Iterable[Path]) -> str:
@@ -235,19 +235,21 @@ def import_closure(
         waiting += [name.rpartition(".")[0], *imported]
         if name not in never_loads:
             # Only pipeline itself loads modules of pipeline that others name.
-            loads = (text for text in named if _is_pipelines(name) or not _is_pipelines(text))
+            loads = (
+                text for text in named if _is_pipeline_module(name) or not _is_pipeline_module(text)
+            )
             waiting += (module for text in loads for module in _loadable(folder, text))
     return found
 
 
-def _is_pipelines(name: str) -> bool:
+def _is_pipeline_module(name: str) -> bool:
     return name.partition(".")[0] == "pipeline"
 
 
 def _find(folder: Path, name: str) -> Path | None:
     path = folder.joinpath(*name.split("."))
     for source in (path.with_suffix(".py"), path / "__init__.py"):
-        if is_ours(name) and source.is_file():
+        if is_own_module(name) and source.is_file():
             return source
     return None
 
@@ -258,7 +260,7 @@ def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str]
     del stamp  # A file that has changed is read again.
     text = source.read_text()
     named = _NAMED.findall(text) + ([package] if _OWN_NAME.search(text) else [])
-    return [name for name in _imports(ast.parse(text).body, package) if is_ours(name)], named
+    return [name for name in _imports(ast.parse(text).body, package) if is_own_module(name)], named
 
 
 def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:

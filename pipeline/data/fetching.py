@@ -20,8 +20,8 @@ from filelock import FileLock
 
 from components.processes.local.process import module_path
 from pipeline.config.sections.model import (
+    bert_weights_are_valid,
     weights_are_a_file_of_weights,
-    weights_are_those_of_a_bert,
 )
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError, enumerate_names, shorten
@@ -63,31 +63,31 @@ def addresses_to_fetch(config: PipelineConfig) -> list[str]:
     return absent if name is None or _has_all(name) else [*absent, _hub_address(name)]
 
 
-def fetch_and_check_weights(config: PipelineConfig, say: Say) -> None:
+def fetch_and_check_weights(config: PipelineConfig, show_line: Say) -> None:
     """Fetches the published weights that a config names, and checks the config against them.
 
     Args:
       config: a config that is checked except for weights that were missing.
-      say: shows a line on the console.
+      show_line: shows a line on the console.
 
     Raises:
       ConfigError: weights cannot be fetched, are damaged, or do not fit the rest of the config.
     """
-    if fetch_weights(config, say):
-        rules = (weights_are_a_file_of_weights, weights_are_those_of_a_bert)
+    if fetch_weights(config, show_line):
+        rules = (weights_are_a_file_of_weights, bert_weights_are_valid)
         problems = [str(problem) for problem in config.find_issues(rules)]
         if problems:
             raise ConfigError("; ".join(problems))
 
 
-def fetch_weights(config: PipelineConfig, say: Say) -> bool:
+def fetch_weights(config: PipelineConfig, show_line: Say) -> bool:
     """Fetches published weights that are missing in their cache; checks those that are there.
 
     The names of ImageNet's classes are fetched too if the label has these classes.
 
     Args:
       config: a config whose `model.weights` may be the name of published weights.
-      say: shows a line on the console.
+      show_line: shows a line on the console.
 
     Returns:
       Whether anything was fetched.
@@ -95,10 +95,10 @@ def fetch_weights(config: PipelineConfig, say: Say) -> bool:
     Raises:
       ConfigError: the weights cannot be fetched, or those in the cache are damaged.
     """
-    fetched = [_fetch_from_keras(key, file, say) for key, file in _keras_files(config)]
+    fetched = [_fetch_from_keras(key, file, show_line) for key, file in _keras_files(config)]
     name = _bert_name(config.model)
     if name is not None:
-        fetched.append(_fetch_from_hub(name, say))
+        fetched.append(_fetch_from_hub(name, show_line))
     return any(fetched)
 
 
@@ -111,7 +111,7 @@ def _keras_files(config: PipelineConfig) -> Iterator[tuple[str, PublishedFile]]:
         yield "task.classes", CLASS_INDEX
 
 
-def _fetch_from_keras(key: str, file: PublishedFile, say: Say) -> bool:
+def _fetch_from_keras(key: str, file: PublishedFile, show_line: Say) -> bool:
     folder = keras_cache()
     path = folder / file.name
     try:
@@ -120,7 +120,7 @@ def _fetch_from_keras(key: str, file: PublishedFile, say: Say) -> bool:
             if path.exists():
                 _check_md5(key, path, file)
                 return False
-            say(f"fetching {file.name} from {file.address} into {folder}")
+            show_line(f"fetching {file.name} from {file.address} into {folder}")
             arguments = ["keras", file.name, file.address, file.md5, str(folder)]
             if reason := _fetch(arguments):
                 raise ConfigError(
@@ -146,7 +146,7 @@ def _check_md5(key: str, path: Path, file: PublishedFile) -> None:
         )
 
 
-def _fetch_from_hub(name: str, say: Say) -> bool:
+def _fetch_from_hub(name: str, show_line: Say) -> bool:
     is_there = _has_all(name)
     if not is_there:
         if not has_hub_client():
@@ -155,7 +155,7 @@ def _fetch_from_hub(name: str, say: Say) -> bool:
                 f"{HUB_PACKAGE}, which fetches models from Hugging Face, is not installed; "
                 f"pip install '{EXTRA}', or {_by_hand(name)}."
             )
-        say(f"fetching {name} from {_hub_address(name)}")
+        show_line(f"fetching {name} from {_hub_address(name)}")
         if reason := _fetch(["hub", name]):
             raise ConfigError(
                 f"model.weights: there is no folder {name} here, and it could not be fetched from "
@@ -164,8 +164,8 @@ def _fetch_from_hub(name: str, say: Say) -> bool:
     folder = hub_folder(name)
     for path, found, right in wrong_hashes(folder) if folder else ():
         raise ConfigError(
-            f"model.weights: {path} has the hash {found}, but that on the hub has {right}: it is "
-            f"damaged; delete {path.parents[2]}, and the next run fetches it again."
+            f"model.weights: {path} has the hash {found}, but the file on the hub has {right}: it "
+            f"is damaged; delete {path.parents[2]}, and the next run fetches it again."
         )
     return not is_there
 
@@ -218,7 +218,7 @@ def _fetch(arguments: Sequence[str]) -> str:
     return (
         shorten(_without_passwords(reason))
         if mark
-        else f"the process that fetches ended by {done.returncode}"
+        else f"the download process ended with {done.returncode}"
     )
 
 

@@ -113,7 +113,9 @@ def revision_of(files: Sequence[File]) -> str:
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
 
-def keyed(files: Iterable[File], pattern: str) -> Iterator[tuple[tuple[int, int | None], File]]:
+def with_span_and_version(
+    files: Iterable[File], pattern: str
+) -> Iterator[tuple[tuple[int, int | None], File]]:
     """Yields the files whose paths match a pattern, with their span and version numbers."""
     regex = _regex(pattern)
     for file in files:

@@ -69,8 +69,8 @@ def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | Non
 
 
 def _is_large(span: Span) -> bool:
-    return sum(map(_weight, span.files)) > MAX_BYTES
+    return sum(map(_expanded_size, span.files)) > MAX_BYTES
 
 
-def _weight(file: File) -> int:
+def _expanded_size(file: File) -> int:
     return file.size * (_GZIP_RATIO if is_gzip(file.path) else 1)

@@ -22,13 +22,13 @@ from pipeline.data.files import (
     DataLocation,
     File,
     are_empty,
-    keyed,
     label_files,
     list_empty_folders,
     list_files,
     span_folder,
+    with_span_and_version,
 )
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, counted
 from trainer_module.settings.durations import show_duration
 
 _SHOWN = 5
@@ -62,7 +62,7 @@ class Span:
         return max((file.modified for file in self.files), default=0.0)
 
     @property
-    def touched(self) -> float:
+    def last_modified(self) -> float:
         """The modification time of the latest file, labels included."""
         return max((file.modified for file in (*self.files, *self.labels)), default=0.0)
 
@@ -124,7 +124,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     found: dict[tuple[int, int | None], dict[str, list[File]]] = {}
     for split, pattern in location.patterns.items():
         files = list_files(location.base, pattern)
-        for key, file in keyed(files, posixpath.join(location.base, pattern)):
+        for key, file in with_span_and_version(files, posixpath.join(location.base, pattern)):
             found.setdefault(key, {}).setdefault(split, []).append(file)
     labels = label_files(data)
     whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
@@ -133,13 +133,13 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
         number: Span(number, version, _sorted(whole[number, version]), span_kind(data), labels)
         for number, version in sorted(whole, key=lambda key: (key[0], key[1] or 0))
     }
-    begun = {number for number, _ in found}
+    listed = {number for number, _ in found}
     for pattern in location.patterns.values():
         folder = span_folder(pattern)
-        for (number, _), file in keyed(
+        for (number, _), file in with_span_and_version(
             list_empty_folders(location.base, folder), posixpath.join(location.base, folder)
         ):
-            if number not in begun:
+            if number not in listed:
                 latest[number] = Span(number, None, (file,), span_kind(data))
     return [latest[number] for number in sorted(latest)]
 
@@ -221,8 +221,12 @@ def _note_waiting(
     for spans in filter(None, (ahead, written, empty)):
         newest, others = spans[-1], len(spans) - 1
         why = unsettled(newest, settings, now) or f"span {newest} is empty"
-        more = f"; so do {others} before it, the first {spans[0]}" if others else ""
-        notes.append(f"{why}, and waits{more}")
+        more = (
+            f"; the same holds for {counted(others, 'span')} before it, from {spans[0]} on"
+            if others
+            else ""
+        )
+        notes.append(f"{why}; it is not read yet{more}")
     return notes
 
 
@@ -266,17 +270,17 @@ def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | No
 
 def is_being_written(span: Span, settings: ScheduleSettings, now: datetime) -> bool:
     """Returns whether files have changed so recently that more may follow."""
-    is_recent = span.touched > (now - settings.settle).timestamp()
+    is_recent = span.last_modified > (now - settings.settle).timestamp()
     return is_recent and not is_dated_ahead(span, now)
 
 
 def is_dated_ahead(span: Span, now: datetime) -> bool:
     """Returns whether files have modification times in the future, which say nothing."""
-    return is_future(datetime.fromtimestamp(span.touched, UTC), now)
+    return is_future(datetime.fromtimestamp(span.last_modified, UTC), now)
 
 
 def _dated(span: Span, settings: ScheduleSettings) -> str:
-    moment = datetime.fromtimestamp(span.touched, settings.zone)
+    moment = datetime.fromtimestamp(span.last_modified, settings.zone)
     return moment.strftime("%Y-%m-%d %H:%M %Z")
 
 

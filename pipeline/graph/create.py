@@ -11,7 +11,7 @@ from components.pusher.component import Pusher
 from components.resolvers import LatestOtherBlessedModelStrategy
 from pipeline.component_ids import ComponentId
 from pipeline.graph.data import Spans
-from pipeline.graph.families import Given, Wired
+from pipeline.graph.families import FamilyNodes, GraphInputs
 from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
 from trainer_module.sections import import_registered
@@ -30,8 +30,8 @@ def create_pipeline(
       baseline_strategy: the resolver strategy that finds the baseline model.
     """
     # The family of the task wires the nodes that read, train and evaluate.
-    given = Given(context, spans, baseline_strategy)
-    wired: Wired = import_registered(given.family.graph)(given)
+    graph_inputs = GraphInputs(context, spans, baseline_strategy)
+    wired: FamilyNodes = import_registered(graph_inputs.family.graph)(graph_inputs)
 
     # Copies a blessed model to the folder that a model server watches.
     pusher = Pusher(
@@ -61,15 +61,15 @@ def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipelin
       ConfigError: the family of the task reads the data while training.
     """
     graph = context.config.family.data_graph
-    return _part(context, spans, graph, "--validate-only: reading the data alone")
+    return _part(context, spans, graph, "--validate-only: only reading the data")
 
 
-def _part(context: RunContext, spans: Spans | None, graph: str, what: str) -> pipeline.Pipeline:
+def _part(context: RunContext, spans: Spans | None, graph: str, request: str) -> pipeline.Pipeline:
     if not graph:
         kind = context.config.target.kind
-        raise ConfigError(f"{what} is not there for task {kind}; leave it out.")
-    given = Given(context, spans, LatestOtherBlessedModelStrategy)
-    nodes: list[base_node.BaseNode] = import_registered(graph)(given)
+        raise ConfigError(f"{request} is not available for task {kind}; leave it out.")
+    graph_inputs = GraphInputs(context, spans, LatestOtherBlessedModelStrategy)
+    nodes: list[base_node.BaseNode] = import_registered(graph)(graph_inputs)
     return _pipeline(context, nodes)
 
 
@@ -82,6 +82,6 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         enable_cache=True,
         # A compiled pipeline must not contain a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
-        # A list of its own: TFX's executors add their labels to the one that they are given.
+        # A list of its own: TFX's executors add their labels to the given list.
         beam_pipeline_args=list(config.beam.args or LOCAL_ARGS),
     )

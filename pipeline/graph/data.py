@@ -165,8 +165,8 @@ def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> I
         schema=schema,
         preprocessing_fn=recipe.preprocessing_fn,
         custom_config=recipe.transform_config,
-        # Statistics of what goes in and comes out would double its time; the cache costs more than
-        # it saves where no span comes up again.
+        # Statistics of inputs and outputs would double the time of Transform; the cache costs more
+        # than it saves unless later runs use the same spans.
         disable_statistics=True,
         disable_analyzer_cache=analyzer_cache is None,
         analyzer_cache=analyzer_cache,

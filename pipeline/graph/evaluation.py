@@ -13,7 +13,7 @@ from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
 from components.evaluator.dependence import Dependence
-from components.evaluator.noise import VerdictSettings
+from components.evaluator.intervals import VerdictSettings
 from pipeline.config.issues import near_match
 from pipeline.config.sections.evaluate import NAME, Criteria, EvaluateSettings, Threshold, Ties
 from trainer_module.errors import ConfigError
@@ -114,12 +114,12 @@ def _check_configured(evaluate: EvaluateSettings) -> None:
 
 def _find(criteria: Criteria, name: str) -> Metric:
     metric = criteria.metric(name)
-    # TFMA looks among its own first, whatever module is named beside the class.
-    taken = metric_types.registered_metrics().get(metric.class_name)
-    if taken and metric.module and not metric.module.startswith(tfma.__name__):
+    # TFMA searches its own metrics first, even if the config names another module.
+    namesake = metric_types.registered_metrics().get(metric.class_name)
+    if namesake and metric.module and not metric.module.startswith(tfma.__name__):
         raise ConfigError(
-            f"evaluate.metrics: {name} has the name of a metric of TFMA's, {taken.__module__}."
-            f"{taken.__qualname__}, which would be taken for it; give yours another one."
+            f"evaluate.metrics: {name} is also the name of a metric of TFMA, "
+            f"{namesake.__module__}.{namesake.__qualname__}; give yours another name."
         )
     return metric
 

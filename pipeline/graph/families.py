@@ -28,13 +28,13 @@ from pipeline.config.user_code import (
 from pipeline.graph.cache_keys import Recipe, add_code, files_read
 from pipeline.graph.data import Spans
 from pipeline.graph.resolving import resolve_baseline
-from pipeline.own_modules import is_ours
+from pipeline.own_modules import is_own_module
 from pipeline.run_context import RunContext
 from trainer_module.families import DATA_FILES_KEY, Family
 
 
 @dataclass(frozen=True)
-class Given:
+class GraphInputs:
     """The values that the pipeline resolves before a family wires its nodes."""
 
     context: RunContext
@@ -56,7 +56,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Wired:
+class FamilyNodes:
     """The nodes of a pipeline, and the outputs that the Pusher takes."""
 
     nodes: Sequence[base_node.BaseNode]
@@ -74,44 +74,50 @@ class Wired:
     """Smaller and faster variants that are pushed with the model."""
 
 
-def wire(given: Given) -> Wired:
+def wire(graph_inputs: GraphInputs) -> FamilyNodes:
     """Returns the usual nodes of a family: its `run_fn` trains, its `measure` evaluates."""
-    return wire_evaluation(given, [create_trainer(given)])
+    return wire_evaluation(graph_inputs, [create_trainer(graph_inputs)])
 
 
 def wire_evaluation(
-    given: Given, nodes: Sequence[base_node.BaseNode], examples: types.BaseChannel | None = None
-) -> Wired:
+    graph_inputs: GraphInputs,
+    nodes: Sequence[base_node.BaseNode],
+    examples: types.BaseChannel | None = None,
+) -> FamilyNodes:
     """Returns the nodes with the baseline, the Evaluator and the certificate added.
 
     Args:
-      given: the arguments of the family.
+      graph_inputs: the arguments of the family.
       nodes: the nodes before; the last one is the Trainer.
       examples: examples to evaluate with, if nodes of the family make some.
     """
     model = nodes[-1].outputs["model"]
     # Finds the baseline model; a model that is not worse is blessed.
-    baseline = resolve_baseline(model, given.baseline_strategy, has_examples=False)
-    evaluator = create_gate(given, model, baseline, examples)
+    baseline = resolve_baseline(model, graph_inputs.baseline_strategy, has_examples=False)
+    evaluator = create_gate(graph_inputs, model, baseline, examples)
     evaluation_nodes, infra_blessing = [baseline, evaluator], None
     # Compares the predictions of a blessed model through every serving interface.
-    if given.context.config.certificate.enabled:
-        validator = create_certificate(given, model, evaluator)
+    if graph_inputs.context.config.certificate.enabled:
+        validator = create_certificate(graph_inputs, model, evaluator)
         evaluation_nodes.append(validator)
         infra_blessing = validator.outputs["blessing"]
-    return Wired([*nodes, *evaluation_nodes], model, evaluator.outputs["blessing"], infra_blessing)
+    return FamilyNodes(
+        [*nodes, *evaluation_nodes], model, evaluator.outputs["blessing"], infra_blessing
+    )
 
 
-def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> dict[str, Any]:
+def custom_config(
+    graph_inputs: GraphInputs, *functions: str, roots: Sequence[str] = ()
+) -> dict[str, Any]:
     """Returns the `custom_config` for code of a family: settings, data files and a hash of the
     code.
 
     Args:
-      given: the arguments of the family.
+      graph_inputs: the arguments of the family.
       functions: import paths of the code.
       roots: our modules that run the code, if the component stores their hash nowhere else.
     """
-    context = given.context
+    context = graph_inputs.context
     files = [file.path for span in context.data for file in span.files]
     data: dict[str, Any] = {
         "files": files,
@@ -119,30 +125,30 @@ def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> d
     }
     if not FORMATS[context.config.data.format].has_files:
         data["source"] = context.config.data.source
-    called = [*functions, *given.family.own_code(context.config).values()]
+    called = [*functions, *graph_inputs.family.own_code(context.config).values()]
     code = code_fingerprint(
-        [*roots, *(path.rpartition(".")[0] for path in called if is_ours(path))],
-        [path for path in called if not is_ours(path)],
+        [*roots, *(path.rpartition(".")[0] for path in called if is_own_module(path))],
+        [path for path in called if not is_own_module(path)],
     )
     settings = context.config.trainer_settings.to_custom_config()
     return {**settings, DATA_FILES_KEY: data, CODE_KEY: code}
 
 
 def create_trainer(
-    given: Given,
+    graph_inputs: GraphInputs,
     examples: types.BaseChannel | None = None,
     schema: types.BaseChannel | None = None,
 ) -> base_node.BaseNode:
     """Returns a Trainer that calls the family's `run_fn` in the processes of the strategy.
 
     Args:
-      given: the arguments of the family.
+      graph_inputs: the arguments of the family.
       examples: examples to train on, if nodes of the family make some.
       schema: the schema, whose inferred choices complete the settings, if there is one.
     """
-    settings, run_fn = given.context.config.trainer_settings, given.family.run_fn
+    settings, run_fn = graph_inputs.context.config.trainer_settings, graph_inputs.family.run_fn
     own, read = settings.own_code.values(), files_read(settings)
-    custom = custom_config(given, run_fn, *own, roots=["components.trainer.component"])
+    custom = custom_config(graph_inputs, run_fn, *own, roots=["components.trainer.component"])
     if read:
         custom[FILES_KEY] = files_fingerprint(read)
     trainer = Trainer(run_fn=run_fn, custom_config=custom, examples=examples, schema=schema)
@@ -150,7 +156,7 @@ def create_trainer(
 
 
 def create_gate(
-    given: Given,
+    graph_inputs: GraphInputs,
     model: types.BaseChannel,
     baseline: base_node.BaseNode,
     examples: types.BaseChannel | None = None,
@@ -158,19 +164,19 @@ def create_gate(
     """Returns an Evaluator that blesses a model by the metrics of the family's `measure`.
 
     Args:
-      given: the arguments of the family.
+      graph_inputs: the arguments of the family.
       model: the trained model.
       baseline: the resolver of the baseline model.
       examples: examples to evaluate with, if nodes of the family make some.
     """
-    config, family = given.context.config, given.family
+    config, family = graph_inputs.context.config, graph_inputs.family
     evaluator = GateEvaluator(
         model=model,
         baseline_model=baseline.outputs["model"],
         measure=family.measure,
         bounds=bounds_of(config),
         confidence=config.evaluate.confidence,
-        custom_config=custom_config(given, family.measure),
+        custom_config=custom_config(graph_inputs, family.measure),
         examples=examples,
     ).with_id(ComponentId.EVALUATOR.value)
     add_code(evaluator)
@@ -203,12 +209,12 @@ def bounds_of(config: PipelineConfig) -> list[Bounds]:
 
 
 def create_certificate(
-    given: Given, model: types.BaseChannel, evaluator: base_node.BaseNode
+    graph_inputs: GraphInputs, model: types.BaseChannel, evaluator: base_node.BaseNode
 ) -> base_node.BaseNode:
     """Returns an InfraValidator that predicts the family's golden rows through each interface."""
-    golden_rows = given.family.golden_rows
-    custom = custom_config(given, *([golden_rows] if golden_rows else []))
-    limits = given.context.config.certificate.limits
+    golden_rows = graph_inputs.family.golden_rows
+    custom = custom_config(graph_inputs, *([golden_rows] if golden_rows else []))
+    limits = graph_inputs.context.config.certificate.limits
     return create_infra_validator(limits, custom, model, evaluator, golden_rows=golden_rows)
 
 

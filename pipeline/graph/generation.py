@@ -5,27 +5,27 @@ from __future__ import annotations
 from tfx.dsl.components.base import base_node
 
 from pipeline.graph.data import create_data
-from pipeline.graph.families import Given, Wired, create_trainer, wire_evaluation
+from pipeline.graph.families import FamilyNodes, GraphInputs, create_trainer, wire_evaluation
 from pipeline.graph.resolving import resolve_window
 
 
-def wire(given: Given) -> Wired:
+def wire(graph_inputs: GraphInputs) -> FamilyNodes:
     """Returns the components of a config in topological order, without the Pusher."""
     # Reads the pictures, whatever their format, and chooses their size.
-    data = create_data(given.context, given.spans)
+    data = create_data(graph_inputs.context, graph_inputs.spans)
     nodes, window = list(data.components), data.examples
-    if given.spans is not None:
-        resolver = resolve_window(given.spans.window, data.example_gen)
+    if graph_inputs.spans is not None:
+        resolver = resolve_window(graph_inputs.spans.window, data.example_gen)
         nodes, window = [*nodes, resolver], resolver.outputs["examples"]
 
     # Trains both networks under the strategy, and exports the generator.
-    trainer = create_trainer(given, window, data.schema)
+    trainer = create_trainer(graph_inputs, window, data.schema)
     trainer.add_upstream_node(data.validator)
 
     # Compares samples of the new generator and of the one in service with held-out pictures.
-    return wire_evaluation(given, [*nodes, trainer], window)
+    return wire_evaluation(graph_inputs, [*nodes, trainer], window)
 
 
-def wire_data(given: Given) -> list[base_node.BaseNode]:
+def wire_data(graph_inputs: GraphInputs) -> list[base_node.BaseNode]:
     """Returns the components up to ExampleValidator."""
-    return create_data(given.context, given.spans).components
+    return create_data(graph_inputs.context, graph_inputs.spans).components

@@ -9,7 +9,7 @@ from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.types import standard_artifacts
 
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
 from components.resolvers import (
     CANDIDATE_KEY,
     LatestOtherBlessedModelStrategy,
@@ -85,9 +85,9 @@ def resolve_baseline(
       has_examples: whether ExampleGen has read the training data.
     """
     # TFX's own strategies take neither a candidate nor the examples of models.
-    is_ours = strategy is LatestOtherBlessedModelStrategy
-    known = {CANDIDATE_KEY: model} if is_ours else {}
-    if is_ours and has_examples:
+    is_own_strategy = strategy is LatestOtherBlessedModelStrategy
+    known = {CANDIDATE_KEY: model} if is_own_strategy else {}
+    if is_own_strategy and has_examples:
         known[BASELINE_EXAMPLES_KEY] = types.Channel(
             type=standard_artifacts.Examples, producer_component_id=ComponentId.EXAMPLE_GEN.value
         )

@@ -10,7 +10,7 @@ from tfx.dsl.components.base import base_node, executor_spec
 from tfx.proto import trainer_pb2
 
 from components.evaluator.component import Evaluator
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
 from components.trainer.component import ClusterTrainerExecutor
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
@@ -24,7 +24,7 @@ from pipeline.graph.evaluation import (
     make_verdict,
     reference_metric,
 )
-from pipeline.graph.families import Given, Wired, create_infra_validator
+from pipeline.graph.families import FamilyNodes, GraphInputs, create_infra_validator
 from pipeline.graph.resolving import resolve_baseline, resolve_warm_start
 from trainer_module.settings.optimize import OptimizeSettings
 
@@ -157,11 +157,11 @@ def create_optimizer(
     return optimizer
 
 
-def wire(given: Given) -> Wired:
+def wire(graph_inputs: GraphInputs) -> FamilyNodes:
     """Returns the components of a config in topological order, without the Pusher."""
-    config, recipe = given.context.config, given.recipe
+    config, recipe = graph_inputs.context.config, graph_inputs.recipe
     criteria = config.criteria
-    inputs = create_inputs(given.context, given.spans, recipe)
+    inputs = create_inputs(graph_inputs.context, graph_inputs.spans, recipe)
 
     # Finds the model whose weights training starts from.
     warm_start = None
@@ -177,9 +177,9 @@ def wire(given: Given) -> Wired:
     trainer = create_trainer(recipe, inputs, warm_start, tuner)
     model = trainer.outputs["model"]
 
-    # Finds the baseline; evaluates both on the newest data, and blesses the new one if it keeps
+    # Finds the baseline; evaluates both on the newest data, and blesses the new one if it meets
     # the thresholds and is not worse.
-    baseline = resolve_baseline(model, given.baseline_strategy)
+    baseline = resolve_baseline(model, graph_inputs.baseline_strategy)
     evaluator = create_evaluator(criteria, recipe, inputs, model, baseline, warm_start)
 
     # Makes smaller and faster variants of a blessed model, and accepts equally good ones.
@@ -212,7 +212,7 @@ def wire(given: Given) -> Wired:
         optimizer,
         infra_validator,
     ]
-    return Wired(
+    return FamilyNodes(
         nodes=[component for component in wired if component is not None],
         model=model,
         blessing=evaluator.outputs["blessing"],
@@ -221,13 +221,13 @@ def wire(given: Given) -> Wired:
     )
 
 
-def wire_search(given: Given) -> list[base_node.BaseNode]:
+def wire_search(graph_inputs: GraphInputs) -> list[base_node.BaseNode]:
     """Returns the components up to the Tuner."""
-    inputs = create_inputs(given.context, given.spans, given.recipe)
-    tuner = create_tuner(given.recipe, inputs, given.context.config.data.splits)
+    inputs = create_inputs(graph_inputs.context, graph_inputs.spans, graph_inputs.recipe)
+    tuner = create_tuner(graph_inputs.recipe, inputs, graph_inputs.context.config.data.splits)
     return [*inputs.components, inputs.transform, tuner]
 
 
-def wire_data(given: Given) -> list[base_node.BaseNode]:
+def wire_data(graph_inputs: GraphInputs) -> list[base_node.BaseNode]:
     """Returns the components up to ExampleValidator."""
-    return create_data(given.context, given.spans).components
+    return create_data(graph_inputs.context, graph_inputs.spans).components

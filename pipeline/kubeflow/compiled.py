@@ -41,9 +41,9 @@ def pack_argument(content: bytes, name: str) -> str:
     packed = pack(content)
     if len(packed) > MAX_BYTES:
         raise ConfigError(
-            f"{name}: what this step has to be told takes {len(packed):,} bytes, packed; a "
-            f"container can be told {MAX_BYTES:,}: make the config smaller, for example with "
-            "fewer columns in `features` or fewer `evaluate.slices`"
+            f"{name}: the packed arguments of this step have {len(packed):,} bytes; a container "
+            f"takes up to {MAX_BYTES:,}: make the config smaller, for example with fewer columns "
+            "in `features` or fewer `evaluate.slices`"
         )
     return packed
 
@@ -195,7 +195,7 @@ def read_progress(log: str) -> StepProgress | None:
     return _read_last(log, PROGRESS_MARK, StepProgress)
 
 
-def without_marked(log: bytes) -> bytes:
+def without_records(log: bytes) -> bytes:
     """Returns a log without the lines for programs, which may follow other text in a line."""
     return _MARKED.sub(b"", log)
 

@@ -26,7 +26,7 @@ from pipeline.kubeflow.cluster_layout import (
 )
 from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline, pack_argument
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.nodes import compile_graph, cut
+from pipeline.kubeflow.nodes import compile_graph, split_into_nodes
 from pipeline.kubeflow.run_parameters import default_parameters
 from pipeline.run_context import resolve_elsewhere
 from trainer_module.scratch import ScratchFolder
@@ -58,7 +58,7 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     """
     layout = cluster_layout(config, is_elsewhere=True)
     graph = compile_graph(resolve_elsewhere(config, layout))
-    nodes = cut(graph)
+    nodes = split_into_nodes(graph)
     upstream = {n.pipeline_node.node_info.id: n.pipeline_node.upstream_nodes for n in graph.nodes}
     packed_config = pack_argument(_config_for_steps(config).encode(), "the config")
     kubeflow, variables = settings_of(config), variables_of(config)

@@ -91,8 +91,8 @@ def _without_clock(config: PipelineConfig) -> PipelineConfig:
     schedule = config.schedule
     if schedule is None or not schedule.on_new_data:
         raise ConfigError(
-            "schedule.on_new_data: there is nothing to look for; set it to true, or leave the "
-            "clock to `kubeflow_runner.py schedule apply`"
+            "schedule.on_new_data: found false, so there is nothing to check; set it to true, or "
+            "run `cron` alone by `scopeline-kubeflow schedule apply`"
         )
     timeless = schedule.model_copy(update={"cron": None})
     return seen_from_pods(config).model_copy(update={"schedule": timeless})
@@ -112,9 +112,9 @@ def _change_to_volume(config: PipelineConfig) -> Layout:
     except OSError as error:
         claim = volume.claim if volume else "a volume"
         raise ConfigError(
-            f"{folder}: cannot be used ({error.strerror or error}); this command looks at the data "
-            f"itself, in a pod that mounts `{claim}` there: `kubeflow_runner.py schedule manifest` "
-            "writes a CronJob that does"
+            f"{folder}: cannot be used ({error.strerror or error}); this command reads the data, "
+            f"so it needs a pod that mounts `{claim}` there: `scopeline-kubeflow schedule "
+            "manifest` writes a CronJob for it"
         ) from None
     return layout
 
@@ -127,7 +127,7 @@ def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V
     history = read_history(event_log)
     if history.due is None and history.started is None:
         return  # The run used another volume and event log.
-    message = f"run {run_id} on Kubeflow ended as {state.lower()}, and left no word"
+    message = f"run {run_id} on Kubeflow ended as {state.lower()}, and left no report"
     event_log.record(EventKind.FAILED, message, run=run_id, exit_code=EXIT_FAILED, how="ended")
     notify(
         config.notify,
@@ -185,8 +185,8 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
         )
     if not config.schedule_or_default.on_new_data:
         raise ConfigError(
-            "schedule.on_new_data: found false, so there is nothing to look for; set it to true. "
-            "`cron` alone needs no check: Kubeflow Pipelines has a clock"
+            "schedule.on_new_data: found false, so there is nothing to check; set it to true. "
+            "`cron` alone needs no check: Kubeflow Pipelines runs it"
         )
     if len(config_text.encode()) > LARGEST_CONFIG:
         raise ConfigError(
@@ -210,7 +210,9 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
             "spec": _cron_job(config, settings, name, file_name),
         },
     ]
-    head = f"# Looks whether a run of {config.name} is due, and submits it: kubectl apply -f FILE\n"
+    head = (
+        f"# Checks whether a run of {config.name} is due, and submits it: kubectl apply -f FILE\n"
+    )
     return head + yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100)
 
 

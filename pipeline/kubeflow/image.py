@@ -88,9 +88,9 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
     if moves and not allow_latest:
         tag = "the tag `latest`" if reference.tag else "no tag, which means `latest`"
         raise ConfigError(
-            f"kubeflow.image: found {image!r} with {tag}: the image behind it changes, and with it "
-            "what a pipeline does; right is a tag of its own for each build, such as "
-            f"{reference.name}:0.1.0, or a digest; --allow-latest takes it all the same"
+            f"kubeflow.image: found {image!r} with {tag}: the image behind this tag may change; "
+            f"right is a separate tag for each build, such as {reference.name}:0.1.0, or a "
+            "digest; --allow-latest accepts it"
         )
     try:
         found = _read_code_label(image)
@@ -102,8 +102,8 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
     if found == code_hash():
         return []
     return [
-        f"the image {image} holds other code ({found}) than there is here ({code_hash()}): build "
-        "it anew with `make image`"
+        f"the image {image} contains other code ({found}) than this machine ({code_hash()}): "
+        "rebuild it with `make image`"
     ]
 
 
@@ -129,11 +129,11 @@ def _read_code_label(image: str) -> str:
         raise _UnknownError(f"docker cannot be run ({error.strerror})") from None
     if done.returncode:
         output = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise _UnknownError(f"docker says {output[-1].removeprefix('Error: ')!r}")
+        raise _UnknownError(f"docker reports {output[-1].removeprefix('Error: ')!r}")
     try:
         labels = json.loads(done.stdout)
     except ValueError:
-        raise _UnknownError("docker gave no answer that can be read") from None
+        raise _UnknownError("the answer of docker cannot be read") from None
     if not labels or not labels.get(CODE_LABEL):
         raise _UnknownError("it was not built by `make image`")
     return str(labels[CODE_LABEL])

@@ -55,7 +55,7 @@ def check_for_kubeflow(config: PipelineConfig) -> Iterator[Issue]:
         yield from rule(config)
 
 
-def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
+def image_is_given(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that there is an image for the steps."""
     if settings_of(config).image is None:
         yield Issue(
@@ -65,15 +65,15 @@ def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
+def artifacts_are_on_shared_storage(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that steps share a volume or an object store for artifacts."""
     kubeflow = settings_of(config)
     root, volume = kubeflow.pipeline_root, kubeflow.volume
     if root is None and volume is None:
         yield Issue(
             "kubeflow.pipeline_root",
-            "steps share nothing; give a volume, `volume: "
-            f"{_VOLUME}`, or an object store, `pipeline_root: gs://bucket/folder`",
+            f"steps need shared storage; give a volume, `volume: {_VOLUME}`, or an object store, "
+            "`pipeline_root: gs://bucket/folder`",
         )
     elif root is not None and not is_remote(root):
         if volume is None:
@@ -126,8 +126,8 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
     if volume is None and is_published:
         yield Issue(
             "model.weights",
-            f"found {weights!r}, which the first step would fetch for itself alone; "
-            f"give a volume, `kubeflow.volume: {_VOLUME}`, on which all steps find it",
+            f"found {weights!r}, which the first step would fetch into its own pod; give a "
+            f"volume, `kubeflow.volume: {_VOLUME}`, which all steps mount",
         )
 
 
@@ -144,9 +144,9 @@ def tpus_read_a_bucket(config: PipelineConfig) -> Iterator[Issue]:
     if root is None or not root.startswith(_BUCKET):
         yield Issue(
             "kubeflow.pipeline_root",
-            f"{'this key is missing' if root is None else f'found {root!r}'}; a TPU reads its "
-            f"examples and keeps its checkpoints in a bucket alone: give {_BUCKET}bucket/folder, "
-            "or another train.strategy",
+            f"{'this key is missing' if root is None else f'found {root!r}'}; a TPU reads "
+            f"examples and keeps checkpoints only in a bucket: give {_BUCKET}bucket/folder, or "
+            "another train.strategy",
         )
 
 
@@ -156,8 +156,8 @@ def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
     if url is None:
         yield Issue(
             "kubeflow.metadata",
-            "found nothing, which keeps a SQLite file, and steps that are pods cannot share one; "
-            f"name a MySQL or MariaDB server, {EXAMPLE}, or a metadata service, grpc://host:8080",
+            "this key is missing, and pods cannot share a SQLite file; name a MySQL or MariaDB "
+            f"server, {EXAMPLE}, or a metadata service, grpc://host:8080",
         )
         return
     try:
@@ -170,8 +170,8 @@ def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
     if server.host in ("localhost", "127.0.0.1", "::1"):
         yield Issue(
             "kubeflow.metadata",
-            f"found {server}, which is another machine in every pod; name the server's service, "
-            "such as mysql.kubeflow",
+            f"found {server}, which is a different machine in every pod; name the server's "
+            "service, such as mysql.kubeflow",
         )
     if isinstance(server, MetadataServer) and PASSWORD_VARIABLE in settings_of(config).environment:
         yield Issue(
@@ -218,8 +218,8 @@ def _check_limit(
     if request is not None and limit is not None and measure(limit) < measure(request):
         yield Issue(
             f"{path}.{kind}_limit",
-            f"found {limit!r}, less than the {request!r} that `{kind}` requests; right is as much "
-            "or more, or to leave one of them out",
+            f"found {limit!r}, less than the {request!r} that `{kind}` requests; give as much or "
+            "more, or leave one of them out",
         )
 
 
@@ -231,31 +231,30 @@ def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
         "data in spans": has_spans(config.data),
         "schedule.on_new_data": config.schedule_or_default.on_new_data,
     }
-    for what in (what for what, is_so in needs.items() if is_so):
+    for need in (need for need, is_so in needs.items() if is_so):
         yield Issue(
             "kubeflow.volume",
-            f"this key is missing; {what} needs one, as the ledger of what was trained on is kept "
-            f"there: {_VOLUME}",
+            f"this key is missing; {need} needs one for the ledger: {_VOLUME}",
         )
     if config.data.path.startswith(BUILTIN_PREFIX):
         yield Issue(
             "kubeflow.volume",
-            "this key is missing; shipped data needs one, as the first step unpacks it there: "
+            "this key is missing; shipped data needs one, into which the first step unpacks it: "
             f"{_VOLUME}",
         )
 
 
-def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Issue]:
+def retraining_by_drift_is_local(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that drift does not trigger runs, as only a run can measure drift."""
     if config.drift.on_drift is OnDrift.RETRAIN:
         yield Issue(
             "drift.on_drift",
-            "found 'retrain', which a scheduler of this machine alone can do; on Kubeflow, warn or "
-            "fail go with schedule.on_new_data: true",
+            "found 'retrain', which only `scopeline schedule` supports; on Kubeflow, use warn or "
+            "fail with schedule.on_new_data: true",
         )
 
 
-def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
+def object_store_is_on_google_cloud(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that object stores are Google's, the only ones that are installed."""
     root = settings_of(config).pipeline_root
     if root is None or not is_remote(root):
@@ -271,7 +270,7 @@ def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
     if config.push.approve is Approve.MANUAL:
         yield Issue(
             "push.approve",
-            f"found 'manual', but models are at {root}, and `approve` pushes to folders alone; "
+            f"found 'manual', but models are at {root}, and `approve` pushes only to folders; "
             "leave it out, or keep artifacts on kubeflow.volume",
         )
     keep = config.schedule_or_default.keep
@@ -279,13 +278,13 @@ def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue(
             "schedule.keep",
             f"found {keep.model_dump(exclude_unset=True)}, but in an object store nothing is "
-            "deleted; leave it out: the bucket has lifecycle rules of its own",
+            "deleted; leave it out, and use the bucket's lifecycle rules",
         )
 
 
 KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
-    there_is_an_image,
-    artifacts_outlive_their_pod,
+    image_is_given,
+    artifacts_are_on_shared_storage,
     paths_are_on_the_cluster,
     tpus_read_a_bucket,
     metadata_is_a_server,
@@ -293,6 +292,6 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
     resources_name_components,
     limits_cover_requests,
     spans_have_a_volume,
-    drift_is_found_by_runs,
-    object_stores_are_googles,
+    retraining_by_drift_is_local,
+    object_store_is_on_google_cloud,
 )

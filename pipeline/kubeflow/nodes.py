@@ -1,4 +1,4 @@
-"""TFX's intermediate representation of a config: cut into steps, and completed for a run.
+"""TFX's intermediate representation of a config: split into steps, and completed for a run.
 
 A step imports this module, which imports no component.
 
@@ -49,7 +49,7 @@ def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_p
     return compiler.Compiler().compile(created)
 
 
-def cut(pipeline: pipeline_pb2.Pipeline) -> dict[str, str]:
+def split_into_nodes(pipeline: pipeline_pb2.Pipeline) -> dict[str, str]:
     """Returns a packed pipeline of a single node for each node, by id, in topological order.
 
     Raises:
@@ -92,7 +92,7 @@ def make_concrete(packed: str, values: dict[str, NodeValues]) -> pipeline_pb2.Pi
     """Returns the pipeline of one node with its values of this run.
 
     Args:
-      packed: the pipeline of the node, from `cut`.
+      packed: the pipeline of the node, from `split_into_nodes`.
       values: the values of all nodes, by id.
 
     Raises:

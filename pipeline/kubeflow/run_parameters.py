@@ -46,7 +46,7 @@ def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters
     for text in given:
         name, separator, value = text.partition("=")
         if not separator:
-            raise ConfigError(f"--parameter {text}: it has to be name=value, such as epochs=3")
+            raise ConfigError(f"--parameter {text}: give name=value, such as epochs=3")
         if name not in known:
             hint = near_match(name, known)
             raise ConfigError(f"--parameter {text}: there is no parameter `{name}`; {hint}")
@@ -101,7 +101,7 @@ def apply_parameters(config: PipelineConfig, parameters: Parameters) -> Pipeline
 def _read_epochs(config: PipelineConfig, text: str) -> int:
     if text == AUTO:
         return AUTO_EPOCHS
-    right = f"right is a whole number, or {AUTO_EPOCHS} for as many as the data asks for"
+    right = f"right is a whole number, or {AUTO_EPOCHS} for a number that depends on the data"
     try:
         epochs = int(text)
     except ValueError:

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from pydantic import ValidationError
 
 from components.processes.local.fork_server import serving
-from components.processes.stopping import attempt, leave, obey_signals
+from components.processes.stopping import attempt, exit_process, install_handlers
 from components.user_errors import is_drift
 from pipeline.component_ids import EVALUATING, SHARING, TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -36,7 +36,7 @@ from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import defer_evaluation, kept_imports
-from pipeline.runs.logs import captured
+from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
@@ -47,16 +47,16 @@ FORKING = (*TRAINING, *SHARING, ComponentId.INFRA_VALIDATOR)
 def main() -> None:
     """Runs the step that the arguments name."""
     # A pod that is deleted, or times out, then writes its report and deletes its workers.
-    obey_signals()
+    install_handlers()
     arguments = _parser().parse_args()
     commands = {"begin": _set_up_run, "run": _run_node, "conclude": _finalize_run}
-    leave(commands[arguments.command](arguments))
+    exit_process(commands[arguments.command](arguments))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pipeline.kubeflow.step", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    begin = commands.add_parser("begin", help="check data and stores; read the spans that are new")
+    begin = commands.add_parser("begin", help="check data and stores; read new spans")
     begin.add_argument("--code", required=True, help="hash of the code that compiled the pipeline")
     # Parsed later, within the step: argparse would end the process without a report.
     begin.add_argument("--epochs", required=True)
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run one TFX node")
     run.add_argument("--root", required=True, help="the pipeline's folder, or URI")
     run.add_argument("--node", required=True, help="the pipeline of this one node, packed")
-    conclude = commands.add_parser("conclude", help="sum the run up")
+    conclude = commands.add_parser("conclude", help="write the summary of the run")
     for command in (begin, conclude):
         command.add_argument("--config", required=True, help="the config, packed")
     for command in (begin, run, conclude):
@@ -181,7 +181,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
         working_folder(config).mkdir(parents=True, exist_ok=True)
         os.chdir(working_folder(config))
         files.root.mkdir(parents=True, exist_ok=True)
-        with captured(files.log_of(name), verbose=True) as stream:
+        with redirected_output(files.log_of(name), verbose=True) as stream:
             console = RunConsole(stream, verbose=True)
             # Otherwise the last step would read an earlier attempt's report.
             folder.delete_report(name)
@@ -221,7 +221,7 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
     """Returns the report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         # A failure, which sends a notification, as no user interrupts a pod at a keyboard.
-        status, message = Status.FAILED, "it was stopped: by somebody, or by its time-out"
+        status, message = Status.FAILED, "it was stopped by a user or by its time-out"
     elif isinstance(error, ScopelineError):
         # Handled without TFX, whose import may have failed.
         status, message = Status.after(error), str(error)

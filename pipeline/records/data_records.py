@@ -154,7 +154,7 @@ def report_empty_spans(
     for span in found:
         if records.is_recorded_empty(span):
             continue
-        message = f"span {span} holds no row; it waits for some, and the others go on without"
+        message = f"span {span} has no rows; runs continue without it until rows arrive"
         event_log.record(
             EventKind.EMPTY_SPAN, message, run=run, span=span.number, signature=span.signature
         )

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from trainer_module.errors import ConfigError, TryLaterError
 
 SCHEMA_VERSION = 4
@@ -56,7 +56,7 @@ class EventKind(StrEnum):
     DUE = "due"
     """A run became due; the message says why."""
     SKIPPED = "skipped"
-    """A run was not started, for a firing of the clock or at all; the message says why."""
+    """A run was not started, for a firing of cron or at all; the message has the reason."""
     STARTED = "started"
     """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`, `process`
     (its id).
@@ -88,7 +88,7 @@ class EventKind(StrEnum):
     BLESSED = "blessed"
     NOT_BLESSED = "not blessed"
     PUSHED = "pushed"
-    """Details: `version`, `path`, `model`, `metrics`, `window`, `strategy`."""
+    """Details: `version`, `path`, `model`, `metrics`, `window`, `strategy`, `model_kind`."""
     WAITS = "waits"
     """A blessed model was not pushed; details: as of a push, `reason`, and its artifact."""
     APPROVED = "approved"
@@ -105,7 +105,7 @@ class EventKind(StrEnum):
     ROLLED_BACK = "rolled back"
     """Details: `version` that is in service now, `copy_of`."""
     WITHDRAWN = "withdrawn"
-    """A version is marked as bad; details: `version`."""
+    """A version is marked as bad; details: `version`, and the `command` that marked it."""
     TO_DELETE = "to be deleted"
     """Old versions and runs will be deleted by the next run, although no config sets `keep`."""
     DELETED = "deleted"
@@ -232,7 +232,7 @@ class EventLog:
                 with connection:
                     yield connection
         except sqlite3.OperationalError as error:
-            if says_full(error):
+            if is_disk_full(error):
                 raise disk_full(self._path) from None
             is_busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             raise (TryLaterError if is_busy else ConfigError)(
@@ -240,8 +240,8 @@ class EventLog:
             ) from None
         except sqlite3.DatabaseError as error:
             raise ConfigError(
-                f"{self._path}: this is no ledger, or it is corrupt ({error}); move it aside, and "
-                "a new one is begun"
+                f"{self._path}: this file is not a ledger, or it is corrupt ({error}); move it "
+                "away, and the next command creates a new one"
             ) from None
 
 
@@ -260,10 +260,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                     connection.execute(statement)
     version = _version(connection)
     if version != SCHEMA_VERSION:
-        how = "a newer" if version > SCHEMA_VERSION else "an earlier"
+        relation = "a newer" if version > SCHEMA_VERSION else "an earlier"
         raise ConfigError(
-            f"{path}: written by {how} Scopeline (format {version}, this one knows "
-            f"{SCHEMA_VERSION}); use that one, or another --output"
+            f"{path}: written by {relation} Scopeline (format {version}, this Scopeline reads "
+            f"{SCHEMA_VERSION}); use that Scopeline, or another --output"
         )
 
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from pipeline.config.metadata_url import (
     EXAMPLE,
     MetadataServer,
@@ -137,8 +137,8 @@ def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
         server = parse_metadata_url(metadata)
         if isinstance(server, MetadataService):
             raise ConfigError(
-                f"{server}: a metadata service cannot be copied, which this needs; name the "
-                f"database behind it: {EXAMPLE}"
+                f"{server}: this command has to copy the metadata, which a metadata service does "
+                f"not support; give its database: {EXAMPLE}"
             )
         _open_store(sqlite_connection(path), str(path))
         copy_server(server, path)
@@ -200,11 +200,11 @@ def _check_file(layout: Layout) -> None:
                 f"{path}: another process has locked the metadata; {LEFT}: close what has it "
                 "open, such as a database browser or a backup, and run again"
             ) from None
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(path) from None
         raise ConfigError(
-            f"{path}: the metadata cannot be opened ({error}); {LEFT}: mend that, or move it "
-            f"aside: {WITHOUT}"
+            f"{path}: the metadata cannot be opened ({error}); {LEFT}: correct the cause, or move "
+            f"it aside: {WITHOUT}"
         ) from None
     except sqlite3.DatabaseError as error:
         raise _corrupt(path, str(error)) from None
@@ -238,17 +238,17 @@ def _open_store(connection: Any, name: str) -> None:
     try:
         MetadataStore(connection)
     except Exception as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise DiskFullError(f"{name}: the disk of the metadata is full; make room") from None
         versions = re.search(r"version (\d+) is (\w+) than library version (\d+)", str(error))
         if versions is None:
             raise ConfigError(
                 f"{name}: ML Metadata cannot use this store ({_first_line(error, connection)}); "
-                f"{LEFT}: a server must take the user's login as mysql_native_password; else "
-                f"restore a backup, or move it and pipeline_root aside: {WITHOUT}"
+                f"{LEFT}: a server must accept mysql_native_password for this user; else restore "
+                f"a backup, or move it and pipeline_root aside: {WITHOUT}"
             ) from None
-        found, how, known = versions.groups()
-        relation = "a newer" if how == "greater" else "an older"
+        found, comparison, known = versions.groups()
+        relation = "a newer" if comparison == "greater" else "an older"
         raise ConfigError(
             f"{name}: written by {relation} ML Metadata (schema {found}; this one has {known}); "
             f"{LEFT}: run the Scopeline that wrote it, or begin another store: {WITHOUT}"

@@ -66,11 +66,11 @@ def copy_server(server: MetadataServer, path: Path) -> None:
     ):
         c.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         c.execute("SHOW TABLES")
-        there = {name.decode() for (name,) in c.fetchall()}
+        target_tables = {name.decode() for (name,) in c.fetchall()}
         for (table,) in target.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall():
-            if table in there:  # All tables exist once ML Metadata has opened it.
+            if table in target_tables:  # All tables exist once ML Metadata has opened it.
                 _copy_table(table, c, target)
         target.commit()
 
@@ -143,10 +143,10 @@ def _refusal(server: MetadataServer, error: Exception) -> ConfigError:
             f"{server}: the metadata server cannot be reached ({text}); is it running, and are "
             "host and port right?"
         )
-    return ConfigError(f"{server}: {_what_is_wrong(server, code, text)}")
+    return ConfigError(f"{server}: {_explain_mysql_error(server, code, text)}")
 
 
-def _what_is_wrong(server: MetadataServer, code: int, text: str) -> str:
+def _explain_mysql_error(server: MetadataServer, code: int, text: str) -> str:
     if code == _ACCESS_DENIED:
         is_set = "has a wrong password for" if server.password else "is not set, the password of"
         return (
@@ -155,7 +155,7 @@ def _what_is_wrong(server: MetadataServer, code: int, text: str) -> str:
         )
     if code in (_NO_DATABASE, _DATABASE_DENIED):
         return (
-            f"the metadata server has no database {server.database!r} for {server.user!r}; make "
+            f"the metadata server has no database {server.database!r} for {server.user!r}; create "
             f"it: CREATE DATABASE `{server.database}`, and GRANT ALL on it to the user"
         )
     return f"the metadata server cannot be used ({text})"

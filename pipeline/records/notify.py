@@ -82,7 +82,7 @@ def check_secrets(settings: NotifySettings, occasion: Occasion | None = None) ->
             raise ConfigError(
                 f"{key}: the environment variable {shown_name(variable)} is not set, or is empty; "
                 "set it where the pipeline runs, on Kubeflow by kubeflow.secrets, or remove the "
-                "key; --set notify.occasions=[] tells nobody"
+                "key; --set notify.occasions=[] turns notifications off"
             )
     if (webhook := settings.webhook) is not None:
         try:
@@ -124,8 +124,8 @@ def notify(
     if (webhook := settings.webhook) is not None:
         _begin(_host(webhook), lambda: _post(webhook, content), occasion, event_log, run)
     if (email := settings.email) is not None:
-        what = f"the mail server {email.server}"
-        _begin(what, lambda: _send(email, content), occasion, event_log, run)
+        recipient = f"the mail server {email.server}"
+        _begin(recipient, lambda: _send(email, content), occasion, event_log, run)
 
 
 @contextmanager
@@ -145,21 +145,21 @@ def wait_for_deliveries() -> None:
 
 
 def _begin(
-    what: str,
+    recipient: str,
     attempt: Callable[[], None],
     occasion: Occasion,
     event_log: EventLog,
     run: str | None,
 ) -> None:
     """Starts a delivery in a thread of its own."""
-    arguments = (what, attempt, occasion, event_log, run)
+    arguments = (recipient, attempt, occasion, event_log, run)
     thread = threading.Thread(target=_deliver, args=arguments, name="notify", daemon=True)
     thread.start()
     _under_way.put(thread)
 
 
 def _deliver(
-    what: str,
+    recipient: str,
     attempt: Callable[[], None],
     occasion: Occasion,
     event_log: EventLog,
@@ -171,14 +171,14 @@ def _deliver(
     except RuntimeError as error:  # No more threads can be started.
         why = str(error)
     if why is None:
-        logger.info("Notified of %r: %s", occasion.value, what)
+        logger.info("Notified of %r: %s", occasion.value, recipient)
         return
-    sentence = f"{what} was not told of {occasion.value!r}: {why}"
+    sentence = f"{recipient} did not receive {occasion.value!r}: {why}"
     logger.warning("A notification could not be delivered: %s", sentence)
     try:
         event_log.record(EventKind.NOTIFICATION_FAILED, sentence, run=run, occasion=occasion.value)
     except Exception:
-        logger.exception("Nor could that be recorded")
+        logger.exception("The failed notification could not be recorded")
 
 
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
@@ -205,7 +205,7 @@ def _attempt_twice(attempt: Callable[[], None]) -> str | None:
     thread.start()
     thread.join(max(0.0, ends - time.monotonic()))
     if thread.is_alive():
-        return f"no whole answer within {DEADLINE_SECONDS:g} s"
+        return f"no complete answer within {DEADLINE_SECONDS:g} s"
     return failures[0] if failures else None
 
 
@@ -219,7 +219,7 @@ def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
         return _explain(error)
     except Exception as error:
         # The text may contain the content or the URL, and is not shown.
-        return f"{type(error).__name__}; is what the config says of it right?", False
+        return f"{type(error).__name__}; check its settings in the config", False
     return None, False
 
 
@@ -257,7 +257,7 @@ def _url(webhook: WebhookSettings) -> str:
     except ValueError as error:
         variable = shown_name(webhook.url_variable)
         raise _UndeliveredError(
-            f"the environment variable {variable} holds none: {error}"
+            f"the environment variable {variable} contains no URL: {error}"
         ) from None
 
 
@@ -273,7 +273,7 @@ def _host(webhook: WebhookSettings) -> str:
     return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
 
 
-def _secret(variable: str, what: str) -> str:
+def _secret(variable: str, purpose: str) -> str:
     """Returns the secret in an environment variable.
 
     Raises:
@@ -282,8 +282,8 @@ def _secret(variable: str, what: str) -> str:
     secret = read_secret(variable)
     if secret is None:
         raise _UndeliveredError(
-            f"the environment variable {shown_name(variable)} with {what} is not set, or is empty,"
-            " and nothing is sent without it"
+            f"the environment variable {shown_name(variable)} with {purpose} is not set, or is "
+            "empty, and nothing is sent without it"
         )
     return secret
 

@@ -98,7 +98,7 @@ class RunEvents:
                 process=os.getpid(),
             )
 
-    def trains_on(self, spans: Sequence[Span]) -> None:
+    def record_window(self, spans: Sequence[Span]) -> None:
         """Stores which of the spans can be used."""
         self._window = [span.number for span in spans]
 
@@ -168,7 +168,7 @@ class RunEvents:
             if (span.number, span.signature, drift) not in known:
                 self._record(EventKind.DRIFT, drift, span=span.number, signature=span.signature)
 
-    def concluded(self, summary: RunSummary, model: str | None) -> None:
+    def record_end(self, summary: RunSummary, model: str | None) -> None:
         """Records the end of the run, and sends notifications.
 
         Args:
@@ -262,6 +262,7 @@ class RunEvents:
             "metrics": {n: value if math.isfinite(value) else None for n, value in values.items()},
             "window": self._window,
             "strategy": summary.strategy,
+            "model_kind": summary.training.get("model"),
         }
 
     def _ended(self, summary: RunSummary) -> None:
@@ -281,7 +282,7 @@ class RunEvents:
         where = f"{error.component}: " if error and error.component else ""
         message = where + (error.message if error else status.value)
         self._record(EventKind.FAILED, message, **details)
-        if status is not Status.INTERRUPTED:  # The user who stopped it knows.
+        if status is not Status.INTERRUPTED:  # The user stopped the run.
             self._notify(Occasion.FAILED, message)
 
     def _record(self, kind: EventKind, message: str, **details: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, PlainSerializer
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from pipeline.data.spans import Window
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -169,8 +169,8 @@ class CertificateSummary(BaseModel):
         ways = len({*self.ways, self.expected_by})
         # Smaller differences are those of rounding in float32.
         apart = f", at most {largest:.1g} apart" if largest > 1e-6 else ""
-        said = f"{counted(ways, 'interface')} ({counted(self.rows, 'row')}{apart})"
-        return f"same answers from {said}"
+        extent = f"{counted(ways, 'interface')} ({counted(self.rows, 'row')}{apart})"
+        return f"same answers from {extent}"
 
 
 @dataclass(frozen=True)
@@ -246,4 +246,4 @@ class RunSummary(BaseModel):
 
     def write(self, path: Path) -> None:
         """Writes the file atomically, replacing an earlier state."""
-        write_whole(path, self.model_dump_json(indent=2) + "\n")
+        write_atomically(path, self.model_dump_json(indent=2) + "\n")

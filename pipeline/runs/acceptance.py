@@ -60,7 +60,7 @@ def accept_last_data(
     last = find_last_execution(config, layout, ComponentId.EXAMPLE_VALIDATOR, has_ended=False)
     if last is None or not fileio.exists(path):
         raise ConfigError(
-            f"no data of {config.name} has been checked in {layout.root}; run it first."
+            f"no data of {config.name} has been checked in {layout.root}; run the pipeline first."
         )
     statistics = _read_statistics(last.uris["statistics"][0])
     schema = read_schema(path, config.data.label)
@@ -74,8 +74,8 @@ def accept_last_data(
 def _choose(columns: list[str], chosen: Sequence[str]) -> list[str]:
     for column in chosen:
         if column not in columns:
-            right = f"right is {', '.join(columns)}" if columns else "so is every column"
-            raise ConfigError(f"--column {column}: it is as the schema says; {right}.")
+            right = f"right is {', '.join(columns)}" if columns else "so do all columns"
+            raise ConfigError(f"--column {column}: the column agrees with the schema; {right}.")
     return list(chosen) or columns
 
 

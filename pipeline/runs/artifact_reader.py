@@ -87,8 +87,8 @@ class ArtifactReader:
             sources = [artifact.id for artifact in store.get_artifacts_by_uri(uri)]
             if not sources:
                 return []
-            taken = store.get_events_by_artifact_ids(sources)
-            takers = {e.execution_id for e in taken if e.type == metadata_store_pb2.Event.INPUT}
+            events = store.get_events_by_artifact_ids(sources)
+            takers = {e.execution_id for e in events if e.type == metadata_store_pb2.Event.INPUT}
             given = store.get_events_by_execution_ids(sorted(takers)) if takers else []
             outputs = {e.artifact_id for e in given if e.type == metadata_store_pb2.Event.OUTPUT}
             made = _read_artifacts(store, sorted(outputs))

@@ -22,23 +22,20 @@ from pipeline.records.summary import (
 )
 from pipeline.runs.artifact_reader import ArtifactReader, gist
 from pipeline.runs.columns import effective_types, gist_of_types
-from pipeline.runs.console import why_not_the_first
+from pipeline.runs.console import describe_choice
 from trainer_module.errors import counted
 
 
 def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
     """Returns a note with possible causes of a metric that is nearly perfect."""
     causes = (
-        f"{metric} {value:.4g} is nearly perfect: some data is that easy, but a column that is "
-        "known only after the label, or rows that are in train and in eval, give the same"
+        f"{metric} {value:.4g} is nearly perfect: the data may be that easy, but the cause may "
+        "also be label leakage, or rows that are both in train and in eval"
     )
     if strongest is None:
         return causes
     column = json.dumps(strongest.column, ensure_ascii=False)
-    return (
-        f"{causes}; of the columns that the config does not declare, {column} predicts the label "
-        f"best ({strongest})"
-    )
+    return f"{causes}; of the undeclared columns, {column} predicts the label best ({strongest})"
 
 
 class ArtifactResults(ArtifactReader):
@@ -87,7 +84,9 @@ class ArtifactResults(ArtifactReader):
             why = why if summary.waiting is None else summary.waiting.status.value
             return State.SKIPPED, detail or why
         if component == ComponentId.INFRA_VALIDATOR and not detail:
-            return State.SKIPPED, "the model does not say what it takes" if summary.blessed else why
+            return State.SKIPPED, (
+                "the model has no interface description"
+            ) if summary.blessed else why
         return state, detail
 
     def _read_notes(self, summary: RunSummary) -> str:
@@ -124,7 +123,7 @@ class ArtifactResults(ArtifactReader):
         trials = tuning["trials"]
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
         if best is not trials[0]:
-            summary.notes.append(why_not_the_first(trials[0], best))
+            summary.notes.append(describe_choice(trials[0], best))
         of = f"{tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
         return f"{counted(len(trials), 'trial')}; {of}"
 
@@ -139,11 +138,11 @@ class ArtifactResults(ArtifactReader):
             replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
         length = f"{counted(training['epochs'], 'epoch')}, best {training['best_epoch']}"
         if not training["epochs"]:
-            length = "taken as it was published"
+            length = "published weights, not trained"
         if "trees" in training:
             length = counted(training["trees"], "tree")
         if "sparsity" in training:
-            length += f"; {training['sparsity']['overall']:.0%} of the weights zero"
+            length += f"; {training['sparsity']['overall']:.0%} of the weights are zero"
         pace = f"{training['examples_per_second']:,.0f} examples/s"
         return f"{length}; {training['strategy']}, {replicas}; {pace}"
 
@@ -170,7 +169,7 @@ class ArtifactResults(ArtifactReader):
         from pipeline.runs.data_fault import DataFault
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
-        return DataFault(self, self._criteria, kind, on_drift, self._event_log).in_words()
+        return DataFault(self, self._criteria, kind, on_drift, self._event_log).describe()
 
     def _read_certificate(self, summary: RunSummary) -> str:
         certificate = self.certificate()

@@ -12,7 +12,7 @@ from tfx.dsl.io import fileio
 
 from components.column_types.choice import Choice, read_choices
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at, look_at_lists
+from components.column_types.facts import collect_facts, collect_list_facts
 from components.example_gen.first_look import FirstRows
 from components.example_gen.formats import FORMATS
 from components.example_validator.review import find_in_split
@@ -25,7 +25,7 @@ from trainer_module.errors import counted
 from trainer_module.features.base import BaseFeature
 from trainer_module.settings import Feature, TextFeature
 
-DECLARED = "as the config says"
+DECLARED = "declared in the config"
 _SHOWN = 20
 """The number of columns that leaves room for the rest of a plan on one screen."""
 _LONGEST_NAME = 30
@@ -65,7 +65,7 @@ class ColumnTypes:
         if choice.type == "image":
             other = "image, height: 64, width: 64"
         key = name if name.isidentifier() else json.dumps(name, ensure_ascii=False)
-        return f"; else features: {{{key}: {{type: {other}}}}}"
+        return f"; to change it: features: {{{key}: {{type: {other}}}}}"
 
 
 def plan_columns(context: RunContext) -> ColumnTypes | None:
@@ -85,11 +85,12 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
         found = effective_types(config.features, config.no_features, chosen)
         if not chosen:
             return ColumnTypes(
-                f"columns: {shown(path)} says no types: numbers are numeric, text is categorical",
+                f"columns: {shown(path)} contains no types: numbers are numeric, text is "
+                "categorical",
                 found,
             )
         texts = {feature.name for feature in schema.feature if feature.type == schema_pb2.BYTES}
-        return ColumnTypes(f"columns, as {shown(path)} says", found, texts)
+        return ColumnTypes(f"columns, from {shown(path)}", found, texts)
     has_label = config.family.has_label
     look = read_first_rows(context.reading, context.data[-1]) if has_label else None
     if look is None:
@@ -97,11 +98,11 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     no_features = config.no_features
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
-    facts = [*look_at(columns, look.dates, look.total), *look_at_lists(lists)]
+    facts = [*collect_facts(columns, look.dates, look.total), *collect_list_facts(lists)]
     extent = "all" if look.is_all else "the first"
     vectors = {name: _vector(*found) for name, found in look.vectors.items()}
     return ColumnTypes(
-        f"columns, by {extent} {counted(look.rows, 'row')}; the first run decides, and keeps it",
+        f"columns, inferred from {extent} {counted(look.rows, 'row')} (final after the first run)",
         effective_types(config.features, config.no_features, {**choose_types(facts), **vectors}),
         {one.name for one in facts if one.is_text},
         _split_notes(config, look),
@@ -125,16 +126,16 @@ def _declared_types(config: PipelineConfig) -> ColumnTypes | None:
     if FORMATS[config.data.format].holds_images:
         return None
     return ColumnTypes(
-        "columns: the first run decides what they are; a plan looks into no such files (tfrecord,"
-        " remote or large ones)",
+        "columns: the first run infers their types; a plan does not read tfrecord, remote or "
+        "large files",
         effective_types(config.features, config.no_features, {}),
     )
 
 
 def _vector(length: int, is_text: bool) -> Choice:
     """Returns the type of a column of lists with a fixed length."""
-    kind, what = ("categorical", "texts") if is_text else ("numeric", "numbers")
-    return Choice({"type": kind}, f"lists of {length:,} {what} in each row, place by place")
+    kind, noun = ("categorical", "texts") if is_text else ("numeric", "numbers")
+    return Choice({"type": kind}, f"lists of {length:,} {noun} in each row")
 
 
 def effective_types(
@@ -166,7 +167,7 @@ def _contradiction(declared: BaseFeature, chosen: Choice | None) -> str:
         return ""
     if chosen.settings.get("tokens") != "characters":
         return ""
-    return "; no spaces stand between its words, so use tokens: characters or wordpiece"
+    return "; its words are not separated by spaces, so use tokens: characters or wordpiece"
 
 
 def count_types(choices: Mapping[str, Choice]) -> str:

@@ -186,7 +186,7 @@ def _ends_epoch(message: str) -> bool:
 def _notes(summary: RunSummary) -> list[str]:
     """Returns the notes of the run and of its training."""
     training = summary.training
-    restarts = [f"{what}, and training went on" for what in training.get("restarts", [])]
+    restarts = [f"{cause}, and training resumed" for cause in training.get("restarts", [])]
     return [*summary.notes, *training.get("notes", []), *restarts]
 
 
@@ -219,7 +219,7 @@ def _metrics_table(summary: RunSummary) -> Table:
     table = figures_table(*columns, words=("metric", "needs"))
     for name, metric in summary.metrics.items():
         colour = "" if metric.ok and not metric.needs else "green" if metric.ok else "red"
-        needs = f"{metric.needs}: {'kept' if metric.ok else 'not kept'}" if metric.needs else ""
+        needs = f"{metric.needs}: {'met' if metric.ok else 'not met'}" if metric.needs else ""
         table.add_row(
             name,
             _number(metric.value),
@@ -272,14 +272,17 @@ def _decision(summary: RunSummary) -> str:
         return "[green]validated[/green]: the data was read and checked"
     if summary.status is Status.TUNED:
         lines = escape(show_values(summary.tuning["values"]))
-        return f"[green]tuned[/green]; a run trains with these, and so does this config:\n{lines}"
+        return (
+            "[green]tuned[/green]; runs train with these values; to set them in the "
+            f"config:\n{lines}"
+        )
     if summary.waiting is not None and summary.error is None:
         waits = f"as version {summary.waiting.version}: {escape(summary.waiting.reason)}"
         return f"[green]blessed[/green]: {reason}\n[yellow]not pushed[/yellow], {waits}"
     if summary.status is Status.NOT_BLESSED and summary.blessed:
         return f"[red]not pushed[/red]: {reason}"
     if summary.status is Status.NOT_BLESSED:
-        return f"[red]not blessed[/red], nothing was pushed: {reason}"
+        return f"[red]not blessed[/red], not pushed: {reason}"
     if summary.error is not None:
         component = summary.error.component
         if summary.status is Status.INTERRUPTED:
@@ -300,8 +303,8 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
     value = "" if trial["value"] is None else f"{trial['objective']} {trial['value']:.4g}"
     epochs = counted(trial["epochs"], "epoch") if trial["epochs"] else ""
     best = "best so far" if trial["is_best"] else ""
-    said = ", ".join(filter(None, (value, epochs, best, trial["cause"])))
-    return f"trial {number:<3} {state:<7}  {said}; {_in_words(trial['values'])}"
+    details = ", ".join(filter(None, (value, epochs, best, trial["cause"])))
+    return f"trial {number:<3} {state:<7}  {details}; {_describe_values(trial['values'])}"
 
 
 def trials_table(tuning: Mapping[str, Any]) -> Table:
@@ -313,40 +316,40 @@ def trials_table(tuning: Mapping[str, Any]) -> Table:
         shown = trial["state"] if value is None else f"{value:.4f}"
         table.add_row(
             str(trial["number"]),
-            f"{shown} (again {statistics.fmean(again.values()):.4f})" if again else shown,
+            f"{shown} (repeated {statistics.fmean(again.values()):.4f})" if again else shown,
             str(trial.get("epochs", "")),
-            escape(_in_words(trial.get("values", {}))),
+            escape(_describe_values(trial.get("values", {}))),
         )
     if len(trials) > SHOWN:
         table.add_row("", "", "", f"and {len(trials) - SHOWN} more in summary.json")
     return table
 
 
-def why_not_the_first(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+def describe_choice(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
     """Returns the reason why an automatic search chose another trial than the best one."""
     if parts := len(chosen.get("again", {})):
-        of = f"where both were measured again, on {parts} other parts"
+        of = f"in a second comparison on {parts} other parts of the data"
     else:
         of = f"on {counted(chosen['examples'], 'example')}"
     if chosen["number"]:
         return f"tune: trial {chosen['number']} is better than trial {first['number']} {of}"
     return (
-        f"tune: trial {first['number']} is better by no more than chance {of}: the config stays as "
-        "it stands"
+        f"tune: trial {first['number']} is better {of}, but the difference may be chance: the "
+        "config is not changed"
     )
 
 
 def show_values(values: Mapping[str, Any]) -> str:
     """Returns the YAML lines of the best values; a comment if the config is unchanged."""
     if not values:
-        return "# the config as it stands"
+        return "# no changes"
     lines: str = yaml.safe_dump(as_sections(values), sort_keys=False, default_flow_style=None)
     return lines.rstrip()
 
 
-def _in_words(values: Mapping[str, Any]) -> str:
+def _describe_values(values: Mapping[str, Any]) -> str:
     if not values:
-        return "as the config stands"
+        return "as in the config"
     return ", ".join(f"{path} {_short(value)}" for path, value in values.items())
 
 
@@ -394,10 +397,7 @@ def describe_variants(variants: Mapping[str, Any]) -> list[str]:
                 f"[yellow]refused[/yellow] {name}: {escape('; '.join(variant['reasons']))}"
             )
         elif why := variant.get("unmeasured"):
-            lines.append(
-                f"note: {name}: {escape(why)}, and accepted all the same "
-                "(optimize.accept.unmeasured)"
-            )
+            lines.append(f"note: {name}: {escape(why)}, but accepted (optimize.accept.unmeasured)")
         lines += [f"note: {name}: {escape(remark)}" for remark in variant["remarks"]]
     return lines
 

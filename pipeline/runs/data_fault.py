@@ -32,7 +32,7 @@ KEPT_SHARE = 0.5
 
 
 def worst_acceptable(
-    had: float, constant: ConstantPrediction | None, higher_is_better: bool
+    when_pushed: float, constant: ConstantPrediction | None, higher_is_better: bool
 ) -> float | None:
     """Returns the worst value of a metric with which a model has not collapsed.
 
@@ -40,7 +40,7 @@ def worst_acceptable(
     more. Without a known constant, the bound is half of the metric, or twice the loss.
 
     Args:
-      had: the metric at the push of the model.
+      when_pushed: the metric at the push of the model.
       constant: the constant prediction on the newest data.
       higher_is_better: the metric's direction.
 
@@ -48,16 +48,18 @@ def worst_acceptable(
       None if the model was no better than a constant prediction even at its push.
     """
     if constant is None:
-        return had * KEPT_SHARE if higher_is_better else had / KEPT_SHARE
-    if not constant.is_beaten_by(had):
+        return when_pushed * KEPT_SHARE if higher_is_better else when_pushed / KEPT_SHARE
+    if not constant.is_beaten_by(when_pushed):
         return None
-    lost = max(abs(had - constant.value) * KEPT_SHARE, abs(constant.needed - constant.value))
-    return had - lost if higher_is_better else had + lost
+    lost = max(
+        abs(when_pushed - constant.value) * KEPT_SHARE, abs(constant.needed - constant.value)
+    )
+    return when_pushed - lost if higher_is_better else when_pushed + lost
 
 
 def has_collapsed(
     result: MetricSummary,
-    had: float | None,
+    when_pushed: float | None,
     constant: ConstantPrediction | None,
     higher_is_better: bool,
 ) -> bool:
@@ -65,13 +67,13 @@ def has_collapsed(
 
     Args:
       result: the metric of both models on the newest data.
-      had: the metric of the model in service at its push, if known.
+      when_pushed: the metric of the model in service at its push, if known.
       constant: the constant prediction on the newest data, if known.
       higher_is_better: the metric's direction.
     """
-    if result.in_service is None or had is None:
+    if result.in_service is None or when_pushed is None:
         return False
-    worst = worst_acceptable(had, constant, higher_is_better)
+    worst = worst_acceptable(when_pushed, constant, higher_is_better)
     values = (result.value, result.in_service)
     if worst is None or not all(map(math.isfinite, values)):
         return False
@@ -104,22 +106,22 @@ class DataFault:
         self._on_drift = on_drift
         self._event_log = event_log
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Returns the evidence that the data is the likely cause; empty if there is none."""
-        evaluation, had = self._reader.evaluation(), self._metrics_when_pushed()
-        if evaluation is None or not had:
+        evaluation, when_pushed = self._reader.evaluation(), self._metrics_when_pushed()
+        if evaluation is None or not when_pushed:
             return ""
         (measured,) = self._reader.outputs(ComponentId.EVALUATOR, "evaluation")
         constant = read_constant_prediction(measured.uri)
         collapsed = [
-            f"{result.in_service:.4g} in {name} here, where it had {had[name]:.4g}"
+            f"{result.in_service:.4g} in {name}, but when_pushed {when_pushed[name]:.4g}"
             for name, result in evaluation.metrics.items()
-            if not result.ok and self._has_collapsed(name, result, had.get(name), constant)
+            if not result.ok and self._has_collapsed(name, result, when_pushed.get(name), constant)
         ]
         if not collapsed:
             return ""
         words = f"the model in service has {' and '.join(collapsed)} when it was pushed"
-        return f"{words}: the data is the likelier cause{self._most_moved()}"
+        return f"{words}: the data is the likely cause{self._describe_changes()}"
 
     def _metrics_when_pushed(self) -> dict[str, float | None]:
         """Returns the metrics of the model in service at its push."""
@@ -132,14 +134,16 @@ class DataFault:
         self,
         name: str,
         result: MetricSummary,
-        had: float | None,
+        when_pushed: float | None,
         constant: ConstantPrediction | None,
     ) -> bool:
         metric = self._criteria.metric(name)
         is_known = constant is not None and constant.metric == name
-        return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
+        return has_collapsed(
+            result, when_pushed, constant if is_known else None, metric.higher_is_better
+        )
 
-    def _most_moved(self) -> str:
+    def _describe_changes(self) -> str:
         """Returns the columns that moved most since the last span that passed, for data in
         spans.
         """
@@ -157,10 +161,10 @@ class DataFault:
             return ""
         since = f"span {self._kind.show(older)}"
         if moved := most_moved(before[0], now[0]):
-            return f"; what moved most since {since}: {'; '.join(moved)}"
+            return f"; the largest changes since {since}: {'; '.join(moved)}"
         return (
-            f"; no column by itself has moved since {since}: look at the labels, and at what "
-            "columns have to do with each other"
+            f"; no single column has changed since {since}: check the labels, and relations "
+            "between columns"
         )
 
     def _statistics_of(

@@ -12,7 +12,12 @@ from tfx.utils import path_utils
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
-from components.evaluator.noise import Interval, MetricNoise, Noise, read_noise
+from components.evaluator.intervals import (
+    EvaluationIntervals,
+    Interval,
+    MetricIntervals,
+    read_intervals,
+)
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
 from pipeline.config.sections.evaluate import Criteria, EvaluateSettings, Threshold
 from pipeline.graph.evaluation import constant_metric
@@ -40,7 +45,7 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
       criteria: the criteria of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
-    by_slice, noise = metrics_by_slice(uri), read_noise(uri)
+    by_slice, noise = metrics_by_slice(uri), read_intervals(uri)
     _clear_undefined(by_slice, noise)
     failed = _failed_metrics(uri)
     reference = read_constant_prediction(uri)
@@ -59,7 +64,7 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
         )
         for name, one in measured.items()
     }
-    reason = _kept(measured, criteria, noise, constant)
+    reason = _blessing_reason(measured, criteria, noise, constant)
     if not blessed:
         failures = [
             describe_failure(_measured(name, where, by_slice, noise, criteria), criteria, constant)
@@ -113,7 +118,7 @@ def _measured(
     name: str,
     where: str,
     by_slice: Mapping[str, Mapping[str, Mapping[str, float]]],
-    noise: Noise,
+    noise: EvaluationIntervals,
     criteria: Criteria,
 ) -> Measured:
     models = by_slice.get(where, {})
@@ -126,7 +131,9 @@ def _measured(
     return Measured(name, where, value, in_service, noise.of(name, where), noise.confidence)
 
 
-def _clear_undefined(by_slice: dict[str, dict[str, dict[str, float]]], noise: Noise) -> None:
+def _clear_undefined(
+    by_slice: dict[str, dict[str, dict[str, float]]], noise: EvaluationIntervals
+) -> None:
     """Replaces TFMA's numbers by NaN where a metric is undefined."""
     for name, metrics in noise.slices.items():
         for metric, found in metrics.items():
@@ -146,30 +153,32 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
     }
 
 
-def _unmeasured_slices(uri: str, noise: Noise) -> list[str]:
+def _unmeasured_slices(uri: str, noise: EvaluationIntervals) -> list[str]:
     """Returns a sentence about slices with thresholds but without metrics; empty if there are
     none.
     """
     missing = tfma.load_validation_result(uri).missing_slices
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
     why = f" ({'; '.join(noise.notes)})" if noise.notes else ""
-    return [f"thresholds hold slices by {kinds}, of which none was measured{why}"] * bool(kinds)
+    return [
+        f"there are thresholds for slices by {kinds}, but no such slice was measured{why}"
+    ] * bool(kinds)
 
 
-def _kept(
+def _blessing_reason(
     measured: Mapping[str, Measured],
     criteria: Criteria,
-    noise: Noise,
+    noise: EvaluationIntervals,
     constant: ConstantPrediction | None,
 ) -> str:
     """Returns the reason why a model is blessed."""
-    kept = "every threshold is kept" if criteria.evaluate.thresholds else "no thresholds are set"
+    kept = "every threshold is met" if criteria.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
-        if constant.is_beaten_by_luck:
+        if constant.is_inconclusive:
             kept += (
-                f" (on {counted(constant.examples, 'example')} luck alone often is as well: hold "
-                "more rows back by data.splits)"
+                f" (on {counted(constant.examples, 'example')} this may be luck: use more rows "
+                "for eval in data.splits)"
             )
     if all(one.in_service is None for one in measured.values()):
         if noise.not_compared:
@@ -178,14 +187,16 @@ def _kept(
                 f"{noise.not_compared}"
             )
         return f"{kept}, and there is no model in service to compare with"
-    held = criteria.thresholds
-    within = [describe_within_noise(measured[name], criteria) for name in measured if name in held]
+    thresholds = criteria.thresholds
+    within = [
+        describe_within_noise(measured[name], criteria) for name in measured if name in thresholds
+    ]
     noise_within = "; ".join(filter(None, within))
     compared = "it is not worse than the model in service"
     return f"{kept}, and {compared}" + (f" beyond noise: {noise_within}" if noise_within else "")
 
 
-def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
+def _notes(criteria: Criteria, noise: EvaluationIntervals, has_baseline: bool) -> list[str]:
     """Returns notes on undefined metrics and on metrics without intervals."""
     notes = []
     names = criteria.names
@@ -194,19 +205,21 @@ def _notes(criteria: Criteria, noise: Noise, has_baseline: bool) -> list[str]:
         if slices:
             named = ", ".join(slices[:MOST_NAMED])
             more = f" and {len(slices) - MOST_NAMED} more" if len(slices) > MOST_NAMED else ""
-            notes.append(f"{name} is undefined on {named}{more}, where no threshold holds it")
+            notes.append(f"{name} is undefined on {named}{more}, and has no threshold there")
     thresholds = criteria.thresholds
-    held = [
+    limited = [
         name
         for name in names
         if (threshold := thresholds.get(name)) is not None
         and (threshold.is_least_sure or threshold.is_most_sure or has_baseline)
     ]
-    unknown = held if noise.confidence is None else [name for name in held if name in noise.without]
+    unknown = (
+        limited if noise.confidence is None else [name for name in limited if name in noise.without]
+    )
     if unknown and criteria.evaluate.confidence is not None:
         notes.append(
-            f"there are no intervals of {', '.join(unknown)}, which TFMA computes by itself: "
-            "thresholds hold the values as they are"
+            f"there are no confidence intervals of {', '.join(unknown)}, of which TFMA computes "
+            "only values: thresholds apply to the values"
         )
     return notes
 
@@ -220,7 +233,7 @@ class Measured:
     """The slice; empty for the whole split."""
     value: float
     in_service: float | None
-    noise: MetricNoise
+    noise: MetricIntervals
     confidence: float | None
 
     @property
@@ -240,12 +253,12 @@ def describe_needs(
     name: str,
     has_baseline: bool,
     constant: ConstantPrediction | None,
-    noise: Noise,
+    noise: EvaluationIntervals,
 ) -> str:
     """Returns the requirements of a metric in words; empty if there are none."""
     needs = []
     if constant is not None and constant.metric == name:
-        needs.append(f"better than {constant.value:.4g} of a constant")
+        needs.append(f"better than a constant prediction's {constant.value:.4g}")
     threshold = criteria.thresholds.get(name)
     if threshold is None:
         is_held = has_baseline and name in criteria.others and noise.of(name).shared
@@ -293,42 +306,43 @@ def describe_failure(
     compared = constant if constant is not None and constant.metric == measured.name else None
     if compared is not None and not compared.is_beaten_by(value) and not measured.where:
         return (
-            f"{sentence}, and always predicting the same has {compared.value:.4g}; on "
-            f"{compared.examples:,} examples {compared.needed:.4g} is more than luck. Look at what "
-            "the features say of the label, or set evaluate.thresholds to decide by yourself"
+            f"{sentence}, and a constant prediction has {compared.value:.4g}; on "
+            f"{compared.examples:,} examples, a model needs {compared.needed:.4g} to be better "
+            "than luck. Check whether the features predict the label, or set evaluate.thresholds"
         )
     key = f"evaluate.thresholds.{measured.name}.tolerance"
-    worse = f"{sentence}, worse than {measured.in_service:.4g} of the model in service"
+    worse = f"{sentence}, worse than the {measured.in_service:.4g} of the model in service"
     if measured.noise.shared is not None:
         return (
-            f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), whatever "
-            f"{criteria.deciding.name} says. evaluate.thresholds says which metrics decide"
+            f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), even if "
+            f"{criteria.deciding.name} is better. evaluate.thresholds sets which metrics decide"
         )
     difference = measured.noise.difference
     if difference is None:
-        return f"{worse} ({key} allows for noise)"
+        return f"{worse} (a larger {key} allows for noise)"
     shown, tolerance = measured.show(difference, "+"), threshold.tolerance
     is_better = criteria.metric(measured.name).higher_is_better
     if difference.high >= -tolerance if is_better else difference.low <= tolerance:
         return (
-            f"{worse} within noise ({shown}). That one stays{_why_kept(criteria.evaluate)}. "
-            f"`evaluate: {{ties: newest}}` pushes the new one, {key} allows more"
+            f"{worse} within noise ({shown}). The model in service "
+            f"stays{_why_kept(criteria.evaluate)}. `evaluate: {{ties: newest}}` pushes the new "
+            f"one, a larger {key} allows more"
         )
-    return f"{worse} beyond noise ({shown}). {key} allows more"
+    return f"{worse} beyond noise ({shown}). A larger {key} allows more"
 
 
 def _why_kept(evaluate: EvaluateSettings) -> str:
     """Returns the reason why the model in service stays although noise explains its lead."""
     if evaluate.ties is not None:
-        return ", as evaluate.ties says"
-    return ", as both have learnt from the same data and a change has to be for the better"
+        return ", as evaluate.ties is set"
+    return ", as both models have learnt from the same data, and a new one has to be better"
 
 
 def _why_undefined(measured: Measured) -> str:
     where = f"the examples of {measured.where}" if measured.where else "the eval split"
     return (
-        f"it is undefined on {where}, as an AUC of one class is, or a precision where nothing is "
-        "predicted positive. Look at the labels there, and at what the model predicts"
+        f"it is undefined on {where}, such as an AUC with one class, or a precision without "
+        "positive predictions. Check the labels and the predictions there"
     )
 
 
@@ -360,7 +374,7 @@ def _threshold(criteria: Criteria, name: str) -> Threshold:
 
 
 @dataclass(frozen=True)
-class Mistaken:
+class Confusion:
     """A confusion of a class with another class."""
 
     rows: float
@@ -371,7 +385,7 @@ class Mistaken:
     predicted: int
 
 
-def read_mistakes(uri: str) -> list[Mistaken]:
+def read_mistakes(uri: str) -> list[Confusion]:
     """Returns the confusions on the whole eval split, most frequent first; empty without a matrix.
 
     Args:
@@ -382,7 +396,7 @@ def read_mistakes(uri: str) -> list[Mistaken]:
     for (true, _), count in counts.items():
         totals[true] = totals.get(true, 0.0) + count
     mistakes = (
-        Mistaken(count, totals[true], true, predicted)
+        Confusion(count, totals[true], true, predicted)
         for (true, predicted), count in counts.items()
         if true != predicted and count
     )
@@ -420,13 +434,13 @@ def describe_mistakes(uri: str, model: str | None) -> str:
     def name(number: int) -> str:
         if not classes:
             return f"class {number}"
-        return classes[number] if 0 <= number < len(classes) else "a class that training had not"
+        return classes[number] if 0 <= number < len(classes) else "a class that was not in training"
 
     pairs = [
         f"{name(one.true)} as {name(one.predicted)} ({one.rows:,.4g} of {one.of:,.4g})"
         for one in mistakes[:MOST_SHOWN]
     ]
-    return f"most often mistaken: {', '.join(pairs)}"
+    return f"most frequent confusions: {', '.join(pairs)}"
 
 
 def _classes(model: str | None) -> Sequence[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from components.beam_workers.options import at_most
 from components.beam_workers.runner import note_cores
-from components.example_validator.verdict import ACCEPT
+from components.example_validator.verdict import SCHEMA_COMMAND
 from components.processes.stopping import attempt, received_signal
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
@@ -78,14 +78,14 @@ def execute(
         # TFX's command line compiles a pipeline with a runner that runs nothing.
         shutil.rmtree(files.root)
         return 0
-    if (told_by_signal := received_signal()) and error is None:
-        observer.summary.notes.append(f"{told_by_signal} came too late: the work was done")
+    if (signal_name := received_signal()) and error is None:
+        observer.summary.notes.append(f"{signal_name} arrived after the last component had ended")
     observer.conclude(error)
-    if told_by_signal is None:
+    if signal_name is None:
         retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
         observer.note(retention.delete_expired())
     console.conclude(observer.summary, _hints(observer.summary, layout, files))
-    if told_by_signal is None:
+    if signal_name is None:
         reruns.keep(observer.summary, lambda: any(c.runs for c in make_plan(config, layout)))
     return observer.summary.status.exit_code
 
@@ -127,11 +127,11 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """Returns hints for further details, such as paths of logs."""
     hints = [f"summary: {shown(files.summary)}"]
     if summary.anomalies:
-        hints.insert(0, f"where the data is right as it is: {ACCEPT}")
+        hints.insert(0, f"if the data is correct: {SCHEMA_COMMAND}")
     if summary.error is not None:
-        hints = [f"everything it said: {shown(files.log)}"]
+        hints = [f"full output: {shown(files.log)}"]
         if any(c.state is not State.FAILED for c in summary.components):
-            hints.append("the next run goes on from the components that are done")
+            hints.append("the next run continues after the finished components")
     elif summary.training:
         tensorboard = shown(Path(sys.executable).parent / "tensorboard")
         logs = shown(layout.pipeline_root / ComponentId.TRAINER)

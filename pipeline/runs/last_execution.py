@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from components.column_types.injection import complete
-from components.trainer.best_values import with_best
+from components.trainer.best_values import apply_best
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import EVAL_SPLIT, TRAIN_SPLIT
 from pipeline.config.settings import PipelineConfig
@@ -44,14 +44,16 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
     """
     last = find_last_execution(config, layout, ComponentId.TRAINER, has_ended=True)
     if last is None:
-        raise ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
+        raise ConfigError(
+            f"no training of {config.name} has ended in {layout.root}; run the pipeline first."
+        )
     uris = last.uris
     examples = uris["examples"]
     settings = complete(
         json.loads(last.properties["custom_config"].string_value), uris["schema"][0]
     )
     if tuned := uris.get("hyperparameters"):
-        settings = with_best(settings, tuned[0])
+        settings = apply_best(settings, tuned[0])
     return LastTraining(
         model_run_dir=uris["model_run"][0],
         transform_graph_path=uris["transform_graph"][0],
@@ -73,12 +75,12 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
     """
     import tensorflow as tf
 
-    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER, kept_by_epoch
+    from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER, names_by_epoch
 
     folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
     latest = tf.train.latest_checkpoint(folder)
     if latest is None and "trees" in _record(training):
-        raise ConfigError("the last training has grown trees, of which there are no checkpoints.")
+        raise ConfigError("the last training has grown trees, which have no checkpoints.")
     if latest is None:
         raise ConfigError(
             "the last training has kept no checkpoint; add `checkpoints: {keep: 3}` to the section "
@@ -86,7 +88,7 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
         )
     if which == LATEST:
         return str(latest)
-    kept = kept_by_epoch(folder)
+    kept = names_by_epoch(folder)
     if which not in map(str, kept):
         raise ConfigError(
             f"--checkpoint {which}: the last training has kept epochs "

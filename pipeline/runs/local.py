@@ -23,7 +23,7 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx.proto.orchestration.executable_spec_pb2 import BeamExecutableSpec
 
 from components.compat.speed import speed_up
-from components.disk import MAKE_ROOM, first_of_many, free_room, full_file, says_full
+from components.disk import MAKE_ROOM, first_error_of, free_space, full_file, is_disk_full
 from components.processes.failures import Frame, WorkerFailedError
 from components.processes.stopping import check_stop
 from components.user_errors import find_user_error
@@ -141,8 +141,8 @@ def compiled_nodes(
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, parameters)
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     if connection is None:
-        stated = deployment.metadata_connection_config
-        connection = getattr(stated, stated.WhichOneof("connection_config"))
+        configured = deployment.metadata_connection_config
+        connection = getattr(configured, configured.WhichOneof("connection_config"))
     for node in (node.pipeline_node for node in pipeline.nodes):
         executor = runner_utils.extract_executor_spec(deployment, node.node_info.id)
         operators = {}
@@ -209,10 +209,10 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    if says_full(cause):
+    if is_disk_full(cause):
         return Status.FAILED, f"the disk is full ({_full_disk(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
-        return Status.FAILED, "its inputs could not be resolved; the log says why"
+        return Status.FAILED, "its inputs could not be resolved; the log has the reason"
     if isinstance(cause, WorkerFailedError):
         return Status.FAILED, _place(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
@@ -225,13 +225,13 @@ def _full_disk(error: BaseException) -> str:
     """Returns the file that could not be written, and its free space, as far as known."""
     if not isinstance(error, OSError):
         file = full_file(error)
-        return f"{file}: {free_room(Path(file))}" if file else "the metadata could not be written"
-    why = first_of_many(error)
+        return f"{file}: {free_space(Path(file))}" if file else "the metadata could not be written"
+    why = first_error_of(error)
     if why.filename is None:
         return "no file named"
     if why.strerror != os.strerror(why.errno or 0):
         return f"{why.filename}: {why.strerror}"
-    return f"{why.filename}: {free_room(Path(why.filename))}"
+    return f"{why.filename}: {free_space(Path(why.filename))}"
 
 
 def _place(frames: Iterable[Frame], sources: Iterable[Path]) -> str:

@@ -47,7 +47,10 @@ class _FirstErrorReporter:
         screen, self._screen = self._screen, None
         if screen is None:
             return
-        why = f"{self._log}: cannot be written ({error.strerror}); it lacks what is said meanwhile"
+        why = (
+            f"{self._log}: cannot be written ({error.strerror}); output is lost as long as this "
+            "lasts"
+        )
         with contextlib.suppress(OSError):
             os.write(screen, f"{why}\n".encode())
 
@@ -57,7 +60,7 @@ class _FirstErrorReporter:
 
 
 @contextmanager
-def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
+def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     """Redirects standard output and error, of C++ too, to a log file; yields the screen.
 
     TensorFlow writes to the file descriptors, not to `sys.stderr`, so these are redirected. A full
@@ -73,13 +76,13 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    complain = _FirstErrorReporter(log, saved[1])
-    target, pump = _open_target(log, saved[1] if verbose else None, complain)
+    on_error = _FirstErrorReporter(log, saved[1])
+    target, pump = _open_target(log, saved[1] if verbose else None, on_error)
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.close(target)
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_open_stream(descriptor, complain) for descriptor in (1, 2))
+    sys.stdout, sys.stderr = (_open_stream(descriptor, on_error) for descriptor in (1, 2))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     root = logging.getLogger()
@@ -99,7 +102,7 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
             os.dup2(original, descriptor)
         if pump is not None:
             pump.join(timeout=5)
-        complain.end()
+        on_error.end()
         for original in saved:
             os.close(original)
 
@@ -115,11 +118,11 @@ def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> Text
 
 
 @contextmanager
-def told_briefly(what: str, log: Path) -> Iterator[None]:
+def shortened_errors(action: str, log: Path) -> Iterator[None]:
     """Logs an exception in the block with its traceback, and raises a short error.
 
     Args:
-      what: the failed action, for the log.
+      action: the failed action, for the log.
       log: the path of the log, for the message.
 
     Raises:
@@ -130,10 +133,8 @@ def told_briefly(what: str, log: Path) -> Iterator[None]:
     except ScopelineError:
         raise
     except Exception as error:
-        logging.getLogger(__name__).exception(what)
-        raise InternalError(
-            f"{type(error).__name__}: {error}; everything that was said: {log}"
-        ) from error
+        logging.getLogger(__name__).exception(action)
+        raise InternalError(f"{type(error).__name__}: {error}; full output: {log}") from error
 
 
 def _open_target(

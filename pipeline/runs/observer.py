@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from components.example_validator.verdict import ACCEPT_SPAN, accept_span
+from components.example_validator.verdict import SPAN_COMMAND, span_command
 from components.pusher.versions import restore_version
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
@@ -157,8 +157,8 @@ class RunObserver:
         pushed = self._results.pushed_version() if self.summary.pushed else None
         if pushed is None:
             return
-        if wrong := restore_version(pushed.archive, pushed.destination):
-            self.summary.notes.append(f"the served version {wrong}; pushed again")
+        if problem := restore_version(pushed.archive, pushed.destination):
+            self.summary.notes.append(f"the served version {problem}; pushed again")
 
     def conclude(self, error: BaseException | None) -> None:
         """Settles the status, from the pushed version or from the error."""
@@ -171,7 +171,7 @@ class RunObserver:
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
             if (window := self._context.window) is not None:
                 # Only the context has the names of spans.
-                message = message.replace(ACCEPT_SPAN, accept_span(window.newest.name))
+                message = message.replace(SPAN_COMMAND, span_command(window.newest.name))
             log = str(self._files.log)
             summary = ErrorSummary(component=self._current, message=message, log=log)
             self.settle(status, summary, is_drift(error))
@@ -192,7 +192,7 @@ class RunObserver:
         model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
-        self._run_events.concluded(self.summary, model)
+        self._run_events.record_end(self.summary, model)
 
     def note(self, notes: Sequence[str]) -> None:
         """Adds notes to a run that has ended."""

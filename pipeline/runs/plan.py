@@ -53,7 +53,7 @@ HASHES = {
 }
 """Descriptions of properties whose values mean nothing to a reader."""
 
-WRAPPINGS = (
+PATH_PREFIXES = (
     f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
     f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.",
     f"{CUSTOM_CONFIG_KEY}.",
@@ -68,7 +68,7 @@ class PlannedComponent:
 
     name: str
     runs: bool
-    why: str
+    reason: str
 
 
 class _WouldRunError(Exception):
@@ -77,7 +77,7 @@ class _WouldRunError(Exception):
     def __init__(self, info: data_types.ExecutionInfo) -> None:
         super().__init__()
         self.execution_id: int = info.execution_id
-        self.properties = _opened(info.exec_properties)
+        self.properties = _parse_properties(info.exec_properties)
 
 
 class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
@@ -146,9 +146,9 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
     try:
         state, _ = launch(node, custom_executor_operators=operators)
     except _WouldRunError as signal:
-        return PlannedComponent(node.id, True, _why(node, signal))
+        return PlannedComponent(node.id, True, _describe_cause(node, signal))
     if state is State.FAILED:
-        return PlannedComponent(node.id, True, "its inputs are not there yet")
+        return PlannedComponent(node.id, True, "its inputs do not exist yet")
     return PlannedComponent(node.id, False, "nothing that it depends on has changed")
 
 
@@ -163,7 +163,7 @@ def _producers(node: Node) -> list[str]:
     return [name for name in pipeline_node.upstream_nodes if name in producers]
 
 
-def _why(node: Node, signal: _WouldRunError) -> str:
+def _describe_cause(node: Node, signal: _WouldRunError) -> str:
     """Returns the differences to the node's last successful execution."""
     with node.launcher_arguments["mlmd_connection"] as handle:
         store = handle.store
@@ -179,12 +179,12 @@ def _why(node: Node, signal: _WouldRunError) -> str:
             return "it has not run yet"
         last = max(done, key=lambda e: e.id)
         # A key of the config may be part of several properties.
-        before = _recorded(_origin(store, last))
+        before = _recorded_properties(_origin(store, last))
         changes = list(dict.fromkeys(_differences(before, signal.properties)))
         if changes:
             return "changed: " + "; ".join(changes)
         if _inputs(store, last.id) != _inputs(store, signal.execution_id):
-            return "an input is another one than last time"
+            return "an input differs from the last run"
     return "the last run with these inputs did not finish, or its files are gone"
 
 
@@ -212,9 +212,9 @@ def _artifacts(store: Any, execution_id: int, direction: int) -> set[int]:
     return {event.artifact_id for event in events if event.type == direction}
 
 
-def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
-    """Returns the execution properties in the metadata, in the form of `_opened`."""
-    return _opened(
+def _recorded_properties(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
+    """Returns the execution properties in the metadata, in the form of `_parse_properties`."""
+    return _parse_properties(
         {
             name: getattr(value, value.WhichOneof("value"))
             for name, value in execution.custom_properties.items()
@@ -222,16 +222,16 @@ def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
     )
 
 
-def _opened(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the execution properties that depend on settings or data, with JSON parsed."""
     return {
-        name: _open(value)
+        name: _parse_json(value)
         for name, value in properties.items()
         if value is not None and name not in DERIVED_PROPERTIES and not name.startswith("__")
     }
 
 
-def _open(value: Any) -> Any:
+def _parse_json(value: Any) -> Any:
     if isinstance(value, str) and value[:1] in "{[":
         try:
             return json_utils.loads(value)
@@ -243,12 +243,12 @@ def _open(value: Any) -> Any:
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """Yields the leaves that differ, as `path: old -> new`."""
     named = path
-    for wrapping in WRAPPINGS:
-        named = named.removeprefix(wrapping)
+    for prefix in PATH_PREFIXES:
+        named = named.removeprefix(prefix)
     if named in DERIVED_PROPERTIES:
         return
     if named not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
-        old, new = _of_one_model(old, new)
+        old, new = _without_model_defaults(old, new)
         absent = "default" if named in ("model", "train") else None
         for key in sorted(set(old) | set(new)):
             below = f"{path}.{key}" if path else str(key)
@@ -257,16 +257,16 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
         if named in HASHES:
             yield HASHES[named]
         elif named == "aside":
-            yield "which columns types are chosen for"
+            yield "the columns whose types are inferred"
         elif named == "mixed_columns":
-            yield "features: which columns are declared categorical or ignored"
+            yield "features: the columns that are declared categorical or ignored"
         elif named == "number_columns":
-            yield "features: which columns are declared numeric"
+            yield "features: the columns that are declared numeric"
         else:
             yield f"{named} {_short(old)} -> {_short(new)}"
 
 
-def _of_one_model(
+def _without_model_defaults(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Returns settings without the model's defaults, if one side has an automatic model."""
@@ -275,11 +275,11 @@ def _of_one_model(
     if named[0] == named[1] or None in models:
         return old, new
     both = {s: {"kind", *(old[s].keys() & new[s].keys())} for s in ("model", "train")}
-    ours, theirs = (
+    old_part, new_part = (
         {**side, **{s: {k: side[s][k] for k in both[s] & side[s].keys()} for s in both}}
         for side in (old, new)
     )
-    return ours, theirs
+    return old_part, new_part
 
 
 def _short(value: Any) -> str:

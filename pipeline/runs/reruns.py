@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from components.example_gen.paths import is_remote
 from pipeline.config.user_code import files_fingerprint, own_sources
 from pipeline.data.ingestion import curated_schema, pictures_revision
@@ -42,7 +42,7 @@ _PREFIXES = ("CUDA_", "KERAS_", "NVIDIA_", "OMP_", "TF_", "TFX_", "XLA_")
 _VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHASHSEED", NAME_VARIABLE)
 """The environment variables that components and their libraries read."""
 
-_NOT_READ_BY_RUNS = {
+_KINDS_NOT_READ_BY_RUNS = {
     EventKind.SKIPPED,
     EventKind.SKEW_CHECKED,
     EventKind.SKEW,
@@ -80,8 +80,8 @@ class LastRun(BaseModel):
         else:
             outcome = f"which pushed nothing: {self.reason}"
         return (
-            f"nothing has changed since run {self.run}, which ended {ended}, {outcome}; "
-            "`run --force` runs all the same"
+            f"nothing has changed since run {self.run}, which ended {ended}, {outcome}; `run "
+            "--force` runs anyway"
         )
 
 
@@ -94,16 +94,16 @@ class Reruns:
         self._file = context.layout.last_run
         self._changes = ""
         try:
-            self._given = given_to(context)
+            self._given = inputs_of(context)
         except OSError as error:
-            logger.info("Whether anything has changed cannot be told: %s", error)
+            logger.info("The inputs cannot be compared with the last run's: %s", error)
             self._given = None
 
     def repeated(self) -> LastRun | None:
         """Returns the last run, if this run would only repeat it."""
         try:
             last = LastRun.model_validate_json(self._file.read_text())
-            left = left_by(self._context, last.run)
+            left = outcomes_of(self._context, last.run)
         except (OSError, ValidationError):
             return None  # No record, or one of another version.
         if self._given is None or left is None or last.format != FORMAT:
@@ -135,7 +135,7 @@ class Reruns:
             if find_expired(context.config.schedule, context.layout, event_log) or would_run():
                 logger.info("The next run has something to do, though nothing changes")
                 return
-            left = left_by(context, summary.run_id)
+            left = outcomes_of(context, summary.run_id)
             if left is None:
                 return
             last = LastRun(
@@ -147,16 +147,16 @@ class Reruns:
                 given=self._given,
                 left=left,
             )
-            write_whole(self._file, last.model_dump_json(indent=2) + "\n")
+            write_atomically(self._file, last.model_dump_json(indent=2) + "\n")
         except Exception:
-            logger.exception("What the run has come to could not be kept for the next one")
+            logger.exception("The outcome of the run could not be stored for the next run")
 
 
 def _differences(before: Facts, now: Facts) -> list[str]:
     return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
-def given_to(context: RunContext) -> Facts | None:
+def inputs_of(context: RunContext) -> Facts | None:
     """Returns hashes of a run's inputs, read before it begins, so that later changes count as new.
 
     Returns:
@@ -172,9 +172,9 @@ def given_to(context: RunContext) -> Facts | None:
     lock = ROOT / "uv.lock"
     window = context.window
     return {
-        "the folder": stamp_of(layout, Path.cwd()),
+        "the folder": fingerprint_of(layout, Path.cwd()),
         # Equal values may be set in one config and left out in the other, which can matter.
-        "the config": stamp_of(
+        "the config": fingerprint_of(
             config.model_dump_json(), config.model_dump_json(exclude_unset=True)
         ),
         "Scopeline's code": files_fingerprint(
@@ -184,9 +184,9 @@ def given_to(context: RunContext) -> Facts | None:
         "files that the config names": stamp_of_files(
             [*files_read(config.trainer_settings), *([Path(curated)] if curated else [])]
         ),
-        "packages": stamp_of(stamp_of_packages(), stamp_of_files([lock])),
+        "packages": fingerprint_of(stamp_of_packages(), stamp_of_files([lock])),
         "the environment": stamp_of_environment(os.environ, _PREFIXES, _VARIABLES),
-        "the data": stamp_of(
+        "the data": fingerprint_of(
             [(span.number, span.signature) for span in context.data],
             [(span.number, span.signature) for span in window.empty] if window else [],
         ),
@@ -194,7 +194,7 @@ def given_to(context: RunContext) -> Facts | None:
     }
 
 
-def left_by(context: RunContext, run: str) -> Facts | None:
+def outcomes_of(context: RunContext, run: str) -> Facts | None:
     """Returns hashes of the current state of the last run's outputs.
 
     Args:
@@ -209,14 +209,14 @@ def left_by(context: RunContext, run: str) -> Facts | None:
     """
     layout = context.layout
     event_log = EventLog(layout.event_log)
-    last = event_log.last(*(kind for kind in EventKind if kind not in _NOT_READ_BY_RUNS))
+    last = event_log.last(*(kind for kind in EventKind if kind not in _KINDS_NOT_READ_BY_RUNS))
     if last is None:
         return None
     # The glob includes the files of an unfinished transaction.
     metadata = sorted(layout.root.glob(f"{layout.metadata.name}*"))
     served = [] if is_remote(layout.serving) else [Path(layout.serving)]
     return {
-        "the history": stamp_of(last.id, last.at.isoformat(), last.kind.value, last.run),
+        "the history": fingerprint_of(last.id, last.at.isoformat(), last.kind.value, last.run),
         "the metadata": stamp_of_files(metadata),
         "artifacts": stamp_of_files([layout.pipeline_root]),
         "versions": stamp_of_files(served),
@@ -225,7 +225,7 @@ def left_by(context: RunContext, run: str) -> Facts | None:
     }
 
 
-def stamp_of(*values: object) -> str:
+def fingerprint_of(*values: object) -> str:
     """Returns a hash of values, from their `repr`."""
     return hashlib.sha256(repr(values).encode(errors="replace")).hexdigest()[:16]
 
@@ -283,7 +283,7 @@ def stamp_of_packages() -> str:
         # The names of these folders contain the versions.
         if versions := sorted(n for n in names if n.endswith((".dist-info", ".egg-info", ".egg"))):
             found.append(versions)
-    return stamp_of(sys.version, sys.prefix, found)
+    return fingerprint_of(sys.version, sys.prefix, found)
 
 
 def stamp_of_environment(
@@ -292,4 +292,4 @@ def stamp_of_environment(
     """Returns a hash of environment variables, chosen by name or by prefix."""
     known = frozenset(names)
     chosen = (name for name in environ if name in known or name.startswith(prefixes))
-    return stamp_of([(name, environ[name]) for name in sorted(chosen)])
+    return fingerprint_of([(name, environ[name]) for name in sorted(chosen)])

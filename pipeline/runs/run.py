@@ -16,7 +16,7 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import fetch_and_check_weights
 from pipeline.layout import Layout, RunLayout, new_run_id
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets, deliveries
@@ -25,7 +25,7 @@ from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
-from pipeline.runs.logs import captured, told_briefly
+from pipeline.runs.logs import redirected_output, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
 from trainer_module.errors import ConfigError, DataError
@@ -146,12 +146,12 @@ def run_pipeline(
     read_tf_config(os.environ)  # Raises now if TF_CONFIG is invalid.
     if config.train.cluster_or_default.launcher != "local":
         raise ConfigError(
-            "train.cluster.launcher: kubernetes starts pods for a pipeline on Kubeflow, see "
-            "kubeflow_runner.py; to run it here: --set train.cluster.launcher=local"
+            "train.cluster.launcher: `kubernetes` is for a pipeline on Kubeflow, see "
+            "`scopeline-kubeflow`; to run here: --set train.cluster.launcher=local"
         )
     check_secrets(config.notify)
     layout = Layout.of(config.name, config.push, output)
-    with one_at_a_time(layout):
+    with run_lock(layout):
         check_store(config.metadata, layout)
         fetch_and_check_weights(config, RunConsole(sys.stdout).write)
         context = resolve_run(config, layout, request)
@@ -164,8 +164,8 @@ def run_pipeline(
         files.root.mkdir(parents=True)
         broken = "The run could not be executed"
         with (
-            captured(files.log, verbose) as stream,
-            told_briefly(broken, files.log),
+            redirected_output(files.log, verbose) as stream,
+            shortened_errors(broken, files.log),
             own_temporary_files(),
         ):
             reruns.forget()
@@ -173,13 +173,13 @@ def run_pipeline(
             title = f"{config.name}, run {files.root.name}"
             console.begin(title if context.window is None else f"{title}, {context.window}")
             try:
-                console.started("looking at the data")
+                console.started("checking the data")
                 try:
                     look_at_new_data(context)
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")
-                # Imported only now: what needs no TensorFlow has been checked, and its output
+                # Imported only now: the checks without TensorFlow are done, and its output
                 # goes to the log.
                 with kept_imports():
                     from pipeline.runs.execution import execute

@@ -16,7 +16,7 @@ from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_validator.component import DRIFT_SPLIT
-from components.example_validator.drift import ColumnSkew, Drift, Older, measure_skew
+from components.example_validator.drift import ColumnSkew, Drift, OlderData, measure_skew
 from components.named_columns import check_named_columns
 from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
@@ -25,7 +25,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.artifact_reader import ArtifactReader
-from pipeline.versions.artifacts import OF_EARLIER_RUNS, find_models
+from pipeline.versions.artifacts import CARRIED_OVER_TYPES, find_models
 from pipeline.versions.catalog import Version, find_serving, read_catalog
 from trainer_module.errors import ConfigError
 
@@ -67,7 +67,9 @@ def compare_requests(
     """
     serving = find_serving(read_catalog(layout, event_log))
     if serving is None or not serving.is_ours:
-        raise ConfigError(f"{layout.serving}: no version of this pipeline serves; run it first")
+        raise ConfigError(
+            f"{layout.serving}: no version of this pipeline is in service; run the pipeline first"
+        )
     trained = training_statistics(config, layout, serving)
     drift = Drift(config.skew.model_dump()["columns"])
     served = _read(files, list(drift.columns))
@@ -79,7 +81,7 @@ def _read(files: Sequence[File], columns: Sequence[str]) -> pa.RecordBatch:
     settings = ExampleGenSettings(format="parquet", label="", task="binary")
     source, batches, rows = make_source(settings), [], 0
     for file in reversed(files):
-        seen = source.glance((file.path,))
+        seen = source.peek((file.path,))
         named = {f"skew.columns.{name}": name for name in columns}
         check_named_columns(named, seen, f"file {file.path}")
         kinds = {name: kind for name, kind in seen.items() if name in columns}
@@ -99,7 +101,7 @@ class _Kinds(dict[str, ColumnKind]):
         return ColumnKind.UNKNOWN
 
 
-def training_statistics(config: PipelineConfig, layout: Layout, version: Version) -> Older:
+def training_statistics(config: PipelineConfig, layout: Layout, version: Version) -> OlderData:
     """Returns the statistics of the train split of the newest data that a version was trained on.
 
     Raises:
@@ -111,16 +113,16 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
         for span, uri in _examples_behind(connection, version):
             if found := reader.outputs_made_from(uri, _STATISTICS):
                 statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()
-                return Older(statistics, _name(config, version, span))
+                return OlderData(statistics, _name(config, version, span))
     raise ConfigError(
-        f"version {version.number}: there are no statistics of what it was trained on any more; "
-        "they are there again after the next run that pushes"
+        f"version {version.number}: the statistics of its training data have been deleted; the "
+        "next run that pushes creates new ones"
     )
 
 
 def _name(config: PipelineConfig, version: Version, span: int) -> str:
     if not has_spans(config.data):
-        return f"what version {version.number} was trained on"
+        return f"the training data of version {version.number}"
     shown = span_kind(config.data).show(span)
     return f"span {shown}, which version {version.number} was trained on"
 
@@ -132,23 +134,23 @@ def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]
         waiting = [a.id for a in find_models(store, version.model or "", None)]
         seen, found = set(waiting), []
         while waiting:
-            taken = _taken_for(store, waiting) - seen
+            taken = _inputs_behind(store, waiting) - seen
             seen |= taken
             artifacts = store.get_artifacts_by_id(sorted(taken)) if taken else []
-            artifacts = [a for a in artifacts if a.type not in OF_EARLIER_RUNS]
+            artifacts = [a for a in artifacts if a.type not in CARRIED_OVER_TYPES]
             found += [a for a in artifacts if a.type == _EXAMPLES]
             waiting = [a.id for a in artifacts]
     ordered = sorted(found, key=lambda a: (_span_of(a), a.id), reverse=True)
     return [(_span_of(artifact), artifact.uri) for artifact in ordered]
 
 
-def _taken_for(store: Any, artifacts: list[int]) -> set[int]:
+def _inputs_behind(store: Any, artifacts: list[int]) -> set[int]:
     """Returns the ids of the input artifacts of the executions that made some artifacts."""
     event = metadata_store_pb2.Event
     made = store.get_events_by_artifact_ids(artifacts)
     makers = sorted({e.execution_id for e in made if e.type == event.OUTPUT})
-    taken = store.get_events_by_execution_ids(makers) if makers else []
-    return {e.artifact_id for e in taken if e.type == event.INPUT}
+    inputs = store.get_events_by_execution_ids(makers) if makers else []
+    return {e.artifact_id for e in inputs if e.type == event.INPUT}
 
 
 def _span_of(artifact: Any) -> int:

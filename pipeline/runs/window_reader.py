@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
-from components.example_validator.verdict import ACCEPT_SPAN
+from components.example_validator.verdict import SPAN_COMMAND
 from components.schema_gen.files import schema_content
 from components.user_errors import is_drift
 from pipeline.config.sections.schedule import DriftSettings, MissingSpan, OnDrift
@@ -97,8 +97,8 @@ def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> lis
 
 def _why(refusal: LoggedEvent | None) -> str:
     if refusal is not None and refusal.details.get("has_drifted"):
-        return f"it has drifted; if it is right, accept it by `{ACCEPT_SPAN}`"
-    return "it could not be used; `local_runner.py spans` says why"
+        return f"it has drifted; if it is right, accept it by `{SPAN_COMMAND}`"
+    return "it could not be used; `scopeline spans list` shows the reason"
 
 
 class WindowReader:
@@ -154,7 +154,7 @@ class WindowReader:
             span for span in older if span.number in is_read or self._can_be_used(span, console)
         ]
         usable.append(window.newest)
-        self._run_events.trains_on(usable)
+        self._run_events.record_window(usable)
         return usable
 
     def _can_be_used(self, span: Span, console: RunConsole) -> bool:

@@ -30,7 +30,7 @@ from pipeline.records.data_records import new_requests
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import check_secrets, notify
 from pipeline.schedule.decision import Due, NotDue, decide, is_run_under_way
-from pipeline.schedule.health import LOOK_SECONDS, Health, check_staleness, last_push
+from pipeline.schedule.health import CHECK_SECONDS, Health, check_staleness, last_push
 from pipeline.schedule.history import read_history
 from pipeline.schedule.record import (
     describe_lasting_problem,
@@ -84,8 +84,8 @@ def check_pipeline(
       model that is not blessed counts as 0; a failure keeps its code at every check until it is
       mended; 130 if the check was stopped.
     """
-    context.health.expect(pipeline.name, LOOK_SECONDS)
-    code, config = _run_what_is_due(pipeline, context)
+    context.health.expect(pipeline.name, CHECK_SECONDS)
+    code, config = _run_due(pipeline, context)
     known = config or context.configs.get(pipeline.name)
     if known is not None:
         _conclude(pipeline, known, code, context)
@@ -101,15 +101,15 @@ def _conclude(
     try:
         pushed = last_push(event_log, now)
         is_stale = check_staleness(config, event_log, now, pushed)
-        context.health.looked(pipeline.name, code, pushed, is_stale)
+        context.health.record_check(pipeline.name, code, pushed, is_stale)
     except (ScopelineError, OSError) as error:
-        context.report(pipeline.name, f"this look leaves no metrics: {error}")
+        context.report(pipeline.name, f"the metrics of this check cannot be written: {error}")
     context.health.expect(
-        pipeline.name, config.schedule_or_default.poll.total_seconds() + LOOK_SECONDS
+        pipeline.name, config.schedule_or_default.poll.total_seconds() + CHECK_SECONDS
     )
 
 
-def _run_what_is_due(
+def _run_due(
     pipeline: ScheduledPipeline, context: CheckContext
 ) -> tuple[int, PipelineConfig | None]:
     """Returns the worst exit code, and the current config, if it is valid."""
@@ -175,8 +175,8 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
         config = pipeline.load_config()
         if config.name != pipeline.name:
             raise ConfigError(
-                f"{pipeline.config_file}: `name` was {pipeline.name!r} and is {config.name!r} now; "
-                "start the scheduler anew"
+                f"{pipeline.config_file}: `name` was {pipeline.name!r} and is {config.name!r} "
+                "now; restart the scheduler"
             )
         check_secrets(config.notify)
     except ConfigError as error:
@@ -214,7 +214,7 @@ def _decide_and_run(
     context.report(pipeline.name, f"starts: {decision.reason}")
     timeout = config.schedule_or_default.timeout
     context.health.expect(
-        pipeline.name, timeout.total_seconds() + SCHEDULED_RUN_GRACE_SECONDS + LOOK_SECONDS
+        pipeline.name, timeout.total_seconds() + SCHEDULED_RUN_GRACE_SECONDS + CHECK_SECONDS
     )
     result = _run(pipeline, layout, _run_arguments(pipeline, config, decision), timeout, context)
     code, line = settle_run(config, layout, event_log, result, context.stop.is_set())
@@ -311,7 +311,7 @@ def settle_run(
             config, event_log, f"ran longer than {limit}, and was stopped", "timed out"
         )
     elif is_stopping and code != -signal.SIGKILL:
-        return EXIT_INTERRUPTED, "stopped; the next scheduler goes on with it"
+        return EXIT_INTERRUPTED, "stopped; the next scheduler resumes it"
     elif end is None and code == EXIT_LATER:
         # For example a run that was started by hand a moment earlier: the next check continues.
         _record_wait(config, layout, event_log, result.last_line)

@@ -49,7 +49,7 @@ def _firings(settings: ScheduleSettings, after: datetime) -> Iterator[datetime]:
     if settings.cron is None:
         return
     for firing in CronSim(settings.cron, after.astimezone(settings.zone)):
-        # CronSim knows no fold: asked in the second of two equal hours, it repeats firings of
+        # CronSim ignores `fold`: in the second of two equal hours, it repeats the firings of
         # the first.
         if _is_later(firing, after):
             yield firing

@@ -52,19 +52,19 @@ def decide(
       ConfigError: the event log cannot be used.
     """
     if is_run_under_way(layout):
-        return NotDue("a run is under way", says_nothing=True)
+        return NotDue("a run is under way", is_routine=True)
     history = read_history(event_log)
     hold = read_hold(layout, now)
     if hold is not None and hold.stops_runs:
-        return NotDue(str(hold), {}, _code_under_hold(history), says_nothing=True)
+        return NotDue(str(hold), {}, _code_under_hold(history), is_routine=True)
     continuation = continue_interrupted(history)
     if continuation and history.continuations < MAX_CONTINUATIONS:
         return continuation
     inputs = DecisionInputs.read(config, layout, history, now)
     if continuation and not (inputs.firings or inputs.has_changed):
         reason = (
-            f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next waits for the "
-            "clock, or for new data"
+            f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next waits for cron "
+            "or new data"
         )
         return NotDue(reason, {}, EXIT_FAILED, is_problem=True)
     decision = decide_after_failure(inputs) or decide_by_triggers(inputs, event_log)
@@ -73,7 +73,7 @@ def decide(
     left_out = inputs.snapshot.left_out
     decision = replace(decision, reason=reason, left_out=left_out, empty_spans=empty)
     if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
-        # The last run failed, which an obstacle to the next run does not mend.
+        # The failure of the last run stays the problem while the next run cannot start.
         is_stopped = history.failure_code == EXIT_INTERRUPTED
         decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
     return decision
@@ -81,8 +81,8 @@ def decide(
 
 def _code_under_hold(history: History) -> int:
     """Returns the exit code of the problem before a hold, which a hold does not end."""
-    if history.wrong is not None:
-        return int(history.wrong.details["exit_code"])
+    if history.problem is not None:
+        return int(history.problem.details["exit_code"])
     # A stopped run resumes after the hold.
     return EXIT_PUSHED if continue_interrupted(history) else history.failure_code or EXIT_PUSHED
 
@@ -119,7 +119,7 @@ class NotDue:
     """The exit code of the check: not 0 while there is a problem."""
     is_problem: bool = False
     """Whether to notify of it; false if the failed run has notified already."""
-    says_nothing: bool = False
+    is_routine: bool = False
     """Whether it leaves the state of earlier problems open, as the data was not checked."""
     left_out: tuple[str, ...] = ()
     """Sentences about spans that are left out until a user acts."""
@@ -187,13 +187,13 @@ class DecisionInputs:
         )
 
     @property
-    def firings_in_words(self) -> str:
-        """The firings in words, such as `the clock fired at 2026-01-05 03:00 UTC, and 2 missed
+    def firings_text(self) -> str:
+        """The firings in words, such as `cron fired at 2026-01-05 03:00 UTC, and 2 missed
         before`.
         """
         last, missed = self.firings[-1], len(self.firings) - 1
         more = f", and {missed} missed before" if missed and not self.is_first_check else ""
-        return f"the clock fired at {show_time(last, self.settings)}{more}"
+        return f"cron fired at {show_time(last, self.settings)}{more}"
 
     def clock_details(self) -> dict[str, Any]:
         """Returns details that mark all firings up to now as handled."""
@@ -225,7 +225,7 @@ class DecisionInputs:
     def not_due(self, reason: str) -> NotDue:
         """Returns a decision against a run, which marks open firings as handled."""
         if self.firings:
-            return NotDue(f"{self.firings_in_words}: {reason}", self.clock_details())
+            return NotDue(f"{self.firings_text}: {reason}", self.clock_details())
         return NotDue(reason)
 
 
@@ -250,23 +250,23 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
         return due
     if settings.cron is not None and inputs.is_first_check:
         first = next_firings(settings, inputs.now, 1)[0]
-        reason = f"seen for the first time; the clock first fires at {show_time(first, settings)}"
+        reason = f"first check; cron first fires at {show_time(first, settings)}"
         return NotDue(reason, inputs.clock_details())
     has_only_clock = settings.cron is not None and not settings.on_new_data
-    return NotDue("the clock has not fired" if has_only_clock else "nothing new")
+    return NotDue("cron has not fired" if has_only_clock else "nothing new")
 
 
 def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
     """Returns the decision for unusable data; a firing waits while files are being written."""
     if inputs.snapshot.is_being_written:
-        return NotDue(problem, says_nothing=True)
+        return NotDue(problem, is_routine=True)
     not_due = inputs.not_due(problem)
     return replace(not_due, details=not_due.details or {}, exit_code=EXIT_UNUSABLE, is_problem=True)
 
 
 def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
     """Runs if data or config are new; a firing waits for files that are still being written."""
-    fired, trained = inputs.firings_in_words, inputs.history.trained
+    fired, trained = inputs.firings_text, inputs.history.trained
     if trained is None:
         return inputs.due(f"{fired}; no run has ended yet")
     if inputs.changes.spans:
@@ -274,7 +274,7 @@ def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
     if trained.details["config"] != inputs.fingerprint:
         return inputs.due(f"{fired}; the config has changed")
     if inputs.snapshot.is_being_written:
-        return NotDue(f"{fired}, and waits")
+        return NotDue(f"{fired}; the run waits until the files are complete")
     return inputs.not_due("nothing is new")
 
 
@@ -293,7 +293,7 @@ def _decide_by_drift(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
         if event.details["span"] == newest.number and event.details["signature"] == newest.signature
     ]
     if not checked:
-        return inputs.due(f"span {newest} is new: has it drifted?", validate_only=True)
+        return inputs.due(f"span {newest} is new, and is checked for drift", validate_only=True)
     drifted = [
         event
         for event in event_log.events(EventKind.DRIFT)
@@ -316,14 +316,14 @@ def continue_interrupted(history: History) -> Due | None:
     """Returns a decision to resume the last run, if it never began, was killed or was stopped."""
     due, started = history.due, history.started
     if due is not None and not history.was_started:
-        return _repeat(due, "goes on with what was decided and did not begin")
+        return _repeat(due, "starts the run that was decided and did not begin")
     continuations = history.continuations + 1
     if history.is_unfinished and started is not None:
         if due is None or history.is_by_hand:
             return _continue_run_by_hand(started, continuations)
-        return _repeat(due, "goes on with the run that was interrupted", continuations)
+        return _repeat(due, "resumes the interrupted run", continuations)
     if due is not None and history.failure_code == EXIT_INTERRUPTED:
-        return _repeat(due, "goes on with the run that was stopped", continuations)
+        return _repeat(due, "resumes the stopped run", continuations)
     return None
 
 
@@ -349,20 +349,20 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
             reason = f"attempt {attempt} of {retry.attempts}"
             return _repeat(history.due, reason, attempt=attempt)
         when = show_time(retry_at, inputs.settings)
-        return NotDue(f"the last run failed; it is tried again at {when}")
+        return NotDue(f"the last run failed; it is retried at {when}")
     if inputs.firings or inputs.has_changed:
         return None
-    tried = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
-    return NotDue(f"the last run {tried}; the next waits for the clock, or for new data")
+    outcome = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
+    return NotDue(f"the last run {outcome}; the next waits for cron or new data")
 
 
 def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:
-    """Retries once data, config or schema have changed, or when the clock fires."""
+    """Retries once data, config or schema have changed, or when cron fires."""
     if inputs.has_changed:
-        return inputs.due("data or config have changed since a run could not use them")
+        return inputs.due("data or config have changed since the last run could not use them")
     if inputs.firings:
         # The cause may have been a server that was down, not data or config.
-        return inputs.due(f"{inputs.firings_in_words}; the last run could not use data or config")
+        return inputs.due(f"{inputs.firings_text}; the last run could not use data or config")
     return inputs.not_due(f"the last run could not use data or config: {message}")
 
 
@@ -392,7 +392,7 @@ def _continue_run_by_hand(started: LoggedEvent, continuations: int) -> Due:
     """Returns a decision to resume a run that was started by hand, up to its newest span."""
     newest = started.details["window"][-1]
     through = None if newest == NO_SPAN else newest
-    reason = f"goes on with the run that was interrupted ({started.message})"
+    reason = f"resumes the interrupted run ({started.message})"
     details = {
         "because": started.message,
         "through": through,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from pipeline.clock import is_future
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
@@ -27,15 +27,15 @@ BEAT_SECONDS = 15.0
 """The interval of heartbeats, in seconds."""
 SILENT_SECONDS = 120.0
 """The age of a heartbeat above which a scheduler counts as hanging, in seconds."""
-LOOK_SECONDS = 900.0
+CHECK_SECONDS = 900.0
 """The time limit of a check besides its run, in seconds; it may list many remote files."""
 
 _HELP = {
-    "heartbeat_timestamp_seconds": "When a scheduler last gave a sign of life.",
-    "look_timestamp_seconds": "When the last look at the pipeline ended.",
-    "look_exit_code": "What the last look came to: 0 is well, else as of `schedule --once`.",
-    "push_timestamp_seconds": "When a model was last pushed.",
-    "stale": "Whether nothing has been pushed for notify.stale_after.",
+    "heartbeat_timestamp_seconds": "Time of the scheduler's last heartbeat.",
+    "look_timestamp_seconds": "Time when the last check of the pipeline ended.",
+    "look_exit_code": "Exit code of the last check, as of `schedule --once`: 0 means no problem.",
+    "push_timestamp_seconds": "Time of the last push.",
+    "stale": "1 if no model was pushed for notify.stale_after, otherwise 0.",
 }
 
 
@@ -59,7 +59,7 @@ class Health:
         Args:
           layouts: the layouts of the scheduler's pipelines, all below one output folder.
         """
-        first_sign = time.monotonic() + LOOK_SECONDS
+        first_sign = time.monotonic() + CHECK_SECONDS
         self._pipelines = {
             layout.name: _Pipeline(layout.metrics, first_sign, {}) for layout in layouts
         }
@@ -71,7 +71,9 @@ class Health:
         with self._lock:
             self._pipelines[name].silent_until = time.monotonic() + seconds
 
-    def looked(self, name: str, exit_code: int, pushed: datetime | None, is_stale: bool) -> None:
+    def record_check(
+        self, name: str, exit_code: int, pushed: datetime | None, is_stale: bool
+    ) -> None:
         """Stores the result of a check, and writes its metrics."""
         with self._lock:
             found = self._pipelines[name]
@@ -96,12 +98,14 @@ class Health:
             silent = {name: found.silent_until for name, found in self._pipelines.items()}
             beat = {"process": os.getpid(), "beat": time.monotonic(), "silent_until": silent}
             heartbeat_file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(heartbeat_file, json.dumps(beat))
+            write_atomically(heartbeat_file, json.dumps(beat))
             for name, found in self._pipelines.items():
                 _write_metrics(name, found)
 
 
-def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) -> str | None:
+def find_scheduler_problem(
+    lock_file: Path, heartbeat_file: Path, names: Iterable[str]
+) -> str | None:
     """Returns the problem of the scheduler of an output folder, for a probe on its machine.
 
     Args:
@@ -113,23 +117,23 @@ def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) ->
       A sentence; None if there is no problem.
     """
     if not is_held(lock_file):
-        return f"{lock_file.parent}: no scheduler is at work here"
+        return f"{lock_file.parent}: no scheduler is running here"
     try:
         beat: dict[str, Any] = json.loads(heartbeat_file.read_text())
         process, last, silent = beat["process"], float(beat["beat"]), dict(beat["silent_until"])
     except (OSError, ValueError, KeyError, TypeError):
-        return f"{heartbeat_file}: no sign of life can be read; a scheduler writes it as it begins"
+        return f"{heartbeat_file}: no heartbeat can be read; a scheduler writes it when it starts"
     # All processes of a machine share one monotonic clock, which cannot be set.
     now = time.monotonic()
     if not 0 <= now - last <= SILENT_SECONDS:
         return (
-            f"{heartbeat_file}: process {process} has given no sign of life for {now - last:.0f} s"
+            f"{heartbeat_file}: process {process} has written no heartbeat for {now - last:.0f} s"
         )
     for name in names:
         if name not in silent:
-            return f"{name}: process {process} does not look after it"
+            return f"{name}: process {process} does not schedule this pipeline"
         if now > silent[name]:
-            return f"{name}: process {process} hangs in a look, {now - silent[name]:.0f} s overdue"
+            return f"{name}: the check of process {process} is {now - silent[name]:.0f} s overdue"
     return None
 
 
@@ -142,7 +146,7 @@ def _write_metrics(name: str, found: _Pipeline) -> None:
         for metric, value in values.items()
     ]
     found.metrics_file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(found.metrics_file, "".join(lines))
+    write_atomically(found.metrics_file, "".join(lines))
 
 
 _REASONS = (
@@ -188,9 +192,9 @@ def check_staleness(
         return False
     if is_raised and alarm and timedelta() <= now - alarm.at < limit:
         return True
-    what = "nothing has been pushed since" if pushed else "nothing has ever been pushed since"
+    status = "nothing has been pushed since" if pushed else "nothing has ever been pushed since"
     message = (
-        f"{what} {show_time(since, config.schedule_or_default)}, for {_roughly(now - since)} "
+        f"{status} {show_time(since, config.schedule_or_default)}, for {_roughly(now - since)} "
         f"(notify.stale_after: {show_duration(limit)})"
     )
     word = event_log.last(*_REASONS)
@@ -198,7 +202,7 @@ def check_staleness(
         config,
         event_log,
         now,
-        message + (f"; the last word: {_describe_event(word)}" if word else ""),
+        message + (f"; the last event: {_describe_event(word)}" if word else ""),
     )
     return True
 
@@ -213,11 +217,11 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
         return pushed.at if pushed else None
     by_clock = (EventKind.DUE, EventKind.SKIPPED, EventKind.CLOCK_SET_BACK)
     later = (e.at for e in event_log.events(*by_clock) if e.id > pushed.id)
-    believed = next((moment for moment in later if not is_future(moment, now)), None)
-    if believed is None:  # What follows counts from here; a push by now would never be stale.
-        message = "the last push is dated in the future: it counts as made by now"
+    plausible = next((moment for moment in later if not is_future(moment, now)), None)
+    if plausible is None:  # Later checks use this event: a push dated "now" would never be stale.
+        message = "the last push is dated in the future: it counts as made now"
         event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
-    return believed or now
+    return plausible or now
 
 
 def _first_event(event_log: EventLog, now: datetime) -> datetime:
@@ -234,8 +238,8 @@ def _record_and_notify(
 
 
 def _describe_event(event: LoggedEvent) -> str:
-    what = event.details.get("status", event.kind.value)
-    return f"{str(what).replace('_', ' ')}: {event.message}"
+    status = event.details.get("status", event.kind.value)
+    return f"{str(status).replace('_', ' ')}: {event.message}"
 
 
 def _roughly(age: timedelta) -> str:

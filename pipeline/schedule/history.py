@@ -32,7 +32,7 @@ class History:
     """The end of the last run that trained."""
     decisions: tuple[LoggedEvent, ...] = ()
     """The newest decisions that handled firings, newest first."""
-    wrong: LoggedEvent | None = None
+    problem: LoggedEvent | None = None
     """The last check that found a problem, unless the problem is over, or a run has followed."""
     accepted: tuple[LoggedEvent, ...] = ()
     """The spans that were accepted since the last decision to run or the last start."""
@@ -139,7 +139,7 @@ def read_history(event_log: EventLog) -> History:
         end=end,
         is_unfinished=started is not None and started.run not in ended,
         accepted=tuple(event for event in accepted if event.id > since),
-        wrong=informative[-1]
+        problem=informative[-1]
         if informative and informative[-1].kind is EventKind.SKIPPED
         else None,
         trained=trained[-1] if trained else None,

@@ -51,10 +51,10 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
     if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
         return False
     details = decision.details
-    if decision.exit_code != EXIT_PUSHED and not decision.says_nothing:
+    if decision.exit_code != EXIT_PUSHED and not decision.is_routine:
         # A decision without a check, such as a hold, may have come in between.
-        wrong = read_history(event_log).wrong
-        if wrong is not None and wrong.message == decision.reason:
+        problem = read_history(event_log).problem
+        if problem is not None and problem.message == decision.reason:
             return False
         details = details | {"exit_code": decision.exit_code}
     event_log.record(EventKind.SKIPPED, decision.reason, at=now, **details)
@@ -88,28 +88,29 @@ def describe_lasting_problem(
       event_log: the event log, with the run or check that first ended with this code.
       now: the current time.
     """
-    good = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
-    begun = [
+    last_success = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
+    failing = [
         event
         for event in event_log.events(EventKind.FAILED, EventKind.SKIPPED)
-        if event.id > (good.id if good else 0) and event.details.get("exit_code") == exit_code
+        if event.id > (last_success.id if last_success else 0)
+        and event.details.get("exit_code") == exit_code
     ]
-    if not begun:
+    if not failing:
         return f"{message} (exit {exit_code})"
     # An event cannot have happened in the future.
-    since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
-    failures = [event.message for event in begun if event.kind is EventKind.FAILED]
-    cause = failures[-1] if failures else begun[-1].message
+    since = min(failing[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
+    failures = [event.message for event in failing if event.kind is EventKind.FAILED]
+    cause = failures[-1] if failures else failing[-1].message
     why = f": {cause}" if cause not in message else ""
     return f"{message} (exit {exit_code} since {since}{why})"
 
 
 def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
     """Records that a problem is over; if a run is due, its end records that."""
-    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.says_nothing:
+    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.is_routine:
         return
-    if wrong := read_history(event_log).wrong:
-        event_log.record(EventKind.RECOVERED, f"over: {wrong.message}", at=now)
+    if problem := read_history(event_log).problem:
+        event_log.record(EventKind.RECOVERED, f"over: {problem.message}", at=now)
 
 
 def _note_left_out(

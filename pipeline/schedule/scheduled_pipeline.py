@@ -58,8 +58,8 @@ def load_pipelines(
         name = _name_of(file, overrides, output if is_lenient else None)
         if name in found:
             raise ConfigError(
-                f"{file}: its name is {name!r}, as that of {found[name].config_file}; "
-                "pipelines of one output folder have a name each"
+                f"{file}: its name {name!r} is also that of {found[name].config_file}; pipelines "
+                "of one output folder need different names"
             )
         found[name] = ScheduledPipeline(
             name, file.absolute(), tuple(overrides), output.resolve(), verbose
@@ -71,13 +71,13 @@ def _name_of(file: Path, overrides: Sequence[str], known_in: Path | None) -> str
     try:
         return _load_scheduled(file, overrides).name
     except ConfigError:
-        name = None if known_in is None or _is_good(file) else read_name(file, overrides)
+        name = None if known_in is None or _is_valid(file) else read_name(file, overrides)
         if known_in is None or name is None or not Layout(known_in, name).event_log.exists():
             raise
         return name
 
 
-def _is_good(file: Path) -> bool:
+def _is_valid(file: Path) -> bool:
     """Returns whether a config is valid without overrides, so that an override is the problem."""
     try:
         _load_scheduled(file, ())
@@ -89,5 +89,5 @@ def _is_good(file: Path) -> bool:
 def _load_scheduled(file: Path, overrides: Sequence[str]) -> PipelineConfig:
     config = load_config(file, overrides)
     if config.schedule is None or not config.has_trigger:
-        raise ConfigError(f"{file}: schedule: nothing ever sets it off; {TRIGGERS}")
+        raise ConfigError(f"{file}: schedule: the schedule has no trigger; {TRIGGERS}")
     return config

@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.2
 def default_runner() -> tuple[str, ...]:
     """Returns the command that runs a pipeline: this Python, and the runner beside this package."""
     if not LOCAL_RUNNER.is_file():
-        raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; install Scopeline anew")
+        raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; reinstall Scopeline")
     return (sys.executable, str(LOCAL_RUNNER))
 
 
@@ -109,7 +109,9 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         for pipeline in pipelines:
             settings = pipeline.load_config().schedule_or_default
             console(pipeline.name, _describe(settings))
-            threads.append(threading.Thread(target=_look_after, args=(pipeline, settings, context)))
+            threads.append(
+                threading.Thread(target=_check_repeatedly, args=(pipeline, settings, context))
+            )
         try:
             for thread in threads:
                 thread.start()
@@ -118,38 +120,38 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
             while not stop.is_set() and all(thread.is_alive() for thread in threads):
                 _beat(health, heartbeat_file, context)
                 time.sleep(_POLL_SECONDS)
-            was_told_to_stop = stop.is_set()
+            is_stopped_by_user = stop.is_set()
         finally:
             stop.set()
             for thread in threads:
                 if thread.ident is not None:  # The machine may have run out of threads.
                     thread.join()
             wait_for_deliveries()
-    if not was_told_to_stop:
-        raise InternalError("a thread of the scheduler has ended, and looks no more; start again")
+    if not is_stopped_by_user:
+        raise InternalError("a thread of the scheduler has ended; restart the scheduler")
 
 
-def _look_after(
+def _check_repeatedly(
     pipeline: ScheduledPipeline, settings: ScheduleSettings, context: CheckContext
 ) -> None:
     """Checks a pipeline at once, and then according to its schedule, until the stop event is
     set.
     """
     while not context.stop.is_set():
-        is_due = next_look(settings)
+        is_due = make_due_check(settings)
         current: ScheduleSettings | None = None
         try:
             _, current = check_pipeline(pipeline, context)
         except Exception as error:  # An internal error; the next check may succeed.
             context.report(pipeline.name, f"internal error: {error!r}\n{traceback.format_exc()}")
         if current is not None and current != settings:
-            settings, is_due = current, next_look(current)
+            settings, is_due = current, make_due_check(current)
             context.report(pipeline.name, f"the schedule has changed; {_describe(settings)}")
         while not (is_due() or context.stop.wait(_POLL_SECONDS)):
             pass
 
 
-def next_look(settings: ScheduleSettings) -> Callable[[], bool]:
+def make_due_check(settings: ScheduleSettings) -> Callable[[], bool]:
     """Returns a function that returns whether to check again: on a firing, or after `poll`.
 
     `poll` is measured by the monotonic clock, firings by the machine's clock, so that setting the
@@ -175,8 +177,8 @@ def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
 def _describe(settings: ScheduleSettings) -> str:
     """Returns the polling interval of a pipeline, and its next firing."""
     firings = next_firings(settings, system_clock(), 1)
-    fires = [f"the clock fires next at {show_time(firing, settings)}" for firing in firings]
-    return "; ".join([f"looks every {show_duration(settings.poll)}", *fires])
+    fires = [f"cron fires next at {show_time(firing, settings)}" for firing in firings]
+    return "; ".join([f"checks every {show_duration(settings.poll)}", *fires])
 
 
 @contextmanager

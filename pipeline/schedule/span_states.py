@@ -70,7 +70,7 @@ def list_states(
         if why := unsettled(span, settings, now):
             listed.append(ListedSpan(span, SpanState.UNSTABLE, why.removeprefix(f"span {span} ")))
         elif are_empty(span.files, config.data):
-            listed.append(ListedSpan(span, SpanState.EMPTY, "it holds no row, and waits for some"))
+            listed.append(ListedSpan(span, SpanState.EMPTY, "it has no rows yet"))
         else:
             listed.append(_state_of(span, records, trained, first))
     return listed
@@ -100,11 +100,13 @@ def accept_span(
     refusal = records.refusal(span)
     if refusal is not None and not refusal.details.get("has_drifted"):
         raise ConfigError(
-            f"{refusal.message} This is no drift, and cannot be accepted here: deliver it anew, or "
-            "change the schema by `local_runner.py schema accept`"
+            f"{refusal.message} This is not drift: deliver the span again, or change the schema "
+            "by `scopeline schema accept`"
         )
     if refusal is None and records.drift(span) is None:
-        raise ConfigError(f"span {span}: no run has found that it drifted; nothing is to accept")
+        raise ConfigError(
+            f"span {span}: no run has found drift in it, so there is nothing to accept"
+        )
     event_log.record(
         EventKind.SPAN_ACCEPTED,
         f"span {span}: {reason}",
@@ -113,8 +115,8 @@ def accept_span(
         digest=span.digest(),
         reason=reason,
     )
-    used = "the next run whose window holds it trains on it, and " if refusal is not None else ""
-    return f"span {span} is accepted: {used}the spans after it are compared with it"
+    used = "the next run whose window contains it trains on it, and " if refusal is not None else ""
+    return f"span {span} is accepted: {used}later spans are compared with it"
 
 
 def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
@@ -127,8 +129,8 @@ def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
     for span in spans:
         if span.number == number:
             return span
-    there = f"there are {spans[0].name} to {spans[-1].name}" if spans else "there is none"
-    raise ConfigError(f"{name}: there is no such span at data.path; {there}")
+    existing = f"there are {spans[0].name} to {spans[-1].name}" if spans else "there is none"
+    raise ConfigError(f"{name}: there is no such span at data.path; {existing}")
 
 
 def _state_of(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:

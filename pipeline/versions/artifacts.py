@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY, WITHDRAWN_PROPERTY
+from components.pusher.versions import BLESSED_MODEL_PROPERTY, WAITING_PROPERTY, WITHDRAWN_PROPERTY
 from pipeline.layout import Layout
 
 _CLOCK_MILLISECONDS = 2000
 """The largest difference between the clocks of a file system and a metadata server."""
-OF_EARLIER_RUNS = {"Model", "ModelBlessing", "TransformCache"}
+CARRIED_OVER_TYPES = {"Model", "ModelBlessing", "TransformCache"}
 """Types of artifacts that each run takes from the run before. If they were followed, the lineage of
 the newest model would include all earlier models.
 """
@@ -45,7 +45,7 @@ class ArtifactRecords:
         return {a.uri for a in self.artifacts.values()} - live
 
 
-def is_of_runs(name: str, runs: Set[str]) -> bool:
+def belongs_to_runs(name: str, runs: Set[str]) -> bool:
     """Returns whether a context of ML Metadata belongs to one of some runs, by its name.
 
     A run that reads older spans first appends their names to its id, after a dot.
@@ -84,7 +84,7 @@ def retire_artifacts(
       needed: the URIs of artifacts to keep in any case, such as models.
     """
     metadata = _read(layout, connection, runs)
-    _retire(metadata, _kept(metadata, needed))
+    _retire(metadata, _artifacts_to_keep(metadata, needed))
     return metadata
 
 
@@ -97,7 +97,7 @@ def delete_files(layout: Layout, metadata: ArtifactRecords) -> int:
     for uri in metadata.retired_uris:
         if Path(uri).exists():
             shutil.rmtree(uri)
-    return _delete_traces(layout, metadata)
+    return _delete_leftovers(layout, metadata)
 
 
 def size_of(folder: Path) -> int:
@@ -113,7 +113,7 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
     kept = {
         execution.id
         for context in store.get_contexts_by_type("pipeline_run")
-        if is_of_runs(context.name, runs)
+        if belongs_to_runs(context.name, runs)
         for execution in store.get_executions_by_context(context.id)
     }
     metadata = ArtifactRecords(
@@ -139,7 +139,7 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
     return metadata
 
 
-def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
+def _artifacts_to_keep(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
     """Returns the ids of the artifacts to keep.
 
     These are the artifacts that a kept run has made, taken (also from the cache) or resolved;
@@ -149,7 +149,7 @@ def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
     kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
     live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
     blessings = {
-        _property(a, BLESSES_PROPERTY): a.id
+        _property(a, BLESSED_MODEL_PROPERTY): a.id
         for a in live
         if a.type == "ModelBlessing" and _property(a, "blessed")
     }
@@ -158,7 +158,7 @@ def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
         for a in live
         if a.type == "Model"
         and a.id in blessings
-        and not _property(metadata.artifacts[blessings[a.id]], WAITS_PROPERTY)
+        and not _property(metadata.artifacts[blessings[a.id]], WAITING_PROPERTY)
         and not _property(a, WITHDRAWN_PROPERTY)
     ]
     kept |= {a.id for a in live if a.uri in needed}
@@ -197,7 +197,7 @@ def _retire(metadata: ArtifactRecords, kept: Iterable[int]) -> None:
         metadata.store.put_artifacts(retired)
 
 
-def _delete_traces(layout: Layout, metadata: ArtifactRecords) -> int:
+def _delete_leftovers(layout: Layout, metadata: ArtifactRecords) -> int:
     """Deletes the files that executions leave besides their artifacts; returns the bytes.
 
     These are TFX's own files of each execution, and outputs of executions that were killed before
@@ -230,7 +230,7 @@ def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> b
     return bool(changed >= execution.create_time_since_epoch - _CLOCK_MILLISECONDS)
 
 
-def find_forgettable(
+def find_deletable_records(
     metadata: ArtifactRecords, pipeline: str, own_runs: Set[str], kept_runs: Set[str]
 ) -> tuple[list[int], list[int]]:
     """Returns the records that can be deleted.
@@ -248,7 +248,7 @@ def find_forgettable(
     expired = _executions_of(metadata.store, pipeline, own_runs - kept_runs)
     artifacts = metadata.artifacts
     gone = {a.id for a in artifacts.values() if a.state == a.DELETED and not Path(a.uri).exists()}
-    executions = expired - _executions_behind(artifacts.keys() - gone, metadata)
+    executions = expired - _lineage_of(artifacts.keys() - gone, metadata)
     forgotten = {a for a in gone if metadata.users.get(a, set()) <= executions}
     return sorted(executions), sorted(forgotten)
 
@@ -261,14 +261,14 @@ def _executions_of(store: Any, pipeline: str, runs: Set[str]) -> set[int]:
     found = {
         execution.id
         for run in store.get_contexts_by_type("pipeline_run")
-        if is_of_runs(run.name, runs)
+        if belongs_to_runs(run.name, runs)
         for execution in store.get_executions_by_context(run.id)
     }
     # A run of another pipeline in the same store may have the same id.
     return found & {execution.id for execution in store.get_executions_by_context(context.id)}
 
 
-def _executions_behind(artifacts: Iterable[int], metadata: ArtifactRecords) -> set[int]:
+def _lineage_of(artifacts: Iterable[int], metadata: ArtifactRecords) -> set[int]:
     """Returns the executions in the lineage of artifacts."""
     behind: set[int] = set()
     waiting, seen = list(artifacts), set(artifacts)
@@ -279,5 +279,5 @@ def _executions_behind(artifacts: Iterable[int], metadata: ArtifactRecords) -> s
         behind |= new
         taken = {a for execution in new for a in metadata.inputs.get(execution, set())} - seen
         seen |= taken
-        waiting += [a for a in taken if metadata.artifacts[a].type not in OF_EARLIER_RUNS]
+        waiting += [a for a in taken if metadata.artifacts[a].type not in CARRIED_OVER_TYPES]
     return behind

@@ -36,13 +36,15 @@ class Version:
     details: dict[str, Any]
     """The details of the PUSHED event; for a copy, those of the original version."""
     withdrawn: bool
-    """Whether the event log or the mark in its folder says that it is withdrawn."""
+    """Whether the event log or the mark in its folder has its withdrawal."""
     is_withdrawal_recorded: bool
     """Whether the event log has the withdrawal; after an interruption there may be only the
     mark.
     """
     reason: str | None
     """The reason of the withdrawal."""
+    withdrawal: str
+    """The command and the time of the withdrawal; empty if the event log does not have them."""
     is_recorded: bool
     """False for the copy of a rollback that was interrupted before it was recorded."""
 
@@ -109,11 +111,12 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
                 number=number,
                 path=folders[number],
                 provenance=provenance,
-                is_ours=number in pushed or number in copies or _is_made_here(provenance, layout),
+                is_ours=number in pushed or number in copies or _has_own_model(provenance, layout),
                 details=origin.details if origin else {},
                 withdrawn=mark is not None or is_recorded,
                 is_withdrawal_recorded=is_recorded,
                 reason=(recorded["reason"] if recorded and is_recorded else mark) or None,
+                withdrawal=str(recorded["withdrawal"]) if recorded and is_recorded else "",
                 is_recorded=provenance.copy_of is None or number in copies,
             )
         )
@@ -135,15 +138,15 @@ def find_serving(catalog: Sequence[Version]) -> Version | None:
     return None
 
 
-def who_follows(layout: Layout) -> str:
+def describe_servers(layout: Layout) -> str:
     """Returns a hint on how to find out whether servers have loaded a new version."""
     return (
-        f"servers that follow {layout.serving} load it within seconds; /v1/models/{layout.name} of"
-        " each says by which version it answers"
+        f"servers of {layout.serving} load this version within seconds; their /v1/models/"
+        f"{layout.name} shows the loaded version"
     )
 
 
-def _is_made_here(provenance: Provenance, layout: Layout) -> bool:
+def _has_own_model(provenance: Provenance, layout: Layout) -> bool:
     """Returns whether a version's model is one of the pipeline's artifacts.
 
     A run that was killed may have pushed it, or a run before the event log was started anew.
@@ -165,19 +168,21 @@ def find_version(catalog: list[Version], number: int, option: str) -> Version:
     for version in catalog:
         if version.number == number:
             return version
-    raise ConfigError(f"{option} {number}: there is no such version; {listed(catalog)}")
+    raise ConfigError(
+        f"{option} {number}: this version does not exist; {describe_versions(catalog)}"
+    )
 
 
-def listed(catalog: list[Version]) -> str:
+def describe_versions(catalog: list[Version]) -> str:
     """Returns a list of the versions, for a message."""
     if not catalog:
-        return "none has been pushed yet"
+        return "no version has been pushed yet"
     names = ", ".join(f"{v.number}{' (withdrawn)' if v.withdrawn else ''}" for v in catalog)
-    return f"there is {names}"
+    return f"there are {names}" if len(catalog) > 1 else f"there is {names}"
 
 
 def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
-    """Returns the reason and the model of withdrawn versions, by number.
+    """Returns the reason, the model and the origin of withdrawals, by the version's number.
 
     A rollback to a withdrawn version ends its withdrawal, and so does its deletion.
     """
@@ -185,7 +190,12 @@ def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
     for event in event_log.events(EventKind.WITHDRAWN, EventKind.ROLLED_BACK, EventKind.DELETED):
         details = event.details
         if event.kind is EventKind.WITHDRAWN:
-            reasons[details["version"]] = {key: details.get(key) for key in ("reason", "model")}
+            command = f"by `{details['command']}` " if "command" in details else ""
+            reasons[details["version"]] = {
+                "reason": details.get("reason"),
+                "model": details.get("model"),
+                "withdrawal": f"{command}on {event.at.astimezone():%Y-%m-%d %H:%M}",
+            }
         else:
             for number in details.get("reinstated", details.get("versions", [])):
                 reasons.pop(number, None)

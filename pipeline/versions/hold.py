@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
-from components.disk import write_whole
+from components.disk import write_atomically
 from components.processes.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
@@ -39,8 +39,8 @@ class Hold:
 
     def __str__(self) -> str:
         what = "pushes and scheduled runs" if self.stops_runs else "pushes"
-        until = "" if self.until is None else f" until {_shown(self.until)}"
-        return f"{what} are held since {_shown(self.since)}{until}: {self.reason}"
+        until = "" if self.until is None else f" until {_format_time(self.until)}"
+        return f"{what} are held since {_format_time(self.since)}{until}: {self.reason}"
 
 
 _HOLD = TypeAdapter(Hold)
@@ -69,8 +69,8 @@ def _read(layout: Layout) -> Hold | None:
     except (OSError, ValidationError) as error:
         found = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise ConfigError(
-            f"{layout.hold}: this hold cannot be read ({found}), and nothing is pushed; set it "
-            "again with `hold`, or lift it with `release`"
+            f"{layout.hold}: this hold cannot be read ({found}), so nothing is pushed; set a new "
+            "hold with `hold`, or end the hold with `release`"
         ) from None
 
 
@@ -101,7 +101,7 @@ def set_hold(
     """
     now = _now()
     if until is not None and until <= now:
-        raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
+        raise ConfigError(f"--until {_format_time(until)}: this time has passed; give a later time")
     # Input from a terminal may be invalid UTF-8.
     hold = Hold(reason.encode(errors="replace").decode(), now, until, stops_runs)
     make_root(layout)
@@ -132,7 +132,7 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
             if before is None:
                 layout.hold.unlink(missing_ok=True)
             else:
-                write_whole(layout.hold, before)
+                write_atomically(layout.hold, before)
         raise
     _record(event_log, hold)
 
@@ -145,10 +145,10 @@ def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None)
         pass  # An unreadable hold is in force until it is lifted.
     else:
         if hold is None:
-            return "nothing is held"
+            return "there is no hold"
         if hold.until is not None and hold.has_ended(_now()):
-            ended = _shown(hold.until)
-            return f"nothing is held; the last hold had ended on {ended}"
+            ended = _format_time(hold.until)
+            return f"there is no hold; the last one ended on {ended}"
     layout.hold.unlink(missing_ok=True)
     message = "the hold is released" + (f": {reason}" if reason else "")
     event_log.record(EventKind.RELEASED, message, reason=reason)
@@ -167,8 +167,8 @@ def pushing(layout: Layout) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise TryLaterError(
-            f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing was "
-            "done yet; the same command again waits for it"
+            f"{layout.root}: another push has taken more than {WAIT_SECONDS:g} s, so nothing was "
+            "changed; repeat the command to wait for that push"
         ) from None
     except NotImplementedError:  # Not every volume of a cluster supports locks.
         yield
@@ -181,7 +181,7 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 def _write(path: Path, hold: Hold) -> None:
     """Writes the file of a hold, replacing an earlier one."""
-    write_whole(path, _HOLD.dump_json(hold, indent=2).decode() + "\n")
+    write_atomically(path, _HOLD.dump_json(hold, indent=2).decode() + "\n")
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def _explained_errors(layout: Layout) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(
-            f"{layout.hold}: cannot be written ({error.strerror or error}), and nothing is held"
+            f"{layout.hold}: cannot be written ({error.strerror or error}), so there is no hold"
         ) from None
 
 
@@ -216,5 +216,5 @@ def _now() -> datetime:
     return datetime.now().astimezone()
 
 
-def _shown(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M %Z")

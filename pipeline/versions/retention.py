@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
-from components.pusher.versions import OUTGOING_PREFIX, delete_abandoned, delete_whole
+from components.pusher.versions import OUTGOING_PREFIX, delete_abandoned, delete_atomically
 from pipeline.config.sections.schedule import (
     ALL,
     DriftSettings,
@@ -25,12 +25,12 @@ from pipeline.records.metadata_store import connection_config, forget
 from pipeline.versions.artifacts import (
     ArtifactRecords,
     delete_files,
-    find_forgettable,
+    find_deletable_records,
     retire_artifacts,
     size_of,
 )
 from pipeline.versions.catalog import Version, find_serving, read_catalog
-from pipeline.versions.waiting import kept_waiting
+from pipeline.versions.waiting import retained_waiting
 from trainer_module.errors import counted
 
 logger = logging.getLogger(__name__)
@@ -99,11 +99,11 @@ class Retention:
         """Returns sentences about what will be deleted, and about what was."""
         layout, event_log = self.layout, self.event_log
         expired = find_expired(self.schedule, layout, event_log)
-        asked = _configured_keys(self.schedule, event_log)
-        announced = _announce(self._keep, expired.only(KEYS - asked), event_log)
+        configured = _configured_keys(self.schedule, event_log)
+        announced = _announce(self._keep, expired.only(KEYS - configured), event_log)
         deleted = Deleted()
         try:
-            self._delete(expired.only(asked), deleted)
+            self._delete(expired.only(configured), deleted)
         finally:
             recorded = deleted.record(event_log)
         return announced, recorded
@@ -117,7 +117,7 @@ class Retention:
         for version in expired.versions:
             size = size_of(Path(version.path))
             deleted.versions[version.path] = lineage_of(version) | {"bytes": size}
-            delete_whole(Path(version.path))
+            delete_atomically(Path(version.path))
         if not expired.deletes_runs:
             return
         records = None
@@ -130,7 +130,7 @@ class Retention:
             deleted.bytes += delete_files(layout, records)
         for root in (layout.run(run).root for run in expired.runs):
             deleted.runs[str(root)] = size_of(root)
-            delete_whole(root)
+            delete_atomically(root)
         if records is not None:
             # Last, as a busy or full store may refuse it; the next deletion then repeats it.
             self._forget_runs(records, expired.kept_runs)
@@ -139,16 +139,16 @@ class Retention:
         """Returns the URIs of artifacts that are needed, whatever runs they belong to."""
         layout, event_log = self.layout, self.event_log
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
-        for waiting in kept_waiting(self._keep, event_log):
-            beside = (waiting.variants_in(layout), waiting.certificate_in(layout))
-            needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
+        for waiting in retained_waiting(self._keep, event_log):
+            folders = (waiting.variants_in(layout), waiting.certificate_in(layout))
+            needed |= {waiting.model, *(str(folder) for folder in folders if folder is not None)}
         return needed | _last_passed(self.drift, event_log)
 
     def _forget_runs(self, records: ArtifactRecords, kept: Set[str]) -> None:
         """Deletes the metadata of runs that no longer exist."""
         events = self.event_log.events(EventKind.STARTED)
         own = {event.run for event in events if event.run is not None}
-        executions, artifacts = find_forgettable(records, self.layout.name, own, kept)
+        executions, artifacts = find_deletable_records(records, self.layout.name, own, kept)
         if executions or artifacts:
             forget(self.metadata, self.layout, executions, artifacts)
 
@@ -330,8 +330,8 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
     # The copy of a rollback counts as its original.
     good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
     kept = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
-    lately = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
-    old = [v for v in ours if v.identity not in kept and v.number not in lately]
+    recent = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
+    old = [v for v in ours if v.identity not in kept and v.number not in recent]
     if old and (serving := find_serving(catalog)) is not None:  # It reads files.
         kept.add(serving.identity)
         back = find_serving([v for v in catalog if v.identity != serving.identity])

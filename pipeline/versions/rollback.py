@@ -13,10 +13,10 @@ from components.pusher.versions import now, push_new_version
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
-from pipeline.versions.catalog import Version, find_version, listed, read_catalog
+from pipeline.versions.catalog import Version, describe_versions, find_version, read_catalog
 from pipeline.versions.hold import holding, pushing
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
 from trainer_module.errors import ConfigError, DataError
@@ -69,14 +69,16 @@ def roll_back(
     """
     if is_remote(layout.serving):
         raise ConfigError(
-            f"push.directory: {layout.serving} is no folder of this machine, and only there can a "
-            "version be put in place whole; copy the earlier version to a new, higher number with "
-            "the store's own tools, and `models --withdraw` those that came after it"
+            f"push.directory: {layout.serving} is not a folder of this machine, and a rollback "
+            "needs one, as it renames folders; copy the earlier version to a higher number with "
+            "the tools of the store, and withdraw the later versions with `models --withdraw`"
         )
     if not read_catalog(layout, event_log):
-        raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
+        raise ConfigError(
+            f"{layout.serving}: there is no version to go back to: {describe_versions([])}"
+        )
     # Neither a run nor a step on Kubeflow, which takes only the second lock, can push meanwhile.
-    with one_at_a_time(layout), pushing(layout):
+    with run_lock(layout), pushing(layout):
         # The hold comes first, so that nothing is pushed even if this is killed after the copy.
         held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
         with held as hold:
@@ -86,15 +88,15 @@ def roll_back(
         if hold is not None:
             lines.append(str(hold))
     wait_for_deliveries()
-    return lines + _unnotified(config)
+    return lines + _missing_secrets(config)
 
 
-def _unnotified(config: PipelineConfig) -> list[str]:
+def _missing_secrets(config: PipelineConfig) -> list[str]:
     """Returns a line if a notification lacks its secret, which does not stop a rollback."""
     try:
         check_secrets(config.notify, Occasion.ROLLED_BACK)
     except ConfigError as error:
-        return [f"not everybody was notified of the rollback: {error}"]
+        return [f"a notification of the rollback was not sent: {error}"]
     return []
 
 
@@ -143,8 +145,8 @@ def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
     serving = catalog[0]
     if serving.provenance.copy_of is None:
         return False
-    asked = [v for v in catalog if v.number == request.to and v.identity == serving.identity]
-    return request.to is None or request.to == serving.origin or bool(asked)
+    requested = [v for v in catalog if v.number == request.to and v.identity == serving.identity]
+    return request.to is None or request.to == serving.origin or bool(requested)
 
 
 def _choose(
@@ -152,7 +154,7 @@ def _choose(
 ) -> tuple[Version, list[str]]:
     """Returns the version to go back to, and sentences about damaged versions that are skipped."""
     if request.to is not None:
-        return _named(catalog, request.to, request.force), []
+        return _target_of(catalog, request.to, request.force), []
     skipped: list[str] = []
     for version in catalog:
         if version.withdrawn:
@@ -166,22 +168,22 @@ def _choose(
             return version, skipped
         skipped.append(f"version {version.number} is skipped, as it is damaged: {damage}")
     suffix = "".join(f"; {line}" for line in skipped)
-    raise ConfigError(f"there is no version to go back to: {listed(catalog)}{suffix}")
+    raise ConfigError(f"there is no version to go back to: {describe_versions(catalog)}{suffix}")
 
 
-def _named(catalog: list[Version], number: int, force: bool) -> Version:
+def _target_of(catalog: list[Version], number: int, force: bool) -> Version:
     """Returns the version of --to; raises ConfigError if it is withdrawn or damaged."""
     target = find_version(catalog, number, "--to")
     if target.is_withdrawal_recorded and not force:
         why = f" ({target.reason})" if target.reason else ""
         raise ConfigError(
             f"--to {number}: this version was withdrawn{why}; --force puts it in service "
-            f"all the same, and lifts the mark; {listed(catalog)}"
+            f"and ends the withdrawal; {describe_versions(catalog)}"
         )
     if damage := target.damage or target.variant_damage:
         raise ConfigError(
-            f"--to {number}: this version is damaged: {damage}; what served before still "
-            f"serves; {listed(catalog)}"
+            f"--to {number}: this version is damaged: {damage}; the same version still "
+            f"serves; {describe_versions(catalog)}"
         )
     return target
 
@@ -202,15 +204,16 @@ def _copy(layout: Layout, target: Version) -> Version:
         version = push_new_version(Path(target.path), Path(layout.serving), provenance)
     except OSError as error:
         raise ConfigError(
-            f"{layout.serving}: version {target.number} cannot be copied ({_why(error)}); what "
-            "served before still serves; mend that, and repeat the command"
+            f"{layout.serving}: version {target.number} cannot be copied "
+            f"({_describe_error(error)}); the same version still serves; fix the cause, and repeat "
+            "the command"
         ) from None
     except DataError as error:
-        raise ConfigError(f"{error} What served before still serves.") from None
+        raise ConfigError(f"{error} The same version still serves.") from None
     return replace(target, number=int(version.name), path=str(version), provenance=provenance)
 
 
-def _why(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Returns the reason of an error, with the file."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}" if error.strerror else str(error)
@@ -233,7 +236,7 @@ def _finish(
     lifted = [v for v in catalog if v.identity == copy.identity and v.withdrawn]
     lines = mark_models(config, layout, newer, withdrawn=True, reason=reason)
     lines += mark_models(config, layout, lifted, withdrawn=False)
-    lines += record_withdrawn(event_log, newer, reason)
+    lines += record_withdrawn(event_log, newer, reason, "rollback")
     message = f"version {copy.number} is in service, a copy of version {copy.origin}"
     if damage:
         message = f"version {copy.number}, a copy of version {copy.origin}, is damaged: {damage}"
@@ -265,6 +268,6 @@ def _lost_variants(catalog: list[Version], copy: Version) -> list[str]:
         return []
     return [
         f"version {copy.number} has no variants {', '.join(sorted(lost))}, which version"
-        f" {before.number} has: servers with --variant keep answering by the version before until"
-        " they are started without it"
+        f" {before.number} has: servers with --variant keep that version until they are started"
+        " without --variant"
     ]

@@ -13,8 +13,8 @@ from components.example_gen.paths import is_remote
 from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import has_variants
 from components.pusher.versions import (
-    BLESSES_PROPERTY,
-    WAITS_PROPERTY,
+    BLESSED_MODEL_PROPERTY,
+    WAITING_PROPERTY,
     Provenance,
     find_damage,
     now,
@@ -25,7 +25,7 @@ from pipeline.config.sections.push import Approve
 from pipeline.config.sections.schedule import ALL, KeepSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
@@ -77,7 +77,7 @@ class Waiting(Candidate):
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
     """Returns all models that were not pushed, newest first, superseded ones included."""
-    events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _begun(event_log)
+    events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _start_ids(event_log)
     # The age of a model is that of its run, not that of its approval.
     waits = [event for event in events if event.kind is EventKind.WAITS]
     ages = {event.details["version"]: begun.get(event.run, event.id) for event in waits}
@@ -106,12 +106,12 @@ def still_waiting(event_log: EventLog) -> list[Waiting]:
     return [waiting for waiting in read_waiting(event_log) if not waiting.is_superseded]
 
 
-def kept_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
+def retained_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
     """Returns the waiting models that retention keeps, newest first: as many as versions."""
     return still_waiting(event_log)[: None if keep.versions == ALL else keep.versions]
 
 
-def _begun(event_log: EventLog) -> dict[str | None, int]:
+def _start_ids(event_log: EventLog) -> dict[str | None, int]:
     """Returns the ids of the events with which runs began, by run; later runs have higher ids.
 
     A run lists its data as it begins. It may take its model from the cache, be resumed, or be
@@ -126,7 +126,7 @@ def began_later(event_log: EventLog, version: Version, run: str) -> bool:
     The copy of a rollback belongs to the run of its original.
     """
     runs = {int(e.details["version"]): e.run for e in event_log.events(EventKind.PUSHED)}
-    begun, of_version = _begun(event_log), version.provenance.run or runs.get(version.origin)
+    begun, of_version = _start_ids(event_log), version.provenance.run or runs.get(version.origin)
     return run in begun and begun.get(of_version, 0) > begun[run]
 
 
@@ -153,27 +153,27 @@ def find_obstacle(
     is_late = bool(catalog) and began_later(event_log, catalog[0], run)
     if hold is None and approve is not Approve.MANUAL and not is_late:
         return None
-    known = [waiting for waiting in still_waiting(event_log) if _is_of(waiting, candidate)]
+    known = [waiting for waiting in still_waiting(event_log) if _is_same_model(waiting, candidate)]
     is_known = bool(known) and not is_late
     number = known[0].number if is_known else _free_number(catalog, read_waiting(event_log))
     status = Status.WAITS if hold is None else Status.HELD
-    reason = why_not_pushed(number, hold)
+    reason = how_to_push(number, hold)
     if is_late:
         status = Status.SUPERSEDED
         reason = (
             f"version {catalog[0].number}, which serves, is of a run that began later; "
-            f"`approve {number} --force --reason TEXT` pushes this one all the same"
+            f"`approve {number} --force --reason TEXT` pushes this model anyway"
         )
     return WaitingSummary(version=number, status=status, reason=reason, **asdict(candidate))
 
 
-def why_not_pushed(number: int, hold: Hold | None) -> str:
+def how_to_push(number: int, hold: Hold | None) -> str:
     """Returns the command that pushes a waiting model, and the hold that is in force."""
     approves = f"`approve {number} --reason TEXT` pushes it"
     return approves if hold is None else f"held back, {hold.reason}; after `release`, {approves}"
 
 
-def _is_of(waiting: Waiting, candidate: Candidate) -> bool:
+def _is_same_model(waiting: Waiting, candidate: Candidate) -> bool:
     return (waiting.model, waiting.model_created) == (candidate.model, candidate.model_created)
 
 
@@ -223,8 +223,11 @@ def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
     changed = []
     for blessing in store.get_artifacts_by_type("ModelBlessing") if models else ():
         found = {name: value.int_value for name, value in blessing.custom_properties.items()}
-        if found.get(BLESSES_PROPERTY) in models and bool(found.get(WAITS_PROPERTY)) != waits:
-            blessing.custom_properties[WAITS_PROPERTY].int_value = int(waits)
+        if (
+            found.get(BLESSED_MODEL_PROPERTY) in models
+            and bool(found.get(WAITING_PROPERTY)) != waits
+        ):
+            blessing.custom_properties[WAITING_PROPERTY].int_value = int(waits)
             changed.append(blessing)
     if changed:
         store.put_artifacts(changed)
@@ -266,7 +269,7 @@ def approve(
     """
     check_secrets(config.notify, Occasion.PUSHED)
     _find(event_log, request.number)
-    with one_at_a_time(layout), pushing(layout):
+    with run_lock(layout), pushing(layout):
         waiting = _find(event_log, request.number)
         connection = check_store(config.metadata, layout)
         catalog = read_catalog(layout, event_log)
@@ -288,8 +291,8 @@ def approve(
             except OSError as error:
                 raise ConfigError(
                     f"{layout.serving}: version {waiting.number} cannot be copied "
-                    f"({error.strerror or error}); what served before still serves; mend that, and "
-                    "repeat the command"
+                    f"({error.strerror or error}); the same version still serves; fix the cause, "
+                    "and repeat the command"
                 ) from None
         else:
             version = Path(catalog[0].path)
@@ -307,7 +310,8 @@ def _find(event_log: EventLog, number: int) -> Waiting:
             return waiting
     names = ", ".join(str(waiting.number) for waiting in found if not waiting.is_superseded)
     raise ConfigError(
-        f"approve {number}: no such model waits; " + (f"there is {names}" if names else "none does")
+        f"approve {number}: no model waits"
+        + (f" under this number; the models that wait are {names}" if names else "")
     )
 
 
@@ -317,22 +321,22 @@ def _check(
     """Raises ConfigError if a model cannot or should not be pushed."""
     prefix = f"approve {waiting.number}"
     if (hold := read_hold(layout)) is not None:
-        raise ConfigError(f"{prefix}: {hold}; `release` comes first")
+        raise ConfigError(f"{prefix}: {hold}; end the hold first, with `release`")
     if is_remote(layout.serving) or is_remote(waiting.model):
         raise ConfigError(
-            f"{prefix}: {layout.serving} or the model at {waiting.model} is in no folder of this "
-            "machine, and only there can a version be put in place whole; a run without "
-            "push.approve pushes it"
+            f"{prefix}: {layout.serving} or {waiting.model} is not a folder of this machine, and "
+            "an approval needs folders, as it renames them; a run without push.approve pushes "
+            "the model"
         )
     if waiting.is_superseded and not request.force:
         raise ConfigError(
             f"{prefix}: version {catalog[0].number if catalog else '?'} is of a model that was "
-            "trained later; --force replaces it with this one all the same"
+            "trained later; --force replaces that version with this model"
         )
     if not waiting.is_there(layout):
         raise ConfigError(
-            f"{prefix}: {waiting.exported_in(layout)} is gone: retention keeps the newest models "
-            "that wait, as many as `schedule.keep.versions`, and none once a later one is pushed; "
+            f"{prefix}: {waiting.exported_in(layout)} no longer exists: retention keeps at most "
+            "`schedule.keep.versions` models that wait, and none after a later model was pushed; "
             "train again"
         )
     if damage := waiting.damage(layout):
@@ -343,7 +347,7 @@ def _record(
     config: PipelineConfig, event_log: EventLog, waiting: Waiting, version: Path, reason: str
 ) -> str:
     """Records an approval whose version is in place; returns it in a sentence."""
-    message = f"version {version.name} is in service, which waited as {waiting.number}: {reason}"
+    message = f"version {version.name} is in service; it waited as {waiting.number}: {reason}"
     number = int(version.name)
     event_log.record(
         EventKind.APPROVED,
@@ -353,7 +357,9 @@ def _record(
         waited=waiting.number,
         reason=reason,
     )
-    kept = {key: waiting.details.get(key) for key in ("metrics", "window", "strategy")}
+    kept = {
+        key: waiting.details.get(key) for key in ("metrics", "window", "strategy", "model_kind")
+    }
     event_log.record(
         EventKind.PUSHED,
         f"to {version}",

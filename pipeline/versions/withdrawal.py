@@ -10,7 +10,7 @@ from components.example_gen.paths import is_remote
 from components.pusher.versions import WITHDRAWN_PROPERTY, lift_withdrawal, mark_withdrawn
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata_store import check_store
 from pipeline.versions.artifacts import find_models
@@ -43,7 +43,7 @@ def withdraw(
         cannot be used.
     """
     find_version(read_catalog(layout, event_log), number, "--withdraw")
-    with one_at_a_time(layout):
+    with run_lock(layout):
         catalog = read_catalog(layout, event_log)
         version = find_version(catalog, number, "--withdraw")
         same = [other for other in catalog if other.identity == version.identity]
@@ -51,18 +51,18 @@ def withdraw(
         if serving is not None and serving in same:
             which = "serves" if serving == version else f"serves, as version {serving.number}"
             raise ConfigError(
-                f"--withdraw {number}: its model {which}; `rollback` puts another in service and "
-                "withdraws this one"
+                f"--withdraw {number}: its model {which}; `rollback` puts another version in "
+                "service and withdraws this version"
             )
         lines = mark_models(config, layout, same, withdrawn=True, reason=reason)
-        lines += record_withdrawn(event_log, same, reason)
+        lines += record_withdrawn(event_log, same, reason, "models --withdraw")
     return lines or [f"version {number} was withdrawn before"]
 
 
 def record_withdrawn(
-    event_log: EventLog, versions: Iterable[Version], reason: str | None
+    event_log: EventLog, versions: Iterable[Version], reason: str | None, command: str
 ) -> list[str]:
-    """Records versions that were not withdrawn before; returns a line for each."""
+    """Records the versions that a command withdraws now; returns a line for each."""
     lines = []
     for version in versions:
         if not version.is_withdrawal_recorded:
@@ -74,6 +74,7 @@ def record_withdrawn(
                 version=version.number,
                 model=version.model,
                 reason=reason,
+                command=command,
             )
             lines.append(message)
     return lines
@@ -110,8 +111,8 @@ def mark_models(
     if connection is not None:
         found = _mark(connection, versions, withdrawn)
     lines = [
-        f"version {version.number}: its model is not in the pipeline's metadata, where there is "
-        "nothing to mark"
+        f"version {version.number}: its model is not in the pipeline's metadata, so only "
+        "its folder is marked"
         for version in versions
         if not found.get(version.identity)
     ]
@@ -153,8 +154,8 @@ def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | No
             else:
                 lift_withdrawal(folder)
         except OSError as error:
-            again = f"`models --withdraw {version.number}` marks it once it can"
-            does = f"may fall back to it; {again}" if withdrawn else "still pass it over"
+            again = f"repeat with `models --withdraw {version.number}`"
+            does = f"may use this version; {again}" if withdrawn else "still skip this version"
             lines.append(
                 f"version {version.number}: {folder} cannot be written"
                 f" ({error.strerror or error}), so servers that start {does}"

@@ -185,7 +185,7 @@ def test_the_same_config_gives_the_same_bytes() -> None:
     [
         ({"kubeflow": None}, "kubeflow: this is missing.*image: registry.example.com"),
         ({"kubeflow": {}}, "kubeflow.image: this is missing"),
-        ({"schedule": None}, "there is nothing to look for; set it to true"),
+        ({"schedule": None}, "there is nothing to check; set it to true"),
         ({"schedule": {"cron": "0 3 * * *"}}, "`cron` alone needs no check"),
     ],
 )

@@ -130,7 +130,7 @@ def test_an_image_with_other_code_is_warned_of(
 ) -> None:
     install_docker(tmp_path, monkeypatch, says_labels({CODE_LABEL: "0123456789abcdef"}))
     (warning,) = check_image(IMAGE)
-    assert "holds other code (0123456789abcdef)" in warning
+    assert "contains other code (0123456789abcdef)" in warning
     assert f"({code_hash()})" in warning
     assert "make image" in warning
 
@@ -142,7 +142,7 @@ def test_an_image_with_other_code_is_warned_of(
         (says_labels({CODE_LABEL: ""}), "it was not built by `make image`"),
         ("sys.exit('Error: No such image: x')", "docker says 'No such image: x'"),
         ("sys.exit(3)", "docker says 'exit code 3'"),
-        ("print('<html>')", "docker gave no answer that can be read"),
+        ("print('<html>')", "the answer of docker cannot be read"),
         ("time.sleep(60)", "docker did not answer within 1 s"),
     ],
 )

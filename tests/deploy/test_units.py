@@ -47,7 +47,7 @@ def assert_command_parses(command: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
         [here.get(part, part) for part in command], cwd=ROOT, capture_output=True, text=True
     )
-    assert "nothing ever sets it off" in done.stderr
+    assert "the schedule has no trigger" in done.stderr
     assert done.returncode == 2
 
 

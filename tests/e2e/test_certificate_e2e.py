@@ -46,9 +46,7 @@ def test_model_that_answers_otherwise_is_not_pushed(
 ) -> None:
     assert refused.returncode == 3, refused.stdout + refused.stderr
     assert "InfraValidator    ran" in refused.stdout
-    assert "not blessed, nothing was pushed: serving_default and transform_and_keras" in (
-        refused.stdout
-    )
+    assert "not blessed, not pushed: serving_default and transform_and_keras" in (refused.stdout)
     summary = project.summary("plans")
     assert (summary["status"], summary["blessed"], summary["pushed"]) == (
         "not_blessed",
@@ -84,7 +82,7 @@ def test_model_that_needs_more_memory_than_allowed_fails(
     limit = ("--set", "certificate.memory=0.01")
     done = project.scopeline("run", "--config", "plans.yaml", *MEND, *limit)
     assert done.returncode == 1
-    assert "InfraValidator failed: the model needs more than 0.01 GiB to answer" in done.stdout
+    assert "InfraValidator failed: the model needs more than 0.01 GiB to predict" in done.stdout
 
 
 def test_without_a_certificate_nothing_asks(

@@ -40,7 +40,7 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert summary["blessed"] is True
     assert (
         summary["reason"]
-        == "every threshold is kept, and there is no model in service to compare with"
+        == "every threshold is met, and there is no model in service to compare with"
     )
     assert [c["name"] for c in summary["components"]] == COMPONENTS
     assert {c["state"] for c in summary["components"]} == {"ran"}
@@ -57,7 +57,7 @@ def test_first_run_says_so_on_the_screen(project: Project, first) -> None:
     screen = plain(first.stdout)
     for component in COMPONENTS:
         assert f"  {component} " in screen
-    assert "at least 0.95: kept" in screen
+    assert "at least 0.95: met" in screen
     assert "pushed to output/digits/serving/digits/" in screen
     assert first.stderr == ""
     log = next((project.output / "digits" / "runs").glob("*/run.log")).read_text()
@@ -141,7 +141,7 @@ def test_missed_threshold_pushes_nothing(project: Project, first) -> None:
     before = project.versions("digits")
     done = project.scopeline("run", "--set", "evaluate.thresholds.accuracy.min=0.9999")
     assert done.returncode == 3
-    assert "not blessed, nothing was pushed: accuracy is 0.9" in done.stdout
+    assert "not blessed, not pushed: accuracy is 0.9" in done.stdout
     assert "below the threshold of 0.9999" in done.stdout
     states = project.states("digits")
     assert states["Trainer"] == "cached"
@@ -169,7 +169,7 @@ def test_deleted_version_is_pushed_again_from_cache(project: Project, first) -> 
     shutil.rmtree(served)
     done = project.scopeline("run")
     assert done.returncode == 0
-    assert "the served version was gone; pushed again" in done.stdout
+    assert "the served version was missing; pushed again" in done.stdout
     assert sorted(p.name for p in served.rglob("*")) == files
 
 

@@ -52,7 +52,7 @@ def test_plan_copies_the_metadata_and_finds_nothing_to_do(
     before = server.administer("SELECT COUNT(*), MAX(id) FROM Execution", "meta")
     done = project.scopeline("plan", *arguments(server))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "nothing to do: a run would only confirm this" in plain(done.stdout)
+    assert "nothing to do: a run would change nothing" in plain(done.stdout)
     changed = project.scopeline("plan", *arguments(server), "--set", "train.epochs=2")
     assert "epochs 1 -> 2" in plain(changed.stdout)
     other = project.scopeline("plan", *arguments(server), "--set", "name=other")

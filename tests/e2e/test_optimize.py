@@ -91,7 +91,7 @@ def test_run_that_was_killed_in_a_conversion_goes_on_with_what_is_done(
 ) -> None:
     out = plain(approved.done.stdout)
     assert approved.done.returncode == 4, out + approved.done.stderr
-    assert "float was made before" in out
+    assert "reuses the variant float" in out
     assert "2 variants; accepted: float, int8" in out
     assert kept(project) == []
     states = {c["name"]: c["state"] for c in approved.summary["components"]}
@@ -186,8 +186,8 @@ def test_required_variants_that_nobody_can_accept_keep_the_model_back(
     done = project.scopeline(*command("optimize.required=true", max_latency_ratio=1e-6))
     out = plain(done.stdout)
     assert done.returncode == 3, out + done.stderr
-    assert "int8 was made before" in out, "another limit converts nothing again"
-    assert "not pushed: variant float is required, and refused: one example takes" in out
+    assert "reuses the variant int8" in out, "another limit converts nothing again"
+    assert "not pushed: the required variant float is refused: its latency" in out
     assert "at most 1e-06 is accepted (optimize.accept.max_latency_ratio)" in out
     assert versions(project) == before
     assert project.states("digits")["Pusher"] == "skipped"

@@ -130,7 +130,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     said, imports = done.stdout.splitlines()
     assert imports == "0 set()"
     assert said.startswith(f"spans: nothing has changed since run {run.name}, which ended 20")
-    assert said.endswith(f", whose model is {pushed}; `run --force` runs all the same")
+    assert said.endswith(f", whose model is {pushed}; `run --force` runs anyway")
     changed = {name for name, time in snapshot(project.output).items() if files.get(name) != time}
     assert changed <= {f"{NAME}/.lock"}, "neither the history nor a run's folder is written to"
 
@@ -139,7 +139,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     "asked",
     [
         RunRequest(force=True),
-        RunRequest(because="the clock fired"),
+        RunRequest(because="cron fired"),
         RunRequest(through="2"),
         RunRequest(validate_only=True),
         RunRequest(search_only=True),

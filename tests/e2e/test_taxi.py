@@ -160,7 +160,7 @@ def test_requests_that_are_unlike_the_training_data_are_found(
     assert [name for name, one in found.items() if one["is_skewed"]] == ["fare"]
     version = trained.versions("taxi")[-1]
     assert (
-        f"compared with what version {version} was trained on: mean 1" in found["fare"]["in_words"]
+        f"compared with the training data of version {version}: mean 1" in found["fare"]["in_words"]
     )
     schedule = ("--set", "schedule={cron: 0 3 1 1 *}", "--set", "notify.occasions=[skew]")
     looked = trained.scopeline("schedule", *options, *schedule, "--once")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import kubeflow_runner
@@ -49,21 +51,44 @@ def test_options_before_a_command_are_refused() -> None:
         text=True,
     )
     assert done.returncode == 2
-    assert done.stderr == "--config: give it after `models`, if that has such an option\n"
+    assert done.stderr == "--config: write options after the command: `models --config ...`\n"
+
+
+APPS = {"scopeline": local_runner.app, "scopeline-kubeflow": kubeflow_runner.app}
+
+
+def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of a group and of all its commands."""
+    yield path
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands_of(command, (*path, name))
 
 
 @pytest.mark.parametrize(
-    ("app", "command", "flag"),
-    [
-        (local_runner.app, "run", "--validate-only"),
-        (local_runner.app, "schedule", "--once"),
-        (kubeflow_runner.app, "submit", "--no-wait"),
-    ],
+    ("name", "path"),
+    [(name, path) for name, app in APPS.items() for path in commands_of(get_command(app))],
+    ids=str,
 )
-def test_help_shows_no_value_for_a_flag(app: Any, command: str, flag: str) -> None:
-    shown = CliRunner().invoke(app, [command, "--help"], env={**os.environ, "COLUMNS": "120"})
-    (line,) = (line for line in shown.output.splitlines() if line.strip("│ ").startswith(flag))
-    assert "bool" not in line.lower()
+def test_help_fits_a_screen(name: str, path: tuple[str, ...]) -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(APPS[name], [*path, "--help"], prog_name=name)
+    assert done.exit_code == 0, done.exception
+    lines = done.output.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    # No types or ranges as values, and a text for each option and each command.
+    assert not re.search(r"<\w+>$|bool|None|x>=", done.output.replace("<server>", ""))
+    rows = [line for line in lines if re.match(r"  (--|-h|[a-z]+  )", line)]
+    assert all(re.search(r"\S  +\S", row) for row in rows)
+    for page in re.findall(r"docs/\S+\.md", done.output):
+        assert (ROOT / page).is_file()
+
+
+@pytest.mark.parametrize(
+    ("app", "arguments"), [(kubeflow_runner.app, []), (local_runner.app, ["cluster"])]
+)
+def test_group_without_a_command_shows_its_help(app: Any, arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.output.count("Commands:")) == (2, 1)
 
 
 @pytest.mark.parametrize("name", ["", "other/.."])
@@ -94,7 +119,7 @@ def test_samples_are_written_whole_or_not_at_all(
     with pytest.raises(TrainingError, match=r"'sampling.sample' failed: FileNotFoundError: .*weig"):
         ask("cats")
     (tmp_path / "weights").touch()
-    with pytest.raises(ConfigError, match=r"samples cannot be written: .*dogs"):
+    with pytest.raises(ConfigError, match=r"samples: the folder cannot be written: .*dogs"):
         ask("dogs")
     assert list((tmp_path / "out").iterdir()) == []
     assert ask("cats") == "3 pictures"
@@ -116,6 +141,6 @@ def test_predict_takes_answers_and_still_its_former_options(tmp_path: Path) -> N
         done = CliRunner().invoke(local_runner.app, given)
         return f"{done.exception} {done.stderr}"
 
-    assert "give --answers FILE" in said()
-    assert "is now --answers a.csv" in said("--output", "a.csv")
-    assert "is now" not in said("--answers", "a.csv", "--output", str(tmp_path))
+    assert "--answers is missing" in said()
+    assert "write --answers a.csv" in said("--output", "a.csv")
+    assert "write --answers" not in said("--answers", "a.csv", "--output", str(tmp_path))

@@ -20,7 +20,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.user_code import code_fingerprint
 from pipeline.data.files import locate_data
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
 from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, DataError
@@ -95,8 +95,8 @@ def test_screen_shows_metrics_and_verdict() -> None:
         ["summary: s.json"],
     )
     said = stream.getvalue()
-    assert "at least 0.9: not kept" in said
-    assert "not blessed, nothing was pushed: auc is 0.5, below 0.9" in said
+    assert "at least 0.9: not met" in said
+    assert "not blessed, not pushed: auc is 0.5, below 0.9" in said
     assert said.endswith("summary: s.json\n")
 
 
@@ -115,8 +115,8 @@ def test_log_takes_what_any_language_prints(verbose: bool, tmp_path: Path) -> No
     script = (
         "import logging, os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.logs import captured\n"
-        f"with captured(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
+        "from pipeline.runs.logs import redirected_output\n"
+        f"with redirected_output(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
         "    os.write(2, b'from C++\\n')\n"
         "    print('from Python')\n"
         "    logging.getLogger('tfx').info('from a logger')\n"
@@ -138,8 +138,8 @@ def test_disk_that_is_full_ends_neither_the_run_nor_the_screen(verbose: bool) ->
     script = (
         "import logging, os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.logs import captured\n"
-        f"with captured(Path('/dev/full'), {verbose}) as screen:\n"
+        "from pipeline.runs.logs import redirected_output\n"
+        f"with redirected_output(Path('/dev/full'), {verbose}) as screen:\n"
         "    for part in range(3):\n"
         "        print(f'part {part}' * 10_000)\n"
         "        logging.getLogger('tfx').warning('from a logger')\n"
@@ -148,7 +148,10 @@ def test_disk_that_is_full_ends_neither_the_run_nor_the_screen(verbose: bool) ->
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1000:]
     assert done.stdout == "for people\n" * 3
-    why = "/dev/full: cannot be written (No space left on device); it lacks what is said meanwhile"
+    why = (
+        "/dev/full: cannot be written (No space left on device); output is lost as long as this "
+        "lasts"
+    )
     assert done.stderr.count(why) == 1
     assert ("part 2" in done.stderr) == verbose
     assert "Traceback" not in done.stderr
@@ -158,8 +161,8 @@ def test_screen_that_is_gone_keeps_nothing_out_of_the_log(tmp_path: Path) -> Non
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.runs.logs import captured\n"
-        f"with captured(Path({str(tmp_path / 'run.log')!r}), True):\n"
+        "from pipeline.runs.logs import redirected_output\n"
+        f"with redirected_output(Path({str(tmp_path / 'run.log')!r}), True):\n"
         "    for part in range(100):\n"
         "        print(f'part {part}')\n"
     )
@@ -172,18 +175,18 @@ def test_screen_that_is_gone_keeps_nothing_out_of_the_log(tmp_path: Path) -> Non
 
 def test_lock_is_for_one(tmp_path: Path) -> None:
     layout = Layout(tmp_path, "digits")
-    with one_at_a_time(layout):
+    with run_lock(layout):
         script = (
             "from pathlib import Path\n"
             "from pipeline.layout import Layout\n"
-            "from pipeline.lock import one_at_a_time\n"
-            f"with one_at_a_time(Layout(Path({str(tmp_path)!r}), 'digits')): pass\n"
+            "from pipeline.lock import run_lock\n"
+            f"with run_lock(Layout(Path({str(tmp_path)!r}), 'digits')): pass\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
         )
         assert "another run of `digits` is under way" in done.stderr
-    with one_at_a_time(layout):
+    with run_lock(layout):
         pass
 
 
@@ -191,7 +194,7 @@ def test_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match="cannot write the output here"),
-        one_at_a_time(Layout(tmp_path / "file", "digits")),
+        run_lock(Layout(tmp_path / "file", "digits")),
     ):
         pass
 

@@ -43,7 +43,7 @@ def test_clean_leaves_the_output(checkout: Path) -> None:
 def test_output_goes_only_where_somebody_says_so(checkout: Path) -> None:
     refused = make(checkout, "clean-output")
     assert refused.returncode == 2
-    assert "there is no terminal to ask at; CONFIRM=yes deletes it" in refused.stderr
+    assert "there is no terminal for the confirmation; CONFIRM=yes deletes it" in refused.stderr
     assert "output" in left(checkout)
     assert make(checkout, "clean-output", "CONFIRM=yes").returncode == 0
     assert left(checkout) == {"Makefile", ".venv", "build", ".mypy_cache", "pipeline"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.exit_codes import EXIT_FAILED, EXIT_NOT_BLESSED, EXIT_PUSHED, EXIT_UNUSABLE
-from tools.noise import KINDS, MOST_PUSHED, make_table, report
+from tools.noise import KINDS, MAX_PUSHED, make_table, report
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +54,7 @@ def test_too_many_pushed_and_any_failure_are_told(pushed: int, failed: int, is_g
     )
     line, found = report("plain", codes)
     assert found is is_good
-    assert MOST_PUSHED == 0.07
+    assert MAX_PUSHED == 0.07
     assert f"{pushed / (100 - failed):.1%}" in line
 
 

@@ -41,3 +41,12 @@ def test_terms_are_checked_in_prose_and_not_in_code(tmp_path: Path) -> None:
     findings = list(check_page(page))
     assert [finding.line for finding in findings] == [1]
     assert "is told" in str(findings[0])
+
+
+def test_bad_examples_of_a_table_are_left_out(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "| instead of | write |\n| --- | --- |\n| is told | is reported |\n"
+        "| is shown | is told |\n\n| key | text |\n| --- | --- |\n| a | is told |\n"
+    )
+    assert [finding.line for finding in check_page(page)] == [4, 8]

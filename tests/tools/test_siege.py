@@ -13,11 +13,11 @@ from rich.console import Console
 
 from tools.siege import hostile, kills, versions
 from tools.siege.__main__ import Plan, besieged
-from tools.siege.confined import limited
+from tools.siege.confined import limit_memory
+from tools.siege.connection import SILENT
 from tools.siege.models import make_models
-from tools.siege.play import judge_load, play, play_hostile
+from tools.siege.play import check_load, play, send_hostile
 from tools.siege.siege import Attack, Siege, draw
-from tools.siege.wire import SILENT
 
 pytestmark = pytest.mark.e2e
 
@@ -53,10 +53,10 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
 
 @pytest.mark.long
 def test_nothing_is_lost_and_the_right_version_answers(siege: Siege) -> None:
-    found = play_hostile(siege, attacks(*HOSTILE), PATIENCE)
+    found = send_hostile(siege, attacks(*HOSTILE), PATIENCE)
     play(siege, attacks("flipped_byte", "rolled_back_from_a_damaged_version"), versions.KINDS)
     play(siege, attacks("worker_while_a_version_comes"), kills.KINDS)
-    counts = judge_load(siege, SEED)
+    counts = check_load(siege, SEED)
     assert not siege.faults, siege.faults
     assert counts["right"] > 100
     assert (counts["wrong"], counts["lost"]) == (0, 0)
@@ -75,9 +75,9 @@ def test_what_does_not_hold_is_found(siege: Siege, monkeypatch: pytest.MonkeyPat
         return [500, SILENT, 200]
 
     monkeypatch.setitem(hostile.KINDS, "bad_chunks", hostile.Kind(answered_wrongly))
-    play_hostile(siege, attacks("bad_chunks"), longest=0.0)
+    send_hostile(siege, attacks("bad_chunks"), longest=0.0)
     siege.store.marks[siege.store.right] = None
-    judge_load(siege, SEED)
+    check_load(siege, SEED)
     said = [fault.said.split(",")[0] for fault in siege.faults]
     assert said[0] == "answered by no answer"
     assert "other clients waited" in said[1]
@@ -88,7 +88,7 @@ def test_what_does_not_hold_is_found(siege: Siege, monkeypatch: pytest.MonkeyPat
 
 
 def test_server_is_under_the_limit(tmp_path: Path) -> None:
-    with limited(100) as limit:
+    with limit_memory(100) as limit:
         program = ["-c", "import mmap; mmap.mmap(-1, 300 << 20).write(b'x' * (300 << 20))"]
         command = limit.command([psutil.Process().exe(), *program])
         done = subprocess.run(command, capture_output=True, check=False)

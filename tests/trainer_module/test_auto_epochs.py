@@ -122,8 +122,8 @@ def test_a_small_table_is_trained_for_as_long_as_it_gets_better(
     )
     assert record["epochs"] == record["best_epoch"] < 89
     assert choice == (
-        f"epoch {record['epochs']} was the best for 48 examples of the train split that were "
-        "held out; then all 240 were learnt from as long"
+        f"epoch {record['epochs']} was the best on 48 held-out examples of the train split; the "
+        "final model was trained on all 240 for as many epochs"
     )
 
 

@@ -51,8 +51,8 @@ def test_a_model_that_does_not_describe_itself(
     (base / DESCRIPTION_FILE).unlink()
     job = prepare(orders, tmp_path / "warm", str(base))
     assert job.notes == [
-        f"warm start: {base} does not say what its weights stand for, as models do that Scopeline "
-        "exports: all weights start fresh"
+        f"warm start: {base} has no description of its weights, which models that Scopeline "
+        "exports have; all weights are initialised anew"
     ]
 
 
@@ -164,6 +164,7 @@ def test_an_interrupted_training_goes_on_from_its_own_backup(
 def test_nothing_in_common(shades: Transformed, orders_model: str, tmp_path: Path) -> None:
     headline, *notes = prepare(shades, tmp_path, orders_model).notes
     assert headline == (
-        f"warm start: nothing of {orders_model}, a model of kind mlp, fits: all weights start fresh"
+        f"warm start: no weight of {orders_model}, a model of kind mlp, fits; all weights are "
+        "initialised anew"
     )
-    assert "warm start: column `company` is gone" in notes
+    assert "warm start: column `company` has been removed" in notes

@@ -64,7 +64,7 @@ def test_a_warm_start_takes_over_the_pieces_that_are_left(
             model.get_layer(layer).get_weights()[0] for model in (load(opinions_model), job.model)
         )
         np.testing.assert_array_equal(new_rows, old_rows)
-    assert not [note for note in job.notes if "starts fresh" in note and "layer" in note]
+    assert not [note for note in job.notes if "initialised anew" in note and "layer" in note]
 
 
 def test_weights_bring_their_vocabulary_and_their_way_of_training(

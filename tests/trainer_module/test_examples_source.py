@@ -152,4 +152,4 @@ def test_no_file(tmp_path):
         run(ours, tmp_path)
     error = find_user_error(caught.value)
     assert "Split-eval/*: there are no examples" in str(error)
-    assert "the next run makes them anew" in str(error)
+    assert "the next run writes them again" in str(error)

@@ -314,13 +314,13 @@ DENSE = "tf_keras.layers.Dense({})(hidden)"
         (
             "multiclass",
             DENSE.format(3),
-            "[batch, 3] of any size, as its last layer has no",
+            "[batch, 3] of unrestricted numbers, as its last layer has no",
             "[batch, 3]",
         ),
         (
             "count",
             DENSE.format(1),
-            "[batch, 1] of any size, as",
+            "[batch, 1] of unrestricted numbers, as",
             "[batch, 1]: the expected count, w",
         ),
         ("regression", "{'value': " + DENSE.format(1) + "}", "a dict", "[batch, 1]: the number"),
@@ -333,7 +333,7 @@ def test_an_own_model_whose_output_the_task_cannot_use(
     with pytest.raises(TrainingError) as caught:
         build_own(own_output(layer), task, tmp_path, monkeypatch)
     message = str(caught.value)
-    assert message.startswith(f"model '{tmp_path.name}_own.build_model': it gives {found}")
+    assert message.startswith(f"model '{tmp_path.name}_own.build_model': its output is {found}")
     assert f"needs {right}" in message
     assert message.endswith("; end it with problem.make_output_layer().")
 

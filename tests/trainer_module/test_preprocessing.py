@@ -98,7 +98,7 @@ def test_indices_whose_range_is_lost_are_refused(tmp_path: Path) -> None:
     metadata_io.write_metadata(
         metadata, str(tmp_path / tft.TFTransformOutput.TRANSFORMED_METADATA_DIR)
     )
-    message = r"'area' is int64, and it is not known .* \(reshape or change what goes in, not what"
+    message = r"'area' is int64, with an unknown number .* \(reshape its input, not its output"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(tft.TFTransformOutput(str(tmp_path)), Task.REGRESSION, "price")
 
@@ -197,7 +197,7 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
         ({"features": {"fair": {"type": "numeric"}}}, "no column 'fair'.*did you mean 'fare'"),
         (
             {"features": {"company": {"type": "numeric"}}},
-            "'company' holds text, or nothing at all, and cannot be",
+            "'company' holds text or no value, and cannot be",
         ),
         ({"features": {"fare": {"type": "image", "height": 2, "width": 2}}}, "'fare' holds num"),
         (
@@ -210,11 +210,11 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
         ),
         (
             {"features": {"fare": {"type": "sequence", "length": 2, "separator": ";"}}},
-            "leave out its",
+            "remove features",
         ),
         (
             {"features": {"company": {"type": "sequence", "length": 2}}},
-            "'company' holds text: name",
+            "'company' holds text: set",
         ),
         ({"features": {"x": {"type": "cross", "of": ["fare", "compny"]}}}, "mean 'company'"),
         (
@@ -252,13 +252,13 @@ def test_a_column_with_a_million_values_is_counted_within_bounds(
     assert ids[0] == b"often"
     assert len(ids) == 3
     assert "column 'id' has 100 different values or more, of which the 3 mo" in caplog.text
-    assert "by features: {id: {type: ignore}}; otherwise hash_buckets" in caplog.text
+    assert "set features: {id: {type: ignore}}; otherwise hash_buckets" in caplog.text
 
 
 def test_very_many_numbers_become_one_vector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numeric, "MOST_SEPARATE", 2)
+    monkeypatch.setattr(numeric, "MAX_SEPARATE", 2)
     rows = [
         {"b": float(n), "a": n * n / 7, "c": None if n % 4 else 1.0 + n, "y": n % 2, "t": "x"}
         for n in range(80)
@@ -299,7 +299,7 @@ def test_vocabularies_of_very_many_columns_share_a_table(
         {"label": "y", "task": "binary", "features": features}
     )
     apart = run_transform(tmp_path / "apart", rows, rows[:8], settings)
-    monkeypatch.setattr(categorical, "MOST_TABLES", 2)
+    monkeypatch.setattr(categorical, "MAX_TABLES", 2)
     together = run_transform(tmp_path / "together", rows, rows[:8], settings)
     # One of them is for the classes.
     assert count_tables(together) == 2 < 4 <= count_tables(apart)

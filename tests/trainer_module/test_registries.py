@@ -21,7 +21,7 @@ from components.processes.supervisor import Policy
 from components.trainer.workers import Training, make_workers, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
-from pipeline.config.sections.model import model_can_do_what_is_asked
+from pipeline.config.sections.model import model_supports_task_and_features
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
@@ -111,9 +111,11 @@ def test_a_task_with_options_that_trees_do_not_know_is_refused() -> None:
     config = load("model.kind=trees", "train={}")
     task = BoundedTask(kind="regression", bounds=[0.1, 0.9])
     changed = config.model_copy(update={"target": task})
-    (issue,) = changed.find_issues([model_can_do_what_is_asked])
+    (issue,) = changed.find_issues([model_supports_task_and_features])
     assert issue.path == "task"
-    assert "found regression with options, but trees know binary, multiclass and" in issue.message
+    assert (
+        "found regression with options, but trees support only binary, multiclass and"
+    ) in issue.message
 
 
 class PlacedStrategy(BaseStrategy):

@@ -109,7 +109,7 @@ def test_quartiles_of_many_rows_are_those_of_rows_from_all_over(
             example.features.feature["size"].float_list.value.append(value)
             example.features.feature["price"].float_list.value.append(1.0)
             writer.write(example.SerializeToString())
-    monkeypatch.setattr(loading, "MOST", len(size) // 4)
+    monkeypatch.setattr(loading, "MAX_QUARTILE_EXAMPLES", len(size) // 4)
     content = replace(train.content, tensors={"size": tf.constant(size[:, None])})
     if not is_in_memory:
         content = replace(content, tensors=None)

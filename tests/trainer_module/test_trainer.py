@@ -129,8 +129,8 @@ def test_it_trains_under_every_strategy(
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     else:
         assert record["notes"] == [
-            "the train split's 449 examples are no multiple of the global batch of 64: an epoch's "
-            "last step begins the next round of them"
+            "the train split's 449 examples are not a multiple of the global batch of 64; the "
+            "last step of an epoch repeats some examples"
         ]
         assert record["examples_per_worker"] == [3 * 8 * 64]
 

@@ -203,9 +203,15 @@ def test_a_schedule_of_the_users_is_of_steps(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("fall_below_zero", r"gives -0\.1\d* for epoch 3; right is a number that is not negative"),
+        (
+            "fall_below_zero",
+            r"returns -0\.1\d* for epoch 3; right is a number that is not negative",
+        ),
         ("halve", r"called with \(0\): TypeError: halve\(\) missing 1 required"),
-        ("SlowEvaluation", "gives a .*SlowEvaluation without an argument; right is a tf_keras Lea"),
+        (
+            "SlowEvaluation",
+            "returns a .*SlowEvaluation without an argument; right is a tf_keras Lea",
+        ),
     ],
 )
 def test_a_rate_of_the_users_that_is_none_is_named(name: str, message: str) -> None:

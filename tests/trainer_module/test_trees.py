@@ -16,7 +16,7 @@ from trainer_module.data.dealing import Parts
 from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.trees import growing
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
-from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
+from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
@@ -63,7 +63,7 @@ def make_problem(task: Task) -> Problem:
 
 def grow_some(
     task: Task, monkeypatch: pytest.MonkeyPatch, members: int = 3, **model: Any
-) -> tuple[Grown, list[Any]]:
+) -> tuple[GrownForest, list[Any]]:
     """The forest, and the models of YDF that it is the mean of."""
     problem, tensors = make_problem(task), make_tensors(1)
     columns = columns_of(problem)
@@ -92,7 +92,7 @@ def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.Monke
         # A code that no tree knows would be read past the end of YDF's bitmaps.
         str(place): np.where(values >= known, 0, values).astype(np.int32) if known else values
         for place, (values, known) in enumerate(
-            zip(split_columns(unseen, columns_of(problem)), grown.forest.known, strict=True)
+            zip(split_columns(unseen, columns_of(problem)), grown.forest.known_codes, strict=True)
         )
     }
     logits = [model.predict(columns) for model in models]
@@ -111,7 +111,7 @@ def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.Monke
         assert np.mean(found == make_label(task, seen)) > 0.9
     assert grown.forest.words, "it splits on categories as well"
     np.testing.assert_allclose(forest_model(unseen).numpy(), expected, rtol=1e-5, atol=1e-5)
-    monkeypatch.setattr("trainer_module.families.supervised.trees.model.TREES_AT_ONCE", 7)
+    monkeypatch.setattr("trainer_module.families.supervised.trees.model.MAX_PARALLEL_TREES", 7)
     in_slices = tf.function(build_model(problem, grown.forest))
     np.testing.assert_allclose(in_slices(unseen), expected, rtol=1e-5, atol=1e-5)
     empty = {name: values[:0] for name, values in unseen.items()}
@@ -122,17 +122,17 @@ def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.Monke
 
 def test_trees_stop_when_more_are_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     grown, (model,) = grow_some(Task.BINARY, monkeypatch, members=1)
-    assert grown.has_stopped
-    assert grown.kept == model.num_trees() < 500
+    assert grown.stopped_early
+    assert grown.largest_member == model.num_trees() < 500
     losses = grown.history["val_loss"]
-    assert losses[grown.kept - 1] == pytest.approx(min(losses))
+    assert losses[grown.largest_member - 1] == pytest.approx(min(losses))
 
 
 @pytest.mark.parametrize("few", [ROWS, ROWS - 1])
 def test_a_forest_is_the_same_whatever_cores_there_are(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing, "FEW", few)
+    monkeypatch.setattr(growing, "MAX_SINGLE_THREAD_EXAMPLES", few)
     forests = []
     for cores in (1, 3):
         monkeypatch.setattr(growing, "count_cores", lambda cores=cores: cores)
@@ -142,8 +142,8 @@ def test_a_forest_is_the_same_whatever_cores_there_are(
 
 
 def test_few_examples_wake_no_other_thread() -> None:
-    assert [growing._count_threads(n) for n in (1, growing.FEW)] == [1, 1]
-    assert growing._count_threads(growing.FEW + 1) >= 2
+    assert [growing._count_threads(n) for n in (1, growing.MAX_SINGLE_THREAD_EXAMPLES)] == [1, 1]
+    assert growing._count_threads(growing.MAX_SINGLE_THREAD_EXAMPLES + 1) >= 2
 
 
 def test_what_many_values_gain_in_training_does_not_count() -> None:

@@ -40,9 +40,9 @@ def test_steps_that_are_done_are_not_done_again(monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.WARNING)
-    keras._knows_steps.cache_clear()
+    keras._steps_are_known.cache_clear()
     yield lambda: [line for line in caplog.messages if line.startswith("slower")]
-    keras._knows_steps.cache_clear()
+    keras._steps_are_known.cache_clear()
 
 
 def trained(optimizer: tf_keras.optimizers.Optimizer, steps: int = 1) -> list[Any]:
@@ -61,7 +61,7 @@ def test_other_executions_of_steps_are_left_to_keras(
     monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]]
 ) -> None:
     expected = trained(Adam(0.1), 2)
-    keras._knows_steps.cache_clear()
+    keras._steps_are_known.cache_clear()
     monkeypatch.setattr(keras, "_repeat", lambda *_: pytest.fail("it is replaced"))
     change(monkeypatch, Model, "get_metrics_result")
     assert trained(Adam(0.1), 2) == expected

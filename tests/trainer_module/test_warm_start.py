@@ -27,7 +27,7 @@ from trainer_module.base_model import (
     Description,
     Feature,
 )
-from trainer_module.training.warm_start import _changes, _Copied
+from trainer_module.training.warm_start import _changes, _CopyCounts
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +114,11 @@ def test_rows_follow_their_values_classes_and_columns(
     assert headline.startswith(f"warm start: from {base}, ")
     assert headline.endswith("% of the weights")
     assert notes == [
-        "warm start: the output: class `spam` is new, starts fresh",
-        "warm start: column `bonus` is new, starts fresh",
-        "warm start: embedding of `company`: 3 of 4 values kept, a new one starts fresh",
-        "warm start: column `old` is gone",
+        "warm start: the output: class `spam` is new and is initialised anew",
+        "warm start: column `bonus` is new and is initialised anew",
+        "warm start: embedding of `company`: 3 of 4 values keep their vectors, 1 is "
+        "initialised anew",
+        "warm start: column `old` has been removed",
     ]
 
 
@@ -131,8 +132,8 @@ def test_a_layer_of_another_size_starts_fresh(
     assert not dense(job.model)[1][1].any(), "a fresh bias"
     _, second = (x.name for x in job.model.layers if x.name.startswith("dense"))
     assert job.notes[1:] == [
-        f"warm start: layer {second} has another shape (8 -> 12), starts fresh",
-        "warm start: layer output has another shape (8 -> 12), starts fresh",
+        f"warm start: layer {second} has another shape (8 -> 12) and is initialised anew",
+        "warm start: layer output has another shape (8 -> 12) and is initialised anew",
     ]
 
 
@@ -146,7 +147,7 @@ def test_another_kind_of_model_takes_what_means_the_same(
     ):  # fmt: skip
         np.testing.assert_array_equal(new, old)
     for name in ("company_wide", "deep", "wide"):
-        assert f"warm start: layer {name} is new, starts fresh" in job.notes
+        assert f"warm start: layer {name} is new and is initialised anew" in job.notes
 
 
 def test_other_classes_of_a_binary_label(
@@ -163,8 +164,9 @@ def test_other_classes_of_a_binary_label(
     assert not layer(job.model, "output")[1].any(), "a fresh bias"
     np.testing.assert_array_equal(dense(job.model)[0][0], dense(load(str(base)))[0][0])
     assert job.notes[1:] == [
-        "warm start: the classes were `1` and `2`, and are `0` and `1`: the output starts fresh",
-        "warm start: layer output has other classes to tell apart, starts fresh",
+        "warm start: the classes were `1` and `2` and are `0` and `1`; the output is "
+        "initialised anew",
+        "warm start: layer output has other classes and is initialised anew",
     ]
 
 
@@ -193,8 +195,8 @@ def test_a_text_of_more_words_keeps_those_that_it_knows() -> None:
         text = Feature("review", "text", (length,), len(words) + 1, words)
         return Description("text_cnn", "binary", ("no", "yes"), ("yes",), (text,), {})
 
-    taken = _Copied(is_whole=True, vocabularies={"review"})
+    taken = _CopyCounts(has_unique_names=True, vocabularies={"review"})
     (note,) = _changes(describe(9, "good", "film", "new"), describe(8, "good", "film"), taken)
-    assert note == "embedding of `review`: 2 of 3 values kept, a new one starts fresh"
-    (note,) = _changes(describe(9, "good"), describe(8, "good"), _Copied(is_whole=True))
-    assert note == "column `review` is of another type or shape, starts fresh"
+    assert note == "embedding of `review`: 2 of 3 values keep their vectors, 1 is initialised anew"
+    (note,) = _changes(describe(9, "good"), describe(8, "good"), _CopyCounts(has_unique_names=True))
+    assert note == "column `review` has another type or shape and is initialised anew"

@@ -112,7 +112,7 @@ def test_models_of_ones_own(
         fresh = prepare(changed, tmp_path / "fresh", None, **train).model
         fresh(changed.problem.make_inputs())
         np.testing.assert_array_equal(now, layer(fresh, "value")[0])
-        assert any("value may stand for values or classes" in note for note in job.notes)
+        assert any("value may depend on values or classes" in note for note in job.notes)
 
 
 UNNAMED = """
@@ -145,7 +145,7 @@ def test_weights_that_share_a_name_start_fresh(
     job = prepare(data, tmp_path / "warm", base)
     assert job.notes == [
         f"warm start: from {base}, 99% of the weights",
-        "warm start: several weights are called Variable: they start fresh",
+        "warm start: several weights have the name Variable and are initialised anew",
     ]
     np.testing.assert_array_equal(layer(job.model, "output")[0], layer(load(base), "output")[0])
     assert [float(w[0]) for w in job.model.weights[:2]] == [1.0, 2.0]

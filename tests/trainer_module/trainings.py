@@ -12,7 +12,7 @@ from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Loop, TrainerSettings
 from trainer_module.settings.model import load_trainer
 from trainer_module.trainer import train
-from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
+from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
 
 
 def open_training(
@@ -23,13 +23,16 @@ def open_training(
 
 
 def train_whole(
-    inputs: TrainingInputs, watchers: Sequence[tf_keras.callbacks.Callback] = ()
-) -> Trained:
+    inputs: TrainingInputs, extra_callbacks: Sequence[tf_keras.callbacks.Callback] = ()
+) -> TrainingResult:
     """A training to its end."""
-    return train(replace(inputs, watchers=watchers), TrainingPlan.of(inputs.settings, inputs.data))
+    return train(
+        replace(inputs, extra_callbacks=extra_callbacks),
+        TrainingPlan.of(inputs.settings, inputs.data),
+    )
 
 
-def begin(inputs: TrainingInputs) -> Trained:
+def begin(inputs: TrainingInputs) -> TrainingResult:
     """What there is before the first step: by the loop that may have no epoch."""
     settings = inputs.settings
     custom = settings.train.model_copy(update={"loop": Loop.CUSTOM})

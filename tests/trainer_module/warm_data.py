@@ -14,7 +14,7 @@ from trainer_data import Row, Transformed, transformed_once
 from trainings import begin, open_training, run_fn
 
 from trainer_module.settings import ModelSettings, TrainerSettings
-from trainer_module.training.plan import Trained, TrainingInputs
+from trainer_module.training.plan import TrainingInputs, TrainingResult
 
 ODD = b"caf\xe9"
 """A value that is no UTF-8."""
@@ -83,7 +83,7 @@ def given(data: Transformed, directory: Path, base: str | None, **train: Any) ->
     return open_training(fn_args)
 
 
-def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> Trained:
+def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> TrainingResult:
     """All that happens before the first step."""
     return begin(given(data, directory, base, **train))
 

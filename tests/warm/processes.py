@@ -153,12 +153,12 @@ class Popen(subprocess.Popen[AnyStr]):
         cwd = os.fspath(self._options.get("cwd") or Path.cwd())
         os.stat(cwd)  # noqa: PTH116 - raised here, as by `subprocess`
         passed: tuple[int, ...] = tuple(self._options.get("pass_fds", ()))
-        birth = forking.Birth(
+        birth = forking.ForkRequest(
             call="warm.zygote:become_and_run",
-            told={"argv": list(map(os.fspath, self.args)), "program": asdict(program)},
+            argument={"argv": list(map(os.fspath, self.args)), "program": asdict(program)},
             environment=self._environment,
             folder=os.path.realpath(cwd),
-            ends=(0, 1, 2, *passed),
+            descriptor_numbers=(0, 1, 2, *passed),
             is_session=bool(self._options.get("start_new_session")),
         )
         own: list[int] = [n if stream == -1 else stream for n, stream in enumerate(streams)]

@@ -128,18 +128,18 @@ def _open_streams(is_unbuffered: bool) -> None:
     )
 
 
-def become_and_run(told: Mapping[str, Any], server: int) -> NoReturn:
+def become_and_run(order: Mapping[str, Any], server: int) -> NoReturn:
     """Runs a program as Python does, and ends the process as Python does.
 
     The interpreter is not taken down: that would only take time, and copy what is still shared.
 
     Args:
-      told: `argv`, and what a Program has.
+      order: `argv`, and what a Program has.
       server: the process id of the zygote.
     """
     del server
-    program = Program(**{**told["program"], "kind": Kind(told["program"]["kind"])})
-    become(told["argv"], program)
+    program = Program(**{**order["program"], "kind": Kind(order["program"]["kind"])})
+    become(order["argv"], program)
     warm.processes.install(_address)
     code, is_interrupted = 0, False
     try:

@@ -35,7 +35,7 @@ def main() -> None:
         faults, good, pushed = 0, 0, 0
         for night in nights:
             if night.trouble is Trouble.DISK and not is_small:
-                console.print("a disk can be filled by root alone: this one is not")
+                console.print("only root can fill a disk; this process is not root")
             found = player.play(night)
             faults += len(found.faults)
             if night.data is DayData.GOOD and night.trouble is not Trouble.HOLD:

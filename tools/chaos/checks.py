@@ -15,7 +15,7 @@ from pipeline.records.event_log import EventKind, LoggedEvent
 from tools.chaos.days import REFUSED, TRAINED_AT_ONCE, WITHOUT_ROWS, DayData, Night
 from tools.replay import NAME, Replay
 
-TOLD = {
+NOTIFIED = {
     DayData.EMPTY: "skipped",
     DayData.HEADER: "skipped",
     DayData.POISONED: "not_blessed",
@@ -42,7 +42,7 @@ def find_faults(replay: Replay) -> Iterator[str]:
     serving = output / "serving" / NAME
     for folder in serving.iterdir() if serving.exists() else ():
         if folder.is_dir() and not folder.name.isdigit():
-            yield f"a half folder is left: {folder}"
+            yield f"an incomplete folder is left: {folder}"
     if replay.versions:
         try:
             ask_model(serving / replay.versions[-1])
@@ -62,7 +62,7 @@ def find_half_artifacts(replay: Replay) -> Iterator[str]:
         live = connection.execute("SELECT uri FROM Artifact WHERE state = ?", [_LIVE]).fetchall()
     for folder in (output / "pipeline_root").glob("*/*/[0-9]*"):
         if int(folder.name) not in executions:
-            yield f"an artifact's folder is left that nobody knows: {folder}"
+            yield f"an artifact's folder is left without an entry in the metadata: {folder}"
     for (uri,) in live:
         if not Path(uri).exists():
             yield f"an artifact has no files: {uri}"
@@ -82,7 +82,7 @@ def ask_model(folder: Path) -> dict[str, Any]:
     return dict(serve(**row))
 
 
-def judge(
+def check_night(
     before: Sequence[Night], night: Night, code: int, events: list[LoggedEvent], told: list[str]
 ) -> Iterator[str]:
     """Yields deviations of an undisturbed night from docs/scheduling.md.
@@ -105,8 +105,8 @@ def judge(
         yield f"{len(finished)} runs were finished, expected {int(due)}"
     if code != (expected := EXIT_UNUSABLE if is_refused else EXIT_PUSHED):
         yield f"exit code {code}, expected {expected}"
-    occasion = TOLD.get(night.data)
+    occasion = NOTIFIED.get(night.data)
     if occasion and occasion not in told:
-        yield f"nobody was told that it is {occasion}: {told}"
+        yield f"no notification of {occasion} was sent: {told}"
     if night.data is DayData.POISONED and EventKind.PUSHED in {event.kind for event in events}:
         yield "a model of shuffled labels was pushed"

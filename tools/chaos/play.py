@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.records.event_log import EventKind, LoggedEvent
-from tools.chaos.checks import find_faults, find_half_artifacts, judge
+from tools.chaos.checks import check_night, find_faults, find_half_artifacts
 from tools.chaos.days import BadDays, Night
 from tools.chaos.troubles import Receiver, Trouble, full_disk, kill_family
 
@@ -100,7 +100,7 @@ class Player:
         outcome.told = self._receiver.told[told:]
         outcome.faults += find_faults(self.days)
         outcome.faults += find_half_artifacts(self.days)
-        outcome.faults += judge(
+        outcome.faults += check_night(
             self._before, night, outcome.codes[-1], outcome.events, outcome.told
         )
         self._before.append(night)
@@ -118,7 +118,7 @@ class Player:
             with self._receiver.hanging():
                 outcome.codes.append(self._end(self._begin(night)))
             if (took := time.monotonic() - began) > 2 * self._longest + _DELIVERIES:
-                outcome.faults.append(f"a webhook held the night up: {took:.0f} s")
+                outcome.faults.append(f"a webhook delayed the night: {took:.0f} s")
         elif night.trouble in (Trouble.KILL, Trouble.TERM):
             self._stop(night, outcome)
         elif night.trouble is Trouble.HOLD:

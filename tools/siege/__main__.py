@@ -19,14 +19,14 @@ from rich.console import Console
 
 from tools.siege import hostile, kills, versions
 from tools.siege.clients import Orders, make_requests
-from tools.siege.confined import MemoryLimit, limited
+from tools.siege.confined import MemoryLimit, limit_memory
+from tools.siege.connection import CLOSED
 from tools.siege.load import Load
 from tools.siege.models import Models, make_models
-from tools.siege.play import Found, judge_load, play, play_hostile
+from tools.siege.play import Found, check_load, play, send_hostile
 from tools.siege.server import KEY, Server, memory_limit
 from tools.siege.siege import WHOLE, Attack, Siege, draw
 from tools.siege.versions import Store
-from tools.siege.wire import CLOSED
 
 _CLIENTS, _RATE = 12, 12.0
 _WARM_SECONDS = 2.0
@@ -63,7 +63,7 @@ def besieged(
     models: Models, folder: Path, console: Console, workers: int = 1
 ) -> Iterator[tuple[Siege, MemoryLimit]]:
     """Yields a server with clients, and its memory limit; ends all processes afterwards."""
-    with limited(memory_limit()) as limit:
+    with limit_memory(memory_limit()) as limit:
         server = Server(models.serving, folder, limit, workers)
         load, siege = None, None
         try:
@@ -98,7 +98,7 @@ def besiege(plan: Plan, models: Models, folder: Path, longest: float, console: C
     with besieged(models, folder, console) as (siege, limit):
         siege.comes()
         time.sleep(_WARM_SECONDS)
-        found = play_hostile(siege, plan.hostile, longest)
+        found = send_hostile(siege, plan.hostile, longest)
         play(siege, plan.versions, versions.KINDS)
         if plan.kills:
             siege.server.workers = kills.WORKERS
@@ -110,7 +110,7 @@ def besiege(plan: Plan, models: Models, folder: Path, longest: float, console: C
             siege.fault(
                 f"{limit.kills} processes were killed for memory", Attack(WHOLE, 0, plan.seed)
             )
-    counts = judge_load(siege, plan.seed)
+    counts = check_load(siege, plan.seed)
     _show(plan, siege, found, counts, console)
     console.print(
         f"memory: {siege.server.peak:,.0f} MB at most of {limit.megabytes:,} by {limit.how};"
@@ -139,7 +139,7 @@ def _show(plan: Plan, siege: Siege, found: Found, counts: Counter[str], console:
         f" {counts['lost']:,} lost; p50 {1000 * np.percentile(seconds, 50):.1f} ms, p99"
         f" {1000 * np.percentile(seconds, 99):.0f} ms; tries that failed: {tries}"
     )
-    worst = sorted(found.freezes.items(), key=lambda item: -item[1])[:5]
+    worst = sorted(found.longest_waits.items(), key=lambda item: -item[1])[:5]
     console.print(
         "longest wait of a client during a hostile request: "
         + ", ".join(f"{seconds:.2f} s ({kind})" for kind, seconds in worst)
@@ -153,13 +153,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.siege", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1000))
     kinds = [*hostile.KINDS, *versions.KINDS, *kills.KINDS]
-    named = "as a line of progress names it"
-    parser.add_argument("--only", metavar="KIND", choices=kinds, help=named)
-    parser.add_argument("--short", action="store_true", help="a few of each, in a minute")
-    parser.add_argument("--hostile", type=int, default=200, help="requests")
-    parser.add_argument("--versions", type=int, default=20, help="damaged ones")
+    kind = "a kind of attack, as progress lines name it"
+    parser.add_argument("--only", metavar="KIND", choices=kinds, help=kind)
+    parser.add_argument(
+        "--short", action="store_true", help="run a few attacks of each kind (a minute)"
+    )
+    parser.add_argument("--hostile", type=int, default=200, help="the number of hostile requests")
+    parser.add_argument("--versions", type=int, default=20, help="the number of damaged versions")
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--longest", type=float, default=2.0, help="seconds that clients may wait")
+    parser.add_argument(
+        "--longest", type=float, default=2.0, help="the longest wait of a client, in seconds"
+    )
     options = parser.parse_args()
     counts = _SHORT if options.short else (options.hostile, options.versions, options.kills)
     plan = Plan.of(options.seed, counts, options.only)

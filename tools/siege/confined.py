@@ -54,7 +54,7 @@ class MemoryLimit:
 
 
 @contextmanager
-def limited(megabytes: int) -> Iterator[MemoryLimit]:
+def limit_memory(megabytes: int) -> Iterator[MemoryLimit]:
     """Yields a memory limit, enforced by a cgroup (version 2 or 1) if this machine permits one."""
     cgroup = _make_cgroup(_V2, "memory.max", megabytes)
     cgroup = cgroup or _make_cgroup(_V1, "memory.limit_in_bytes", megabytes)

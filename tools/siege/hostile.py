@@ -16,9 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.siege import pictures
+from tools.siege.connection import (
+    ANSWER_SECONDS,
+    CLOSED,
+    Connection,
+    exchange,
+    request,
+    send_slowly,
+)
 from tools.siege.models import HEADER_LENGTH, INFER, PREDICT, Row, tensor
 from tools.siege.server import KEY
-from tools.siege.wire import ANSWER_SECONDS, CLOSED, Wire, drip, exchange, request
 
 REFUSED = (CLOSED, *range(400, 500), 503)
 """The acceptable statuses of an invalid request."""
@@ -124,7 +131,7 @@ def hostile(
     return register
 
 
-def _together(times: int, ask: Callable[[], int]) -> list[int]:
+def _in_parallel(times: int, ask: Callable[[], int]) -> list[int]:
     """Sends a request several times in parallel; returns the statuses."""
     with ThreadPoolExecutor(times) as pool:
         return [one.result() for one in [pool.submit(ask) for _ in range(times)]]
@@ -137,7 +144,7 @@ def _together(times: int, ask: Callable[[], int]) -> list[int]:
 def gzip_of_empty_rows(front: Front) -> list[int]:
     """Sends 64 MiB of `{}` compressed to 65 KB, from two clients in parallel."""
     body = _packed_rows(b"{}", front.chance.choice([_MOST_BYTES, _MOST_BYTES // 4]))
-    return _together(2, lambda: front.predict(body, ("Content-Encoding", "gzip")))
+    return _in_parallel(2, lambda: front.predict(body, ("Content-Encoding", "gzip")))
 
 
 @hostile()
@@ -241,7 +248,7 @@ def huge_picture(front: Front) -> list[int]:
 def huge_pictures_together(front: Front) -> list[int]:
     """Sends a huge picture from four clients in parallel."""
     body = instances([front.with_picture(pictures.huge("PNG"))])
-    return _together(4, lambda: front.predict(body))
+    return _in_parallel(4, lambda: front.predict(body))
 
 
 @hostile()
@@ -315,7 +322,7 @@ def damaged_pictures_in_batches(front: Front) -> list[int]:
     rows = [front.row.instance() for _ in range(60)]
     rows += [front.with_picture(pictures.damaged(front.chance)) for _ in range(4)]
     front.chance.shuffle(rows)
-    return _together(4, lambda: front.predict(instances(rows)))
+    return _in_parallel(4, lambda: front.predict(instances(rows)))
 
 
 # Invalid HTTP.
@@ -362,7 +369,7 @@ def garbage_behind_good_requests(front: Front) -> list[int]:
 @hostile(is_slow=True)
 def slow_head(front: Front) -> list[int]:
     """Sends heads at a byte per second over 20 connections."""
-    return _drip(front, request(PREDICT, b"", [(f"X-{n}", "y" * 50) for n in range(9)]), b"")
+    return _send_slowly(front, request(PREDICT, b"", [(f"X-{n}", "y" * 50) for n in range(9)]), b"")
 
 
 @hostile(is_slow=True)
@@ -370,16 +377,16 @@ def slow_body(front: Front) -> list[int]:
     """Sends bodies at a byte per second over 20 connections."""
     whole = post(front.row.rest())
     head = whole[: whole.index(b"\r\n\r\n") + 4]
-    return _drip(front, whole[len(head) :], head)
+    return _send_slowly(front, whole[len(head) :], head)
 
 
-def _drip(front: Front, data: bytes, head: bytes) -> list[int]:
+def _send_slowly(front: Front, data: bytes, head: bytes) -> list[int]:
     with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(front.port)) for _ in range(20)]
-        for wire in wires:
-            wire.send(head)
-        drip(wires, data, _SLOW_SECONDS + ANSWER_SECONDS)
-        return [wire.statuses(1, 1.0)[0] for wire in wires]
+        connections = [stack.enter_context(Connection(front.port)) for _ in range(20)]
+        for connection in connections:
+            connection.send(head)
+        send_slowly(connections, data, _SLOW_SECONDS + ANSWER_SECONDS)
+        return [connection.statuses(1, 1.0)[0] for connection in connections]
 
 
 @hostile()
@@ -387,12 +394,12 @@ def endless_body(front: Front) -> list[int]:
     """Sends chunks without an end, as fast as the server reads."""
     head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
-    with Wire(front.port) as wire:
-        wire.send(head)
+    with Connection(front.port) as connection:
+        connection.send(head)
         for _ in range(2 * _MOST_BYTES >> 20):
-            if not wire.send(chunk):
+            if not connection.send(chunk):
                 break
-        return wire.statuses()
+        return connection.statuses()
 
 
 @hostile(TAKEN)
@@ -402,8 +409,8 @@ def never_read(front: Front) -> list[int]:
     with ExitStack() as stack:
         with suppress(OSError):
             for _ in range(4):
-                wire = stack.enter_context(Wire(front.port))
-                wire.send((post(front.row.rest()) + status) * 500)
+                connection = stack.enter_context(Connection(front.port))
+                connection.send((post(front.row.rest()) + status) * 500)
         time.sleep(_GONE_SECONDS)
     return []
 
@@ -543,9 +550,9 @@ def vanishing_clients(front: Front) -> list[int]:
     body = post(instances([front.row.instance()] * front.chance.choice([1, 64, 512])))
     with suppress(OSError):
         for _ in range(40):
-            with Wire(front.port) as wire:
-                wire.send(body[: front.chance.choice([len(body), len(body) // 2])])
-                wire.vanish()
+            with Connection(front.port) as connection:
+                connection.send(body[: front.chance.choice([len(body), len(body) // 2])])
+                connection.vanish()
     return []
 
 
@@ -553,10 +560,10 @@ def vanishing_clients(front: Front) -> list[int]:
 def shut_after_asking(front: Front) -> list[int]:
     """Sends a body that ends before its declared length."""
     whole = post(front.row.rest())
-    with Wire(front.port) as wire:
-        wire.send(whole[: front.chance.randrange(1, len(whole) - 1)])
-        wire.shut()
-        return wire.statuses()
+    with Connection(front.port) as connection:
+        connection.send(whole[: front.chance.randrange(1, len(whole) - 1)])
+        connection.shut()
+        return connection.statuses()
 
 
 @hostile()
@@ -565,7 +572,7 @@ def many_connections(front: Front) -> list[int]:
     with ExitStack() as stack:
         with suppress(OSError):  # The server may refuse connections.
             for _ in range(3000):
-                stack.enter_context(Wire(front.port))
+                stack.enter_context(Connection(front.port))
         time.sleep(_GONE_SECONDS)
     return []
 
@@ -575,6 +582,6 @@ def connections_that_come_and_go(front: Front) -> list[int]:
     """Opens 2,000 connections and closes them at once."""
     with suppress(OSError):
         for _ in range(2000):
-            with Wire(front.port) as wire:
-                wire.vanish()
+            with Connection(front.port) as connection:
+                connection.vanish()
     return []

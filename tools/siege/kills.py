@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import psutil
 
+from tools.siege.connection import Connection
 from tools.siege.hostile import post
 from tools.siege.load import wait_until
 from tools.siege.siege import Siege
-from tools.siege.wire import Wire
 
 WORKERS = 2
 _OK = 200
@@ -32,7 +32,7 @@ def kill(kind: Kill) -> Kill:
 def _comes(siege: Siege) -> None:
     """Expects all workers to become ready again, and to serve the right version."""
     if not siege.server.wait_ready():
-        siege.fault("the server does not come to be ready again")
+        siege.fault("the server does not become ready again")
     siege.comes()
 
 
@@ -78,7 +78,7 @@ def supervisor(siege: Siege, chance: random.Random) -> None:
     workers = siege.server.worker_processes()
     siege.server.kill()
     if not wait_until(lambda: not {*workers} & {*siege.server.processes}, _ANSWER_SECONDS):
-        siege.fault("workers go on without the process that has started them")
+        siege.fault("workers continue after their parent process has ended")
     siege.server.start()
     _comes(siege)
 
@@ -99,15 +99,15 @@ def stop(siege: Siege, chance: random.Random) -> None:
     """Sends SIGTERM in the middle of a request; expects its answer, and exit code 0."""
     body = post(chance.choice(siege.store.models.rows).rest(), ("Expect", "100-continue"))
     end = body.index(b"\r\n\r\n") + 4
-    with Wire(siege.server.port) as wire:
-        wire.send(body[:end])
+    with Connection(siege.server.port) as connection:
+        connection.send(body[:end])
         time.sleep(0.2)
         siege.server.process.terminate()
         time.sleep(chance.uniform(0.1, 1))
-        wire.send(body[end:])
-        statuses = wire.statuses(1, _ANSWER_SECONDS)
+        connection.send(body[end:])
+        statuses = connection.statuses(1, _ANSWER_SECONDS)
     if statuses != [_OK]:
-        siege.fault(f"a request that had come by half before SIGTERM was answered {statuses}")
+        siege.fault(f"a request half of which had arrived before SIGTERM was answered {statuses}")
     _end(siege)
 
 

@@ -128,7 +128,9 @@ def make_models(
         if apart > _APART and len(models.rows) < _ASKED:
             models.rows.append(Row((folder / photo).read_bytes(), float(size), colour, of_row))
     if len(models.rows) < _ASKED:
-        raise RuntimeError("the models answer alike: nobody could tell which one answers")
+        raise RuntimeError(
+            "the predictions of the models are equal, so responses do not identify a model"
+        )
     return models
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from tools.siege import hostile
 from tools.siege.clients import LOST
+from tools.siege.connection import ANSWER_SECONDS, SILENT
 from tools.siege.hostile import Front, UnexpectedError
 from tools.siege.load import CompletedRequest, is_right, wait_until
 from tools.siege.siege import WHOLE, Attack, Siege
-from tools.siege.wire import ANSWER_SECONDS, SILENT
 
 _OK = 200
 _SETTLE_SECONDS = 2.0
@@ -26,7 +26,7 @@ class Found:
     """The statistics of hostile requests."""
 
     statuses: Counter[int] = field(default_factory=Counter)
-    freezes: dict[str, float] = field(default_factory=dict)
+    longest_waits: dict[str, float] = field(default_factory=dict)
     """The longest wait of another client in seconds, by kind."""
     before: float = 0.0
     """The server's memory in megabytes before the attacks."""
@@ -36,7 +36,7 @@ class Found:
     after: float = 0.0
 
 
-def play_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Found:
+def send_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Found:
     """Sends hostile requests, and checks the answers.
 
     Args:
@@ -59,7 +59,7 @@ def play_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Fou
                     _play_one(siege, attack, found, longest)
         for attack, future in slow:
             with siege.playing(attack):
-                _judge(siege, attack, future.result(), found)
+                _record_answer(siege, attack, future.result(), found)
     time.sleep(_SETTLE_SECONDS)
     found.after = siege.server.megabytes
     found.once = found.once or found.after
@@ -78,7 +78,7 @@ def _send(siege: Siege, attack: Attack) -> Sequence[int] | str:
         return str(error)
 
 
-def _judge(siege: Siege, attack: Attack, said: Sequence[int] | str, found: Found) -> None:
+def _record_answer(siege: Siege, attack: Attack, said: Sequence[int] | str, found: Found) -> None:
     if isinstance(said, str):
         siege.fault(said)
         return
@@ -90,13 +90,15 @@ def _judge(siege: Siege, attack: Attack, said: Sequence[int] | str, found: Found
 
 def _play_one(siege: Siege, attack: Attack, found: Found, longest: float) -> None:
     began, deaths = time.monotonic(), siege.deaths
-    _judge(siege, attack, _send(siege, attack), found)
+    _record_answer(siege, attack, _send(siege, attack), found)
     siege.check_alive()
-    freeze = siege.freeze(began)
+    longest_wait = siege.longest_wait(began)
     if siege.deaths == deaths:
-        found.freezes[attack.kind] = max(found.freezes.get(attack.kind, 0.0), freeze)
-        if freeze > longest:
-            siege.fault(f"other clients waited {freeze:.1f} s")
+        found.longest_waits[attack.kind] = max(
+            found.longest_waits.get(attack.kind, 0.0), longest_wait
+        )
+        if longest_wait > longest:
+            siege.fault(f"other clients waited {longest_wait:.1f} s")
     front = Front(siege.server.port, siege.store.models.rows, attack.chance)
     if not wait_until(lambda: front.predict(front.row.rest()) == _OK, ANSWER_SECONDS):
         siege.fault("a good request by a new connection is not answered afterwards")
@@ -109,7 +111,7 @@ def play(siege: Siege, attacks: Sequence[Attack], kinds: Mapping[str, Callable[.
             kinds[attack.kind](siege, attack.chance)
 
 
-def judge_load(siege: Siege, seed: int) -> Counter[str]:
+def check_load(siege: Siege, seed: int) -> Counter[str]:
     """Records a fault for well-behaved requests that were lost or answered wrongly.
 
     Returns:

@@ -27,7 +27,7 @@ KEY = "siege"
 _READY_SECONDS = 120.0
 _END_SECONDS = 40.0
 """The manifest's terminationGracePeriodSeconds."""
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _RESTART_SECONDS = 0.5
 _OK = 200
 
@@ -76,7 +76,7 @@ class Server:
         self._seen: set[psutil.Process] = set()
         """The known processes, including those of a dead parent."""
         self._ended = threading.Event()
-        self._watch = threading.Thread(target=self._look_on, daemon=True)
+        self._watch = threading.Thread(target=self._observe, daemon=True)
         self.start()
         self._watch.start()
 
@@ -177,8 +177,8 @@ class Server:
                 found += memory.rss - memory.shared
         return found / 2**20
 
-    def _look_on(self) -> None:
-        while not self._ended.wait(_LOOK_SECONDS):
+    def _observe(self) -> None:
+        while not self._ended.wait(_POLL_SECONDS):
             self.peak = max(self.peak, self.megabytes)
 
     def tracebacks(self) -> list[str]:

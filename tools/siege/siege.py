@@ -17,9 +17,9 @@ from tools.siege.server import Server
 if TYPE_CHECKING:
     from tools.siege.versions import Store
 
-_LOOK_SECONDS = 3.0
+_POLL_SECONDS = 3.0
 """The seconds after which a server that polls every second would serve a new version."""
-_COME_SECONDS = 30.0
+_SWITCH_SECONDS = 30.0
 """The seconds within which the right version has to answer, even after a retry."""
 _ANSWER_SECONDS = 90.0
 _CHECK_SECONDS = 0.5
@@ -73,7 +73,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Played:
+class AttackTime:
     """An attack, and its times by the monotonic clock."""
 
     attack: Attack
@@ -87,7 +87,7 @@ class Siege:
     def __init__(self, server: Server, load: Load, store: Store, console: Console) -> None:
         self.server, self.load, self.store, self._console = server, load, store, console
         self.faults: list[Fault] = []
-        self.played: list[Played] = []
+        self.played: list[AttackTime] = []
         self.deaths = 0
         """The number of exits of the server that no attack intended."""
         self._attack = Attack(WHOLE, 0, 0)
@@ -108,12 +108,12 @@ class Siege:
         self._attack, found, began = attack, len(self.faults), time.monotonic()
         yield
         self.check_alive()
-        self.played.append(Played(attack, began, time.monotonic()))
+        self.played.append(AttackTime(attack, began, time.monotonic()))
         tracebacks = self.server.tracebacks()
         if new := tracebacks[self._tracebacks :]:
             self._tracebacks = len(tracebacks)
             self.fault(f"{len(new)} tracebacks in the server's log: {new[-1][:200]}")
-        how = "holds" if len(self.faults) == found else "DOES NOT HOLD"
+        how = "holds" if len(self.faults) == found else "FAILED"
         self.say(
             f"{len(self.played):>4}  {attack.kind} {attack.number}: {how},"
             f" {time.monotonic() - began:.1f} s"
@@ -122,7 +122,7 @@ class Siege:
     def stays(self) -> None:
         """Expects the right version to keep answering, until the server has polled again."""
         since = time.monotonic()
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         asked = self.load.between(since, time.monotonic())
         told = {one.version for one in asked if one.version is not None}
         if told != {self.store.right}:
@@ -130,17 +130,17 @@ class Siege:
 
     def comes(self) -> None:
         """Expects the right version to answer soon; otherwise pushes one for the next attacks."""
-        if self.load.wait_for_version(self.store.right, _COME_SECONDS):
+        if self.load.wait_for_version(self.store.right, _SWITCH_SECONDS):
             return
         told = [one.version for one in self.load.all[-100:] if one.version is not None]
         self.fault(
-            f"version {self.store.right} is right, and after {_COME_SECONDS:.0f} s"
+            f"version {self.store.right} is right, and after {_SWITCH_SECONDS:.0f} s"
             f" {told[-1] if told else 'none'} answers"
         )
-        if not self.load.wait_for_version(self.store.push(), _COME_SECONDS):
+        if not self.load.wait_for_version(self.store.push(), _SWITCH_SECONDS):
             self.fault(f"nor does version {self.store.right} answer, which was pushed then")
 
-    def freeze(self, since: float) -> float:
+    def longest_wait(self, since: float) -> float:
         """Returns the longest wait of a client in seconds, until all clients are answered again."""
         end = time.monotonic()
         until = end + _ANSWER_SECONDS

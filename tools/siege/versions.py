@@ -12,7 +12,7 @@ from pathlib import Path
 
 from components.pusher.versions import (
     Provenance,
-    delete_whole,
+    delete_atomically,
     free_version,
     list_versions,
     now,
@@ -264,7 +264,7 @@ def pushed_anew(siege: Siege, chance: random.Random) -> None:
     """Deletes a damaged version, and pushes a good one under its number."""
     store = siege.store
     number = _stays(siege, lambda version: flip(version, chance))
-    delete_whole(store.path(number))
+    delete_atomically(store.path(number))
     mark = store.other
     push_version(store.models.folders[mark], store.path(number))
     store.marks[number] = mark
@@ -279,7 +279,7 @@ def deleted(siege: Siege, chance: random.Random) -> None:
     """Deletes the served version: the version before has to answer."""
     siege.store.push()
     siege.comes()
-    delete_whole(siege.store.path(siege.store.right))
+    delete_atomically(siege.store.path(siege.store.right))
     siege.comes()
 
 
@@ -343,7 +343,7 @@ def withdrawn(siege: Siege, chance: random.Random) -> None:
     code, said = siege.store.command("models", "--withdraw", str(before))
     if code:
         siege.fault(f"models --withdraw ended with {code}: {said}")
-    delete_whole(siege.store.path(siege.store.right))
+    delete_atomically(siege.store.path(siege.store.right))
     siege.comes()
 
 

@@ -42,7 +42,7 @@ ARRIVAL, CHECK = time(1, tzinfo=UTC), time(3, 10, tzinfo=UTC)
 """The times at which the data of a day arrive in the following night, and at which the scheduler
 runs."""
 WINDOW = 3
-LAUNCHED = WINDOW + 2
+LAUNCHED_NIGHTS = WINDOW + 2
 """The number of nights that use TFX's launcher. The last of them has a full window, and artifacts
 for all inputs to resolve."""
 ROWS = "size,side,label\n" + "".join(
@@ -56,7 +56,7 @@ CONFIG: dict[str, Any] = {
     "drift": {"columns": {"size": {"jensen_shannon": 0.2}}},
     "schedule": {"cron": "0 3 * * *", "window": {"last": WINDOW}, "warm_start": True},
 }
-ODD = "train split, side: expected one of 'north', 'south'; found 'east' in 1 of 11 rows"
+ANOMALY = "train split, side: expected one of 'north', 'south'; found 'east' in 1 of 11 rows"
 
 
 class _OutputFolders(base_executor_operator.BaseExecutorOperator):
@@ -113,13 +113,13 @@ class Nights:
         """The ML Metadata store of the pipeline."""
         return MetadataStore(sqlite_connection(self.layout.metadata))
 
-    def play(self, nights: int, launched: bool = False) -> None:
-        """Records further nights; `launched` makes all of them use TFX's launcher."""
+    def play(self, nights: int, launch_all: bool = False) -> None:
+        """Records further nights; `launch_all` makes all of them use TFX's launcher."""
         store = self.store
         for _ in range(nights):
             self.nights += 1
             self._deliver()
-            self._record_night(store, launched or self.nights <= LAUNCHED)
+            self._record_night(store, launch_all or self.nights <= LAUNCHED_NIGHTS)
 
     def _night(self, number: int, at: time) -> datetime:
         return datetime.combine(FIRST_DAY + timedelta(days=number), at)
@@ -132,7 +132,7 @@ class Nights:
         arrived = self._night(self.nights, ARRIVAL).timestamp()
         os.utime(path, (arrived, arrived))
 
-    def _record_night(self, store: MetadataStore, launched: bool) -> None:
+    def _record_night(self, store: MetadataStore, launch_all: bool) -> None:
         """Records a decision, a run and its push."""
         config, run = self.config, self.now.strftime("%Y-%m-%dT%H-%M-%S.%f")
         decision = decide(config, self.layout, self.event_log, self.now)
@@ -143,7 +143,7 @@ class Nights:
         data = list(context.data)
         events = RunEvents(self.event_log, config, run, data, decision.reason)
         events.started()
-        if launched:
+        if launch_all:
             self._launch(context, run)
             self._last = RecordedNight.of(store, run, self._last)
         else:
@@ -153,7 +153,7 @@ class Nights:
         model = self._last.made["Trainer", "model"]
         version = Path(self.layout.serving) / str(int(self.now.timestamp()))
         self._push(model, version, run)
-        events.concluded(self._summary(run, version), model.uri)
+        events.record_end(self._summary(run, version), model.uri)
 
     def _launch(self, context: RunContext, run: str) -> None:
         operators = dict.fromkeys(_OutputFolders.SUPPORTED_EXECUTOR_SPEC_TYPE, _OutputFolders)
@@ -188,7 +188,7 @@ class Nights:
             strategy="default",
             status=Status.PUSHED,
             components=components,
-            anomalies=[ODD] * (self.nights % 3 == 0),
+            anomalies=[ANOMALY] * (self.nights % 3 == 0),
             metrics={"auc": metric},
             blessed=True,
             reason="auc is 0.9, and 0.89 in service",

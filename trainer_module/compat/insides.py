@@ -25,7 +25,7 @@ Known: TypeAlias = Mapping[str, Mapping[str, str]]
 
 logger = logging.getLogger(__name__)
 
-_OURS = ("components.", "trainer_module.")
+_OWN_MODULES = ("components.", "trainer_module.")
 _DIGITS = 12
 _MISSING = "is missing"
 
@@ -34,7 +34,7 @@ def find_changes(known: Known) -> list[str]:
     """Returns the internals that differ from their fingerprints; empty if none do.
 
     Args:
-      known: the fingerprints, from `print_of`. A function that a module of this project has
+      known: the fingerprints, from `fingerprint_of`. A function that a module of this project has
         replaced counts as unchanged, as it was checked when it was replaced.
 
     Returns:
@@ -88,7 +88,7 @@ def unknown_inside(purpose: str, what: str) -> InternalError:
     )
 
 
-def print_of(inside: Any) -> str:
+def fingerprint_of(inside: Any) -> str:
     """Returns the fingerprint of the source of a function or of a class's functions; empty without
     one.
     """
@@ -103,9 +103,9 @@ def _change(module: str, path: str, expected: str) -> str:
         inside = attrgetter(path)(import_module(module))
     except (ImportError, AttributeError):
         return _MISSING
-    if any(function.__module__.startswith(_OURS) for function in _functions(inside)):
+    if any(function.__module__.startswith(_OWN_MODULES) for function in _functions(inside)):
         return ""
-    found = print_of(inside)
+    found = fingerprint_of(inside)
     return "" if found == expected else f"has the print {found or 'none'}, known is {expected}"
 
 

@@ -98,7 +98,7 @@ _FUSED: Known = {
 }
 """The updates that the ones here replace with equal results."""
 
-MOST_DENSE = 1 << 18
+MAX_DENSE = 1 << 18
 """The most elements of an embedding whose gradient is made dense: 1 MiB."""
 
 
@@ -338,7 +338,7 @@ class SharedFactors:
 def _dense(gradient: Any) -> Any:
     if not isinstance(gradient, tf.IndexedSlices) or not gradient.shape.is_fully_defined():
         return gradient
-    is_small = gradient.shape.num_elements() <= MOST_DENSE
+    is_small = gradient.shape.num_elements() <= MAX_DENSE
     return tf.convert_to_tensor(gradient) if is_small else gradient
 
 
@@ -562,10 +562,10 @@ class StepCallback(tf_keras.callbacks.Callback):
     which is slower.
     """
 
-    def __init__(self, hears_steps: bool, takes_tensors: bool) -> None:
+    def __init__(self, needs_step_calls: bool, takes_tensors: bool) -> None:
         super().__init__()
-        self._hears_steps = hears_steps
-        self._is_known = _knows_hooks()
+        self._hears_steps = needs_step_calls
+        self._is_known = _hooks_are_known()
         if self._is_known:
             self._supports_tf_logs = takes_tensors
 
@@ -574,7 +574,7 @@ class StepCallback(tf_keras.callbacks.Callback):
 
 
 @cache
-def _knows_hooks() -> bool:
+def _hooks_are_known() -> bool:
     return is_known(CALLBACK_HOOKS, "with all callbacks called in every step")
 
 
@@ -690,13 +690,13 @@ def use_several_steps(model: tf_keras.Model) -> None:
     is_usual = all(
         getattr(type(model), name) is getattr(tf_keras.Model, name) for name in _USUAL + _MAKERS
     )
-    if is_usual and _knows_steps():
+    if is_usual and _steps_are_known():
         model.train_function = _repeat(model, model.train_step, model._train_counter)
         model.test_function = _repeat(model, model.test_step, model._test_counter)
 
 
 @cache
-def _knows_steps() -> bool:
+def _steps_are_known() -> bool:
     return is_known(SEVERAL_STEPS, "by Keras's own executions of steps")
 
 

@@ -215,13 +215,13 @@ def make_augmentation(
     pictures = tuple(feature.name for feature in problem.of_kind("image"))
     if not pictures:
         raise TrainingError(
-            "train.augment changes pictures, but no feature is an image; leave it out, or give a "
-            "column {type: image, height: ..., width: ...}."
+            "train.augment changes pictures, but no feature is an image; remove it, or declare a "
+            "column as {type: image, height: ..., width: ...}."
         )
     others = [feature for feature in problem.features if feature.dtype != tf.float32]
     if settings.mixup and others:
         raise TrainingError(
-            f"train.augment.mixup mixes all that a model is given, but {others[0].name!r} is "
-            f"{others[0].kind}, of which there is no mean; leave mixup out, or the feature."
+            f"train.augment.mixup mixes all features of a model, but {others[0].name!r} is "
+            f"{others[0].kind}, which has no mean; remove mixup or the feature."
         )
     return Augmentation(settings, pictures, seed)

@@ -16,7 +16,7 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.data.order import ends_between_values
 from trainer_module.errors import TrainingError
 
-ENOUGH = 10_000
+LARGE_SPLIT = 10_000
 """The size of the train split above which a tenth is held out and never learnt from: a tenth is
 then large enough for a measurement, and small enough to miss. From smaller splits a fifth is held
 out, and learnt from in a final training, as a small table needs all of its rows."""
@@ -36,7 +36,7 @@ class Parts:
         """Returns which rows are held out with a part, [rows] bool."""
         return self.part_of == part
 
-    def learnt(self, part: int) -> np.ndarray:
+    def train_rows(self, part: int) -> np.ndarray:
         """Returns which rows the model learns from when a part is held out, [rows] bool."""
         others = self.part_of > part if self.is_ordered else self.part_of != part
         return (self.part_of >= 0) & others
@@ -163,8 +163,8 @@ def make_fold(train: Split, evaluation: Split, parts: Parts, part: int) -> tuple
       parts: the parts of the records of train.
       part: the index of the held-out part.
     """
-    held_out = _only(train, parts.held_out(part), like=evaluation)
-    return _only(train, parts.learnt(part)).fitted(), held_out
+    held_out = _select(train, parts.held_out(part), like=evaluation)
+    return _select(train, parts.train_rows(part)).fitted(), held_out
 
 
 def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
@@ -179,13 +179,13 @@ def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
       None if all examples are of one group or time, or of a class that no other part has.
     """
     content = train.content
-    wanted = 10 if content.examples > ENOUGH else 5
+    wanted = 10 if content.examples > LARGE_SPLIT else 5
     divided = divide_examples(content, min(wanted, count_units(content)), train.shuffle_seed)
     sizes = np.bincount(divided.part_of)
     nearest = int(np.abs(sizes - content.examples / wanted).argmin())
     part = 0 if divided.is_ordered else nearest
     remaining = exempt_rare_classes(divided, content)
-    if not remaining.held_out(part).any() or not remaining.learnt(part).any():
+    if not remaining.held_out(part).any() or not remaining.train_rows(part).any():
         return None
     part_of = np.full(len(content.usable), -1)
     part_of[content.usable] = remaining.part_of
@@ -195,10 +195,10 @@ def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
 def first_examples(split: Split, count: int) -> Split:
     """Returns a split with the first `count` usable examples, or all if it has fewer."""
     usable = split.content.usable
-    return _only(split, usable & (np.cumsum(usable) <= count))
+    return _select(split, usable & (np.cumsum(usable) <= count))
 
 
-def _only(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
+def _select(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
     """Returns the chosen records of a split, with its own settings or those of the split `like`."""
-    reader, content = train.reader.only(chosen), train.content.only(chosen)
+    reader, content = train.reader.select(chosen), train.content.select(chosen)
     return replace(like or train, reader=reader, content=content)

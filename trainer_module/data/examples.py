@@ -33,7 +33,7 @@ PARSE_BATCH = 4096
 PARSE_BYTES = 32 << 20
 """The most bytes that are parsed at a time by each core: some dozens of large pictures."""
 
-MOST_FILES = 8
+MAX_FILES = 8
 """The number of files that are read in parallel."""
 
 Tensors = dict[str, tf.Tensor]
@@ -74,7 +74,7 @@ class Content:
         """
         return int(np.count_nonzero(self.usable[worker::workers]))
 
-    def only(self, chosen: np.ndarray) -> Content:
+    def select(self, chosen: np.ndarray) -> Content:
         """Returns the content of some records, [records] bool, without the sums over labels."""
         tensors = self.tensors
         if tensors is not None:
@@ -136,7 +136,7 @@ class Reader:
     split_keys: FeatureSpec = field(default_factory=dict)
     """The specification of the tensors in `SPLIT_KEYS`, by which examples are divided."""
 
-    def only(self, chosen: np.ndarray) -> Reader:
+    def select(self, chosen: np.ndarray) -> Reader:
         """Returns a reader of some of the records that this one reads, [records] bool."""
         if self.chosen is not None:
             of_those = chosen
@@ -222,8 +222,8 @@ class Reader:
             return _read_file(self.files).batch(self.parse_batch)
         return tf.data.Dataset.from_tensor_slices(self.files).interleave(
             lambda file: _read_file(file).batch(self.parse_batch),
-            cycle_length=MOST_FILES,
-            num_parallel_calls=MOST_FILES,
+            cycle_length=MAX_FILES,
+            num_parallel_calls=MAX_FILES,
             deterministic=True,
         )
 

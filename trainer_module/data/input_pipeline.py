@@ -58,8 +58,8 @@ class Weighting:
         total = sum(map(operator.mul, by_class, sums)) if by_class else sum(sums)
         if not total:
             raise TrainingError(
-                "train.class_weights are 0 for every class of the train split, of which nothing "
-                "is learnt then; give one of them a weight above 0."
+                "train.class_weights are 0 for every class of the train split; set at least one "
+                "weight above 0."
             )
         return cls(tuple(by_class), examples / total)
 
@@ -131,8 +131,8 @@ def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]
         return None
     return (
         f"class {name!r} of label {label!r} is {count / sum(counts):.2g} of the train split "
-        f"({count:,} of {sum(counts):,} examples): accuracy says little of it; "
-        "log_loss and balanced_accuracy say more"
+        f"({count:,} of {sum(counts):,} examples): accuracy hardly "
+        "depends on it; prefer log_loss and balanced_accuracy"
     )
 
 

@@ -24,7 +24,7 @@ from trainer_module.settings.train import choose_batch_size, choose_rounds
 from trainer_module.strategies.base import Processes
 from trainer_module.strategies.coordinator import all_workers_equal
 
-MOST = 65_536
+MAX_QUARTILE_EXAMPLES = 65_536
 """The most examples from which quartiles are computed."""
 
 
@@ -40,7 +40,7 @@ def measure_quartiles(reader: Reader, content: Content) -> dict[str, np.ndarray]
     names = [feature.name for feature in reader.problem.of_kind("numeric")]
     if not names:
         return {}
-    rows = spread_rows(content.examples, MOST)
+    rows = spread_rows(content.examples, MAX_QUARTILE_EXAMPLES)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     begin = 0
     for batch in _batches(reader, content, names):
@@ -78,7 +78,7 @@ class TrainingData:
     evaluation: Split
 
 
-Known = dict[Any, tuple[Reader, Content]]
+SplitCache = dict[Any, tuple[Reader, Content]]
 """A cache of read splits by their files and tensors, as the trials of a search read the same ones.
 """
 
@@ -89,7 +89,7 @@ def load_data(
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
     workers: int,
-    known: Known | None = None,
+    cache: SplitCache | None = None,
 ) -> TrainingData:
     """Returns the train split, shuffled every epoch, and the eval split, in order.
 
@@ -99,7 +99,7 @@ def load_data(
       settings: the settings of the model and its training.
       strategy: the strategy whose replicas share each step.
       workers: the number of processes that read the same files.
-      known: a cache of read splits, which this function fills.
+      cache: a cache of read splits, which this function fills.
 
     Raises:
       TrainingError: if a split has no usable example.
@@ -116,14 +116,14 @@ def load_data(
 
     replicas = strategy.num_replicas_in_sync
 
-    known = {} if known is None else known
+    cache = {} if cache is None else cache
 
     def read(name: str, files: list[str]) -> tuple[Reader, Content]:
         key = (*files, *sorted(spec))
-        if key not in known:
+        if key not in cache:
             reader = Reader(files, spec, problem, split_keys=split_keys)
-            known[key] = reader, reader.read(name, processes=workers)
-        return known[key]
+            cache[key] = reader, reader.read(name, processes=workers)
+        return cache[key]
 
     # TensorFlow reads each split with threads of its own.
     with ThreadPoolExecutor(1) as other:

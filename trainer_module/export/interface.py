@@ -199,8 +199,8 @@ def read_interface(version: Path) -> ModelInterface:
         return ModelInterface(columns, **content, classes=classes, features=features)
     except FileNotFoundError:
         raise DataError(
-            f"{version} lacks {INTERFACE_FILE}, which says what its columns are: it is no version"
-            " that this release of Scopeline has pushed; run the pipeline again."
+            f"{version} has no {INTERFACE_FILE}, which describes its columns, so this release of"
+            " Scopeline has not pushed it; run the pipeline again."
         ) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(

@@ -82,7 +82,9 @@ class Family:
     """
 
     graph: ClassVar[str] = "pipeline.graph.families.wire"
-    """The function that returns the nodes of the pipeline, see `pipeline.graph.families.Given`."""
+    """The function that returns the nodes of the pipeline, see
+    `pipeline.graph.families.GraphInputs`.
+    """
     search_graph: ClassVar[str] = ""
     """The function that returns the nodes up to a search for better settings; empty if there is no
     search.

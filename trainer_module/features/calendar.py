@@ -56,8 +56,8 @@ def read_numbers(name: str, column: AnyTensor, per_day: float) -> tf.Tensor:
     """
     if column.dtype == tf.string:
         raise DataError(
-            f"column {name!r} holds text, but features.{name}.unit is of numbers; leave it out, or "
-            "give a format, such as %d/%m/%Y."
+            f"column {name!r} holds text, but features.{name}.unit applies to numbers; remove it, "
+            "or set a format, such as %d/%m/%Y."
         )
     return dense_numbers(column, tf.float64) / per_day
 

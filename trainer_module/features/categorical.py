@@ -66,7 +66,7 @@ class CrossFeature(BaseFeature):
 
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
-MOST_TABLES = 50
+MAX_TABLES = 50
 """The most columns with a lookup table each; more columns share one table."""
 PADDING = "<padding>"
 """The vocabulary's entry of index 0, which pads rows with fewer values than the widest."""
@@ -180,7 +180,7 @@ def index_categories(
         for name in counted
     }
     alike = {name: value for name, value in counted.items() if features[name].oov_buckets == 1}
-    if len(alike) > MOST_TABLES:
+    if len(alike) > MAX_TABLES:
         outputs |= _look_up_jointly(alike, orders)
         counted = {name: value for name, value in counted.items() if name not in outputs}
     if counted:

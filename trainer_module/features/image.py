@@ -55,7 +55,9 @@ class ImageFeature(BaseFeature):
     @model_validator(mode="after")
     def _folder_is_read(self) -> ImageFeature:
         if self.folder is not None and self.origin != "path":
-            raise ValueError("folder is for columns of paths; add from: path, or leave it out")
+            raise ValueError(
+                "folder applies to columns of paths; add `from: path`, or remove folder"
+            )
         return self
 
     @classmethod

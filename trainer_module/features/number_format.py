@@ -151,11 +151,12 @@ class NumberFormat:
         return text.replace(".", self.decimal)
 
 
-def find_number_format(values: Sequence[str]) -> NumberFormat | None:
+def find_number_format(values: Sequence[str], decimal: str = ".") -> NumberFormat | None:
     """Returns the format of the values, if nearly all of them are numbers of one format.
 
     Placeholders of missing numbers are ignored. None if the format is ambiguous: with different
-    units, or with a point that may separate thousands or decimals.
+    units, or with a point that may separate thousands or decimals, unless the decimal separator
+    `decimal` of the file is a comma.
     """
     values = [value for value in values if not is_placeholder(value)]
     enough = max(_NEARLY_ALL * len(values), 1)
@@ -172,6 +173,8 @@ def find_number_format(values: Sequence[str]) -> NumberFormat | None:
     fits = {point: point.fits(values), comma: comma.fits(values)}
     if max(fits.values()) < enough:
         return None
+    if fits[point] == fits[comma] and decimal == comma.decimal:
+        return comma
     if fits[point] == fits[comma] and any("." in match[2] for match in found):
         # Three digits follow every separator: 1.234 and 12.345 are ambiguous.
         return None

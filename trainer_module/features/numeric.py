@@ -61,8 +61,9 @@ class SequenceFeature(BaseFeature):
         for name, feature in features.items():
             if (columns[name].dtype == tf.string) == (feature.separator is None):
                 found = "numbers" if feature.separator else "text"
-                change = "leave out" if feature.separator else "name what separates its numbers by"
-                raise DataError(f"column {name!r} holds {found}: {change} its key separator.")
+                change = "remove" if feature.separator else "set"
+                key = f"features.{name}.separator"
+                raise DataError(f"column {name!r} holds {found}: {change} {key}.")
             numbers = list_numbers(columns[name], feature.length, feature.separator)
             gap = [[0, 0], [0, longest - feature.length]]
             padded.append(tf.pad(numbers, gap, constant_values=float("nan")))
@@ -78,7 +79,7 @@ class SequenceFeature(BaseFeature):
         return outputs
 
 
-MOST_SEPARATE = 200
+MAX_SEPARATE = 200
 """The most numeric columns that stay separate tensors; more are combined into one vector.
 
 TensorFlow Transform traverses each pair of an input and an output, which takes hours for thousands
@@ -139,10 +140,11 @@ class NumericFeature(BaseFeature):
         if self.clip is not None and self.clip[0] >= self.clip[1]:
             raise ValueError(f"clip: {self.clip[0]:g} is no lower than the highest value")
         if self.unit is not None and self.written in (None, "clock"):
-            raise ValueError("unit: only of numbers in text, written: point or comma")
+            raise ValueError("unit needs numbers in text, with `written: point` or `comma`")
         if self.buckets is not None and (self.scaling, self.fill) != ("z_score", "mean"):
             raise ValueError(
-                "buckets have no scale, and one for missing numbers; leave out the rest"
+                "buckets exclude scaling and fill, as missing numbers have their own bucket; "
+                "remove those"
             )
         return self
 
@@ -175,7 +177,7 @@ class NumericFeature(BaseFeature):
         """Returns the numbers, [batch, n] float32 each, with flags of optional columns; int64 for
         buckets.
 
-        More than `MOST_SEPARATE` columns of z-scores become one tensor, `PACKED`.
+        More than `MAX_SEPARATE` columns of z-scores become one tensor, `PACKED`.
 
         Raises:
           DataError: if a column holds text.
@@ -197,7 +199,7 @@ class NumericFeature(BaseFeature):
         if plain:
             # One joint analysis of all columns takes a fraction of the time of one per column.
             scores = z_scores(tf.concat(list(plain.values()), 1))
-            if len(plain) > MOST_SEPARATE:
+            if len(plain) > MAX_SEPARATE:
                 outputs[PACKED] = scores
             else:
                 widths = [numbers.shape[1] for numbers in plain.values()]
@@ -224,7 +226,7 @@ def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
         return dense_numbers(column)
     if feature.written is None:
         raise DataError(
-            f"column {name!r} holds text, or nothing at all, and cannot be numeric; use "
+            f"column {name!r} holds text or no value, and cannot be numeric; use "
             "type: categorical or ignore, or written: point for numbers such as '$1,234.50'."
         )
     return parse_numbers(dense_strings(column), NumberFormat(feature.written, feature.unit or ""))

@@ -97,11 +97,11 @@ def _read(feature_type: type[BaseFeature], name: str, given: BaseFeature) -> Bas
 def _call(path: str, names: list[str], function: Callable[[], Result]) -> Result:
     try:
         return function()
-    except Exception as error:  # The user's code raises what it likes.
+    except Exception as error:  # User code may raise any exception.
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        said = " ".join(str(error).split()) or "no message"
+        text = " ".join(str(error).split()) or "no message"
         place = f"{frame.filename}, line {frame.lineno}"
-        raise _error(path, names, f"{type(error).__name__}: {said} ({place})") from error
+        raise _error(path, names, f"{type(error).__name__}: {text} ({place})") from error
 
 
 def _check_name(
@@ -110,9 +110,9 @@ def _check_name(
     """Raises TrainingError if an output takes the name of another column."""
     if name in features:
         return
-    right = "right are names that begin with the feature's, and that no other column has"
+    right = "right are unused names that begin with the name of the feature"
     if name in taken:
-        found = f"it returned {name!r}, which another column is called"
+        found = f"it returned {name!r}, the name of another column"
         raise _error(path, list(features), f"{found}; {right}")
     if not any(name.startswith(feature) for feature in features):
         raise _error(path, list(features), f"it returned {name!r}; {right}")
@@ -142,14 +142,14 @@ def _check(
             path,
             names,
             f"it returned {name!r} of shape {output.shape}; right is [rows, n] "
-            "or more, all known but the rows",
+            "or more dimensions, all of known size except the rows",
         )
     if output.dtype == tf.int64:
         return output  # An identity would lose the range that the schema stores.
-    message = _error(path, names, f"it returned another number of rows as {name!r} than it got")
+    message = _error(path, names, f"it returned {name!r} with more or fewer rows than its input")
     # At run time only TensorFlow's error arrives: its text contains this one.
-    said = f"{type(message).__module__}.{type(message).__name__}: {message}\n"
-    same = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=said)
+    text = f"{type(message).__module__}.{type(message).__name__}: {message}\n"
+    same = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=text)
     with tf.control_dependencies([same]):
         return tf.identity(output)
 

@@ -96,7 +96,7 @@ def read_header(data: bytes, most: int | None = None) -> PictureHeader:
     except (struct.error, IndexError):
         raise DataError("it ends within its header") from None
     if header.width <= 0 or header.height <= 0:
-        raise DataError(f"its header says {header.width} x {header.height} pixels")
+        raise DataError(f"its header declares {header.width} x {header.height} pixels")
     if most is not None:
         check_pixels(header, most)
     if header.kind == "PNG":  # The check may decompress data, so the size is checked first.
@@ -112,7 +112,7 @@ def check_pixels(header: PictureHeader, most: int) -> None:
 
 def _read_png(data: bytes) -> PictureHeader:
     if data[12:16] != b"IHDR":
-        raise DataError("its first chunk is no IHDR, which says the size")
+        raise DataError("its first chunk is not IHDR, which contains the size")
     width, height = _SIZE.unpack_from(data, 16)
     return PictureHeader("PNG", width, height, width * height)
 
@@ -132,11 +132,11 @@ def _check_chunks(data: bytes, header: PictureHeader) -> None:
     else:
         raise DataError(f"it has more than {_MOST_CHUNKS:,} chunks")
     if text > _MOST_TEXT:
-        raise DataError("it has compressed texts of megabytes; leave them out")
+        raise DataError("it has compressed texts of megabytes; remove them")
     # At most 8 bytes per pixel, and the filter bytes of the rows of each pass.
     most = (8 * header.width + 8) * (header.height + 8) + _MOST_EXTRA
     if sum(map(len, pieces)) * _DEFLATE_RATIO > most and _decompresses_beyond(pieces, most):
-        raise DataError("its compressed data holds more than its pixels; write it anew")
+        raise DataError("its compressed data is larger than its pixels; save it again")
 
 
 def _decompresses_beyond(pieces: Sequence[memoryview], most: int) -> bool:

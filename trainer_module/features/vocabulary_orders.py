@@ -48,8 +48,8 @@ class ByFrequency:
         if len(counts) >= MOST_COUNTED:
             logger.warning(
                 "column %r has %d different values or more, of which the %d most frequent have "
-                "an index of their own: if it is an identifier, leave it out by features: {%s: "
-                "{type: ignore}}; otherwise hash_buckets keeps the others apart",
+                "an index of their own: if it is an identifier, set features: {%s: {type: "
+                "ignore}}; otherwise hash_buckets distinguishes the others",
                 self.column, MOST_COUNTED, self.size, self.column,
             )  # fmt: skip
         first = [value.encode() for value in self.first]

@@ -59,8 +59,9 @@ def kept_local(config: TFConfig | None) -> Iterator[None]:
     if config and _is_local(config) and ports:
         _shut_down(ports)
         raise TrainingError(
-            f"TensorFlow listened on port {', '.join(map(str, sorted(ports)))} in a way that this "
-            "project cannot keep off the network, and was stopped; install the versions of uv.lock."
+            f"TensorFlow listened on port {', '.join(map(str, sorted(ports)))} which Scopeline "
+            "cannot restrict to this machine, so the server was stopped; install the versions of "
+            "uv.lock."
         )
 
 
@@ -169,10 +170,11 @@ def _attach(guard: socket.socket, option: int, *instructions: _Instruction) -> N
         )
     except OSError as error:
         raise TrainingError(
-            "TensorFlow's servers answer every network and obey whoever connects, and this system "
-            f"has no filter that keeps those of a cluster on {LOCALHOST} to this machine "
-            f"({error.strerror}); train in one process, or, where the network is trusted, name this"
-            " machine by its address in TF_CONFIG."
+            "TensorFlow's servers accept every connection from every network, and this system has "
+            f"no filter that restricts a cluster on {LOCALHOST} to this machine "
+            f"({error.strerror}); "
+            "train in one process, or, in a trusted network, write this machine's address in "
+            "TF_CONFIG."
         ) from None
 
 

@@ -11,14 +11,14 @@ import tf_keras
 
 from trainer_module.compat.keras import layer_of
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.losses import MixedLoss, by_larger_share, make_loss
+from trainer_module.families.supervised.losses import MixedLoss, make_loss, with_larger_share
 from trainer_module.families.supervised.models.members import wrap_ensemble_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import load_builder
 from trainer_module.settings.train import choose_epochs
 from trainer_module.training.compression import PruningPlan, plan_pruning, quantize
-from trainer_module.training.optimizers import USUAL_EXAMPLES, build_optimizer, build_schedule
+from trainer_module.training.optimizers import BASE_EXAMPLES, build_optimizer, build_schedule
 
 
 def build_model(
@@ -140,13 +140,13 @@ def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettin
         check_output(output, problem, kind, own_loss or model.optimizer is not None)
     if model.optimizer is not None and _mixes(settings):
         raise TrainingError(
-            f"model {kind!r}: its builder has compiled it, with a loss that knows nothing of "
-            "mixed labels; leave train.augment.mixup out, or the builder's compile."
+            f"model {kind!r}: its builder has compiled it, with a loss that does not support mixed "
+            "labels; remove train.augment.mixup, or the builder's compile."
         )
     if model.optimizer is not None and settings.optimize.prune:
         raise TrainingError(
-            f"model {kind!r}: its builder has compiled it, with an optimizer that "
-            "knows nothing of pruning; leave optimize.prune out, or the builder's compile."
+            f"model {kind!r}: its builder has compiled it, with an optimizer without pruning; "
+            "remove optimize.prune, or the builder's compile."
         )
     return output
 
@@ -155,7 +155,7 @@ def make_optimizer(
     model: tf_keras.Model,
     settings: TrainerSettings,
     steps_per_epoch: int,
-    examples_per_step: int = USUAL_EXAMPLES,
+    examples_per_step: int = BASE_EXAMPLES,
 ) -> tf_keras.optimizers.Optimizer:
     """Returns the optimizer that a model is compiled with; call it in the scope of the strategy.
 
@@ -188,7 +188,7 @@ def make_training_metrics(
 ) -> list[tf_keras.metrics.Metric]:
     """Returns the metrics of each epoch; call it in the scope of the strategy."""
     metrics = problem.make_metrics()
-    return [by_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
+    return [with_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
 
 
 def create_variables(model: tf_keras.Model, output: Any) -> None:
@@ -252,12 +252,14 @@ def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -
     elif not _fits(output.shape, width):
         found = _show(output.shape)
     elif problem.target.needs_activation and not has_own_loss and _is_linear(output):
-        found = f"{_show(output.shape)} of any size, as its last layer has no activation"
+        found = (
+            f"{_show(output.shape)} of unrestricted numbers, as its last layer has no activation"
+        )
     else:
         return
     right = _show(tf.TensorShape([None, width]))
     raise TrainingError(
-        f"model {kind!r}: it gives {found}, but task: {problem.target.kind} needs {right}: "
+        f"model {kind!r}: its output is {found}, but task: {problem.target.kind} needs {right}: "
         f"{problem.target.output_description}; end it with problem.make_output_layer()."
     )
 

@@ -55,16 +55,16 @@ class StopOnNaN(StepCallback):
         self, steps_per_epoch: int, losses: Sequence[str], monitor: str, is_synchronous: bool
     ) -> None:
         # The asynchronous steps of parameter servers have no order that could be reported.
-        super().__init__(hears_steps=is_synchronous, takes_tensors=is_synchronous)
+        super().__init__(needs_step_calls=is_synchronous, takes_tensors=is_synchronous)
         self._steps = steps_per_epoch
         self._losses, self._monitor = losses, monitor
-        self._waiting: tuple[int, int, dict[str, Any]] | None = None
+        self._pending: tuple[int, int, dict[str, Any]] | None = None
         self._epoch = 0
         self._next = 0
 
     def get_state(self) -> dict[str, Any]:
         """Checks the last step before its state is saved; has no state of its own."""
-        self._look()
+        self._check_pending()
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -80,20 +80,20 @@ class StopOnNaN(StepCallback):
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Stores the last step of an execution and the mean loss of the epoch up to it."""
-        self._look()
+        self._check_pending()
         losses = {name: (logs or {}).get(name, 0.0) for name in self._losses}
-        self._waiting = (self._next, self._epoch * self._steps + batch + 1, losses)
+        self._pending = (self._next, self._epoch * self._steps + batch + 1, losses)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Checks the loss of the last step and the losses of the whole epoch."""
-        self._look()
+        self._check_pending()
         for name in (*self._losses, self._monitor):
             self._check(name, float((logs or {}).get(name, 0.0)), f"in epoch {epoch + 1}")
 
-    def _look(self) -> None:
-        if self._waiting is not None:
-            first, last, losses = self._waiting
-            self._waiting = None
+    def _check_pending(self) -> None:
+        if self._pending is not None:
+            first, last, losses = self._pending
+            self._pending = None
             where = f"at step {last}" if first == last else f"between steps {first} and {last}"
             for name, loss in losses.items():
                 self._check(name, float(loss), f"{where}, in epoch {self._epoch + 1}")
@@ -142,8 +142,8 @@ def describe_epoch(logs: Mapping[str, Any]) -> str:
       A text such as `loss 0.5, val_loss 0.6, accuracy 0.8, val_accuracy 0.7, learning_rate 0.001`.
     """
     measured = [name for name in logs if name != LEARNING_RATE]
-    learnt = [name for name in measured if not name.startswith("val_")]
-    pairs = [each for name in learnt for each in (name, f"val_{name}")]
+    train_names = [name for name in measured if not name.startswith("val_")]
+    pairs = [each for name in train_names for each in (name, f"val_{name}")]
     # Under parameter servers, some metrics exist only for the held-out examples.
     ordered = dict.fromkeys([*pairs, *measured, LEARNING_RATE])
     return ", ".join(f"{name} {logs[name]:.4g}" for name in ordered if name in logs)
@@ -156,11 +156,11 @@ class EpochTimes(tf_keras.callbacks.Callback):
         super().__init__()
         self.seconds: list[float] = []
         """The seconds of each epoch since the last interruption."""
-        self._begun: float | None = None
+        self._started: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Starts the clock at the first step of an epoch."""
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
 
     def on_test_begin(self, logs: Logs = None) -> None:
         """Stops the clock when evaluation follows the steps."""
@@ -171,9 +171,9 @@ class EpochTimes(tf_keras.callbacks.Callback):
         self._end_steps()
 
     def _end_steps(self) -> None:
-        if self._begun is not None:
-            self.seconds.append(time.monotonic() - self._begun)
-            self._begun = None
+        if self._started is not None:
+            self.seconds.append(time.monotonic() - self._started)
+            self._started = None
 
 
 def open_checkpoint(inputs: RunInputs, plan: TrainingPlan) -> CheckpointCallback:
@@ -209,7 +209,7 @@ def make_callbacks(
     plan: TrainingPlan,
     checkpoint: CheckpointCallback,
     evaluator: CopyOnCoordinator | None = None,
-    patient_from: int = 0,
+    stopping_start: int = 0,
     losses: Sequence[str] = ("loss",),
 ) -> list[tf_keras.callbacks.Callback]:
     """Returns the callbacks of a training in the order of calls; the checkpoint callback is the
@@ -220,7 +220,7 @@ def make_callbacks(
       plan: the epochs and steps.
       checkpoint: the callback that saves the state of the others.
       evaluator: the callback that evaluates each epoch where Keras does not.
-      patient_from: the first epoch, counted from 0, that early stopping considers.
+      stopping_start: the first epoch, counted from 0, that early stopping considers.
       losses: the names of the training's losses in the logs of a step.
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
@@ -233,19 +233,19 @@ def make_callbacks(
         StopOnNaN(plan.steps, losses, monitor, hooks_of(inputs.strategy).has_step_hooks),
         Progress(f"{inputs.prefix}{EPOCH}"),
         open_board(inputs),
-        BestEpoch(monitor, plan.pruned_from, plan.chooses),
+        BestEpoch(monitor, plan.first_pruned_epoch, plan.chooses_epoch),
     ]
-    if plan.chooses and (stopping := choose_stopping(settings.train, plan.steps)):
+    if plan.chooses_epoch and (stopping := choose_stopping(settings.train, plan.steps)):
         callbacks.append(
             EarlyStopping(
                 monitor,
                 min_delta=stopping.min_delta,
                 patience=stopping.patience,
                 mode="min",
-                start_from_epoch=max(patient_from, plan.pruned_from),
+                start_from_epoch=max(stopping_start, plan.first_pruned_epoch),
             )
         )
-    callbacks += [*make_own_callbacks(settings), *inputs.watchers]
+    callbacks += [*make_own_callbacks(settings), *inputs.extra_callbacks]
     checkpoint.watch(callbacks)
     return [*callbacks, checkpoint]
 
@@ -264,10 +264,11 @@ def make_own_callbacks(settings: TrainerSettings) -> list[tf_keras.callbacks.Cal
 
 def _make(path: str, settings: TrainerSettings) -> tf_keras.callbacks.Callback:
     make = load_own("train.callbacks", path)
-    made = make(settings) if count_needed(make) else make()
-    if not isinstance(made, tf_keras.callbacks.Callback):
+    callback = make(settings) if count_needed(make) else make()
+    if not isinstance(callback, tf_keras.callbacks.Callback):
         raise TrainingError(
-            f"train.callbacks {path!r} gives a {type(made).__module__}.{type(made).__qualname__}; "
-            "right is a class or function that gives a tf_keras.callbacks.Callback."
+            f"train.callbacks {path!r} returns a {type(callback).__module__}."
+            f"{type(callback).__qualname__}; right is a subclass of tf_keras.callbacks.Callback, "
+            "or a function that returns such an object."
         )
-    return made
+    return callback

@@ -32,7 +32,7 @@ CHECKPOINT, WEIGHTS = "ckpt", "weights"
 NOTES_ENDING = ".json"
 """The ending of the JSON file beside a checkpoint with the training's progress."""
 
-_OURS = "trainer_module."
+_OWN_MODULES = "trainer_module."
 
 Logs = dict[str, Any] | None
 
@@ -203,7 +203,7 @@ def finish_checkpoints(directory: str, settings: CheckpointSettings, best_epoch:
       The epoch of the latest checkpoint.
     """
     kind = WEIGHTS if settings.weights_only else CHECKPOINT
-    found = kept_by_epoch(directory, f"{kind}-")
+    found = names_by_epoch(directory, f"{kind}-")
     kept = sorted(settings.epochs(max(found), best_epoch) & {*found})
     for name in {*_names(directory)} - {found[epoch] for epoch in kept}:
         for path in _files(directory, name):
@@ -225,7 +225,7 @@ def reopen_checkpoints(directory: str, latest: str) -> None:
         no latest checkpoint.
       latest: the name of the latest checkpoint.
     """
-    for _, name in sorted(kept_by_epoch(directory).items(), reverse=True):
+    for _, name in sorted(names_by_epoch(directory).items(), reverse=True):
         notes = read_notes(os.path.join(directory, name))
         new = f"{CHECKPOINT}-{notes['epoch'] * notes['steps']}"
         _rename(directory, name, new)
@@ -233,16 +233,16 @@ def reopen_checkpoints(directory: str, latest: str) -> None:
     write_state(directory, latest)
 
 
-def kept_by_epoch(directory: str, beginning: str = "") -> dict[int, str]:
+def names_by_epoch(directory: str, prefix: str = "") -> dict[int, str]:
     """Returns the names of the checkpoints at the end of an epoch, by the epoch, counted from 1.
 
     Args:
       directory: the folder of the checkpoints.
-      beginning: the required prefix of a name.
+      prefix: the required prefix of a name.
     """
     found = {}
     for name in _names(directory):
-        if not name.startswith(beginning):
+        if not name.startswith(prefix):
             continue
         notes = read_notes(os.path.join(directory, name))
         if notes and not notes["step"]:
@@ -300,18 +300,18 @@ class BestEpoch(tf_keras.callbacks.Callback):
     `epoch` counts from 1; it is 0 until the first eligible epoch has ended.
     """
 
-    def __init__(self, monitor: str, first: int = 0, chooses: bool = True) -> None:
+    def __init__(self, monitor: str, first: int = 0, chooses_epoch: bool = True) -> None:
         """Stores the rule by which the best epoch is found.
 
         Args:
           monitor: the name of the value in an epoch's logs, such as `val_loss`.
           first: the first eligible epoch, counted from 0.
-          chooses: whether the value decides; otherwise the last epoch is the best.
+          chooses_epoch: whether the value decides; otherwise the last epoch is the best.
         """
         super().__init__()
         self.monitor = monitor
         self._first = first
-        self._chooses = chooses
+        self._chooses = chooses_epoch
         self.epoch = 0
         self.loss = math.inf
 
@@ -362,7 +362,7 @@ class CheckpointCallback(StepCallback):
           writes: whether this process writes; False if another process writes to the same folder.
         """
         # Without step checkpoints, Keras need not wait for the results of each step.
-        super().__init__(hears_steps=every is not None, takes_tensors=every is not None)
+        super().__init__(needs_step_calls=every is not None, takes_tensors=every is not None)
         self._strategy = strategy
         self._directory = directory
         self._steps = steps_per_epoch
@@ -370,7 +370,7 @@ class CheckpointCallback(StepCallback):
         self._kept = kept or CheckpointSettings(keep=1)
         self._writes = writes
         self._notes: dict[str, Any] = {}
-        self._is_under_way = False
+        self._has_begun = False
         self._epoch = 0
         self.start = BEGINNING
         """The position where training begins or resumes."""
@@ -380,7 +380,7 @@ class CheckpointCallback(StepCallback):
         """A function that returns the metrics of the current epoch."""
         self.has_next_phase = False
         """Whether another training phase resumes from the final state of this training."""
-        self._latest = self._find()
+        self._latest = self._find_resumable()
         self._saved_at = self.start.epoch * self._steps + self.start.step
 
     def watch(self, callbacks: Sequence[tf_keras.callbacks.Callback]) -> None:
@@ -402,18 +402,20 @@ class CheckpointCallback(StepCallback):
             and has its own optimizer.
         """
         self._checkpoints = Checkpoints(self._directory, self._writes, model, others)
-        if self._is_under_way:
+        if self._has_begun:
             self.start = Position(self._epoch + 1)
         elif self._latest is not None:
             self._checkpoints.restore(self._latest)
-            logger.info("going on from %s: %s", self._latest, self.start)
+            logger.info("resuming from %s: %s", self._latest, self.start)
         return self.start
 
-    def _find(self) -> str | None:
+    def _find_resumable(self) -> str | None:
         """Returns the latest checkpoint that fits this training, or None to begin anew."""
         latest = tf.train.latest_checkpoint(self._directory)
         if not all_workers_equal(self._strategy, _number(latest)):
-            logger.warning("The workers have not got the same backup: training begins anew.")
+            logger.warning(
+                "The workers have different backups; training starts from the beginning."
+            )
             return None
         if latest is None:
             return None
@@ -440,8 +442,8 @@ class CheckpointCallback(StepCallback):
         if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
             return True
         logger.warning(
-            "Training begins anew: an epoch now has %d steps, and another number in %s; so it is "
-            "when the number of replicas has changed.",
+            "Training starts from the beginning: an epoch now has %d steps, but another number in "
+            "%s; the cause may be a changed number of replicas.",
             self._steps,
             latest,
         )
@@ -469,7 +471,7 @@ class CheckpointCallback(StepCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Restores the values of the metrics when training resumes in mid-epoch."""
-        self._epoch, self._is_under_way = epoch, True
+        self._epoch, self._has_begun = epoch, True
         if epoch == self.start.epoch and self.start.step:
             saved = self._notes["metrics"]
             for metric in self.metrics():
@@ -543,7 +545,7 @@ def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
 
 def _shortened(name: str) -> str:
     """Returns a class name without its module if the module belongs to Scopeline and may move."""
-    return name.rpartition(".")[2] if name.startswith(_OURS) else name
+    return name.rpartition(".")[2] if name.startswith(_OWN_MODULES) else name
 
 
 def _number(path: str | None) -> int:

@@ -31,9 +31,9 @@ from trainer_module.settings.optimize import BlockStructure, PruneSettings
 if TYPE_CHECKING:  # Trainings without pruning skip the import, which takes seconds.
     import tensorflow_model_optimization as tfmot
 
-MOST_STEPS_BETWEEN_UPDATES = 100
+MAX_STEPS_BETWEEN_UPDATES = 100
 """The largest number of steps between two updates of the masks, as in TFMOT; sorting takes time."""
-LEAST_UPDATES = 20
+MIN_UPDATES = 20
 """The smallest number of updates of the masks in a short training."""
 
 MATRIX = 2
@@ -43,13 +43,13 @@ RANKS_OF_2BY4 = (MATRIX, 4)
 OWN_METHOD = "get_prunable_weights"
 """TFMOT's method for custom layers, which returns a list of variables to prune, perhaps empty."""
 
-PARTS = (tf_keras.layers.MultiHeadAttention, tf_keras.layers.RNN)
+COMPOSITE_LAYERS = (tf_keras.layers.MultiHeadAttention, tf_keras.layers.RNN)
 """Layers whose weights belong to their sublayers."""
 
 ADDITIONAL_KERNELS: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["kernel"]}
 """Layers that TFMOT supports only as parts of other layers."""
 
-FEW = 1000
+SMALL_SIZE = 1000
 """The size below which kernels that are also a small part of the network are not pruned.
 
 Pruning them saves nothing and harms the first and the last layer most.
@@ -58,7 +58,7 @@ Pruning them saves nothing and harms the first and the last layer most.
 SMALL_SHARE = 0.01
 """The share of all prunable weights that counts as a small part."""
 
-MOST_NAMED = 5
+MAX_NAMES = 5
 """The largest number of weights that a note names; the note counts the others."""
 
 
@@ -147,15 +147,15 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
     planned = plan_steps(prune, steps)
     schedule = _schedule(prune, planned)
     found, small = find_weights(model)
-    able = [weight for weight in found if _fits(weight, prune)]
-    whole = [weight.name for weight in found if weight not in able]
-    if not able:
-        raise TrainingError(_no_weights_message(prune, whole))
+    supported = [weight for weight in found if _supports_structure(weight, prune)]
+    unpruned = [weight.name for weight in found if weight not in supported]
+    if not supported:
+        raise TrainingError(_no_weights_message(prune, unpruned))
     block = prune.structure.block if isinstance(prune.structure, BlockStructure) else (1, 1)
-    notes = [f"optimize.prune: {_sentence(prune, whole)}"] if whole else []
+    notes = [f"optimize.prune: {_structure_reason(prune, unpruned)}"] if unpruned else []
     notes += [*_describe_small(small), *_describe_late(prune, steps)]
     make_mask = mask_maker(schedule, block, prune.is_2by4)
-    return PruningPlan(able, planned, schedule, make_mask, notes)
+    return PruningPlan(supported, planned, schedule, make_mask, notes)
 
 
 def _schedule(prune: PruneSettings, steps: PruningSteps) -> tfmot.sparsity.keras.PruningSchedule:
@@ -169,7 +169,7 @@ def _schedule(prune: PruneSettings, steps: PruningSteps) -> tfmot.sparsity.keras
     )
 
 
-def _fits(weight: PrunableWeight, prune: PruneSettings) -> bool:
+def _supports_structure(weight: PrunableWeight, prune: PruneSettings) -> bool:
     """Returns whether TFMOT supports the structure for a weight."""
     shape = weight.variable.shape
     if isinstance(prune.structure, BlockStructure):
@@ -180,34 +180,34 @@ def _fits(weight: PrunableWeight, prune: PruneSettings) -> bool:
     return not prune.is_2by4 or shape.rank in RANKS_OF_2BY4
 
 
-def _no_weights_message(prune: PruneSettings, whole: Sequence[str]) -> str:
-    if not whole:
+def _no_weights_message(prune: PruneSettings, unpruned: Sequence[str]) -> str:
+    if not unpruned:
         return (
             "optimize.prune: the model has no weights that can be pruned, such as a dense layer's; "
-            "leave it out."
+            "remove optimize.prune."
         )
     return (
-        f"optimize.prune.structure: {_sentence(prune, whole)}, and there are no others; leave the "
-        "structure out."
+        f"optimize.prune.structure: {_structure_reason(prune, unpruned)}, and there are no other "
+        "weights; remove the structure."
     )
 
 
-def _sentence(prune: PruneSettings, whole: Sequence[str]) -> str:
+def _structure_reason(prune: PruneSettings, unpruned: Sequence[str]) -> str:
     if prune.is_2by4:
-        reason = "2by4 is for weights of dense layers and convolutions of pictures"
+        reason = "2by4 supports the weights of dense layers and of convolutions of pictures"
     else:
-        reason = "blocks are for weights of two dimensions, each of several blocks"
-    return f"{reason}: {_stay_whole(whole)}"
+        reason = "blocks support weights of two dimensions with several blocks each"
+    return f"{reason}: {_describe_unpruned(unpruned)}"
 
 
-def _stay_whole(names: Sequence[str]) -> str:
-    """Returns a text such as `dense/kernel and output/kernel stay whole`, with a limited number of
-    names.
+def _describe_unpruned(names: Sequence[str]) -> str:
+    """Returns a text such as `dense/kernel and output/kernel are not pruned`, with a limited number
+    of names.
     """
-    named, others = names[:MOST_NAMED], len(names) - MOST_NAMED
+    named, others = names[:MAX_NAMES], len(names) - MAX_NAMES
     if others > 0:
         named = [*named, f"{others} more"]
-    return f"{enumerate_names(named, 'and')} {'stay' if len(names) > 1 else 'stays'} whole"
+    return f"{enumerate_names(named, 'and')} {'are' if len(names) > 1 else 'is'} not pruned"
 
 
 def _describe_small(small: Sequence[PrunableWeight]) -> list[str]:
@@ -216,8 +216,8 @@ def _describe_small(small: Sequence[PrunableWeight]) -> list[str]:
         return []
     names = [f"{weight.name} ({weight.size:,})" for weight in small]
     return [
-        f"optimize.prune: {_stay_whole(names)}: kernels of fewer than {FEW:,} numbers and of less "
-        f"than {SMALL_SHARE:.0%} of the network are not pruned"
+        f"optimize.prune: {_describe_unpruned(names)}, as kernels of fewer than {SMALL_SIZE:,} "
+        f"numbers and less than {SMALL_SHARE:.0%} of the network stay whole"
     ]
 
 
@@ -226,8 +226,8 @@ def _describe_late(prune: PruneSettings, steps: int) -> list[str]:
     keys = ("begin",) if prune.is_constant else ("begin", "end")
     return [
         f"optimize.prune.{key}: found {getattr(prune, key):,.0f} steps, but training takes "
-        f"{steps:,}, with the last of which it is pruned; give {key} as a share of them, or more "
-        "epochs"
+        f"{steps:,}, so pruning ends with the last step; write {key} as a share of the steps, or "
+        "train for more epochs"
         for key in keys
         if getattr(prune, key) > max(1, steps - (key == "begin"))
     ]
@@ -243,7 +243,7 @@ def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
     begin = min(_in_steps(prune.begin, steps), steps - 1)
     end = min(_in_steps(prune.end, steps), steps)
     last = steps if prune.is_constant else max(begin + 1, end)
-    every = max(1, min(MOST_STEPS_BETWEEN_UPDATES, (last - begin) // LEAST_UPDATES))
+    every = max(1, min(MAX_STEPS_BETWEEN_UPDATES, (last - begin) // MIN_UPDATES))
     if prune.is_constant:
         return PruningSteps(begin, begin or every, every)
     return PruningSteps(last - every * ((last - begin) // every), last, every)
@@ -280,11 +280,11 @@ def find_weights(
         for variable in weights.get(id(layer), _weights_of(layer, kernels)):
             name = _path(variable)[0] or layer.name
             found.setdefault(id(variable), PrunableWeight(name, variable))
-    able = [weight for weight in found.values() if weight.variable.trainable]
-    total = sum(weight.size for weight in able)
-    least = min(FEW, SMALL_SHARE * total)
-    small = [weight for weight in able if weight.size < least]
-    return [weight for weight in able if weight.size >= least], small
+    supported = [weight for weight in found.values() if weight.variable.trainable]
+    total = sum(weight.size for weight in supported)
+    smallest = min(SMALL_SIZE, SMALL_SHARE * total)
+    small = [weight for weight in supported if weight.size < smallest]
+    return [weight for weight in supported if weight.size >= smallest], small
 
 
 def _path(variable: tf.Variable) -> tuple[str, str]:
@@ -300,7 +300,7 @@ def _weights_of(
     if hasattr(layer, OWN_METHOD):
         yield from layer.get_prunable_weights()
         return
-    if isinstance(layer, (*PARTS, tf_keras.Model)):
+    if isinstance(layer, (*COMPOSITE_LAYERS, tf_keras.Model)):
         return
     # Looks up the layer's class, then its base classes.
     names = next((kernels[base] for base in type(layer).__mro__ if base in kernels), None)
@@ -316,9 +316,10 @@ def _weights_of(
     if unknown:
         kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
         raise TrainingError(
-            f"optimize.prune: layer {layer.name!r} is a {kind}, of which it is not known which "
-            f"weights can be pruned; give it a method {OWN_METHOD}(self) that returns them, "
-            "[] for none, or leave optimize.prune out."
+            f"optimize.prune: layer {layer.name!r} is a {kind}, whose prunable weights are "
+            "unknown; "
+            f"add a method {OWN_METHOD}(self) to the class that returns them, or [], or remove "
+            "optimize.prune."
         )
 
 
@@ -362,7 +363,7 @@ class PruningOptimizer(AfterUpdates):
     ) -> None:
         """Masks a weight on a replica; all replicas compute the same masks and weights."""
         plan = self._plan
-        assert plan is not None  # noqa: S101 - else nobody calls it
+        assert plan is not None  # noqa: S101 - called only with a plan
         values = tf.convert_to_tensor(weight)
         tf.cond(
             is_due,
@@ -424,24 +425,26 @@ def quantize(model: tf_keras.Model) -> tf_keras.Model:
     """
     if model.optimizer is not None:
         raise TrainingError(
-            f"optimize.quantize: the builder of model {model.name!r} has compiled it, and it has "
-            "to be changed before that; leave the builder's compile out, or optimize.quantize."
+            f"optimize.quantize: the builder of model {model.name!r} has compiled it, but layers "
+            "can be wrapped only before; remove the builder's compile, or optimize.quantize."
         )
     if not is_graph_network(model):
         raise TrainingError(
             f"optimize.quantize: model {model.name!r} is a {type(model).__qualname__}, whose "
-            "layers cannot be told; build it as tf_keras.Model(inputs, outputs), or leave it out."
+            "layers are unknown; build it as tf_keras.Model(inputs, outputs), or remove "
+            "optimize.quantize."
         )
     keras = _quantization()
-    known = keras.default_8bit.Default8BitQuantizeRegistry()
-    able = [layer for layer in model.layers if known.supports(layer) or _is_folded(layer)]
-    if not any(layer.trainable_weights for layer in able):
-        names = enumerate_names(_kinds(_weighed(model)), "and")
+    registry = keras.default_8bit.Default8BitQuantizeRegistry()
+    supported = [layer for layer in model.layers if registry.supports(layer) or _is_folded(layer)]
+    if not any(layer.trainable_weights for layer in supported):
+        names = enumerate_names(_layer_names(_unwrapped_layers(model)), "and")
         raise TrainingError(
             f"optimize.quantize: none of the model's layers can be trained for 8 bits: {names}; "
-            "leave it out: the variant int8 needs no such training, and asks the train split."
+            "remove optimize.quantize; the variant int8 is calibrated on the train split without "
+            "it."
         )
-    wrapped = {id(layer) for layer in able}
+    wrapped = {id(layer) for layer in supported}
 
     def annotate(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
         return keras.quantize_annotate_layer(layer) if id(layer) in wrapped else layer
@@ -453,12 +456,12 @@ def quantize(model: tf_keras.Model) -> tf_keras.Model:
 
 def describe_quantized(model: tf_keras.Model) -> list[str]:
     """Returns a note on the layers that `quantize` left in floats, if there are any."""
-    left = _kinds(_weighed(model))
+    left = _layer_names(_unwrapped_layers(model))
     if not left:
         return []
     return [
         f"optimize.quantize: the layers {enumerate_names(left, 'and')} are trained in floats, as "
-        "tensorflow-model-optimization does not know them with 8 bits"
+        "tensorflow-model-optimization does not support them with 8 bits"
     ]
 
 
@@ -469,7 +472,7 @@ def _is_folded(layer: tf_keras.layers.Layer) -> bool:
     return isinstance(before, BEFORE_NORM)
 
 
-def _weighed(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
+def _unwrapped_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
     """Yields the layers with trainable weights that are not wrapped."""
     wrapper = _quantization().QuantizeWrapper
     for layer in model.layers:
@@ -477,6 +480,6 @@ def _weighed(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
             yield layer
 
 
-def _kinds(layers: Iterator[tf_keras.layers.Layer]) -> list[str]:
+def _layer_names(layers: Iterator[tf_keras.layers.Layer]) -> list[str]:
     """Returns the names of layers with their classes for messages: `c_embedding (Embedding)`."""
     return [f"{layer.name} ({type(layer).__name__})" for layer in layers]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import tf_keras
 
 from trainer_module.data.dealing import (
-    ENOUGH,
+    LARGE_SPLIT,
     Parts,
     divide_records,
     first_examples,
@@ -23,7 +23,7 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
 from trainer_module.settings.train import choose_stopping, is_chosen
-from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
+from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
 CHOICE_FOLDER = "choice"
 """The subfolder of the training that chooses the number of epochs."""
@@ -32,15 +32,15 @@ FOLDS_FOLDER = "folds"
 
 _NOTHING_HELD_OUT = (
     "early stopping could not choose an epoch, as no examples of the train split can be held out: "
-    "all are of one group (data.split_by) or time (data.order_by), or alone of their class; "
-    "the last of {} epochs is exported"
+    "all have the same group (data.split_by) or time (data.order_by), or each class has a single "
+    "example; the last of {} epochs is exported"
 )
 
-Train: TypeAlias = Callable[[TrainingInputs], Trained]
-TrainByPlan: TypeAlias = Callable[[TrainingInputs, TrainingPlan], Trained]
+Train: TypeAlias = Callable[[TrainingInputs], TrainingResult]
+TrainByPlan: TypeAlias = Callable[[TrainingInputs, TrainingPlan], TrainingResult]
 
 
-def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Trained:
+def train_best_length(train: TrainByPlan, inputs: TrainingInputs) -> TrainingResult:
     """Trains a network, with the best epoch chosen on a held-out part of the train split.
 
     The eval split only evaluates the model. With a small train split, the model is trained again on
@@ -57,7 +57,7 @@ def train_for_the_best_length(train: TrainByPlan, inputs: TrainingInputs) -> Tra
     chosen = is_chosen(settings.train, data.train.steps)
     held_out = hold_out(data.train, data.evaluation) if chosen else None
     if held_out is None:
-        plan = TrainingPlan.of(settings, data, chooses=False)
+        plan = TrainingPlan.of(settings, data, chooses_epoch=False)
         if choose_stopping(settings.train, data.train.steps):
             plan = replace(plan, notes=(*plan.notes, _NOTHING_HELD_OUT.format(plan.epochs)))
         return train(inputs, plan)
@@ -69,7 +69,7 @@ def train_on_part(
     inputs: TrainingInputs,
     held_out: tuple[Split, Split],
     on_model: Callable[[tf_keras.Model], None] = lambda _: None,
-) -> Trained:
+) -> TrainingResult:
     """Trains a network on a part of the train split, and a small table's again on the whole split.
 
     Args:
@@ -86,12 +86,14 @@ def train_on_part(
     part = replace(data, train=held_out[0], evaluation=held_out[1])
     # A user's callbacks may depend on the epochs that they see, and kept checkpoints may be resumed
     # from, so there is only one training.
-    goes_once = settings.train.callbacks or settings.train.checkpoints
-    if data.train.examples > ENOUGH or goes_once:
+    trains_once = settings.train.callbacks or settings.train.checkpoints
+    if data.train.examples > LARGE_SPLIT or trains_once:
         trained = train(replace(inputs, data=part), TrainingPlan.of(settings, part, chosen))
         on_model(trained.model)
         return trained
-    first = inputs.within(CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first on a part, ")
+    first = inputs.within(
+        CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first with a held-out part, "
+    )
     trained = train(first, TrainingPlan.of(settings, part, chosen))
     on_model(trained.model)
     epochs = trained.best_epoch
@@ -106,7 +108,7 @@ def train_on_part(
     return train(inputs, plan.with_length(epochs, part.evaluation.examples, data.train.examples))
 
 
-def evaluated_in_part(inputs: TrainingInputs) -> TrainingData:
+def limit_evaluation(inputs: TrainingInputs) -> TrainingData:
     """Returns the data of a training, with the evaluation limited by `train.validation_steps`.
 
     The evaluation uses as many examples as that number of global batches has. The examples do not
@@ -141,8 +143,8 @@ def cross_validate(count: int, train: Train, inputs: TrainingInputs) -> dict[str
 
     def train_fold(fold: int, folds: Parts) -> dict[str, float]:
         """Trains and evaluates one fold in a scope of its own, so that its memory is freed."""
-        learnt, held_out = make_fold(data.train, data.evaluation, folds, fold)
-        part = replace(data, train=learnt, evaluation=held_out)
+        train_split, held_out = make_fold(data.train, data.evaluation, folds, fold)
+        part = replace(data, train=train_split, evaluation=held_out)
         tf_keras.utils.set_random_seed(inputs.settings.train.global_seed)
         prefix = f"fold {fold + 1} of {count}, "
         folder = os.path.join(FOLDS_FOLDER, str(fold + 1))

@@ -47,7 +47,7 @@ def train_by_fit(
     if start.step:
         require_resumed_fit()
     # Passes an own CallbackList, as `fit` would report `last_epoch` as the number of epochs.
-    told = tf_keras.callbacks.CallbackList(
+    callback_list = tf_keras.callbacks.CallbackList(
         list(callbacks),
         add_history=True,
         model=model,
@@ -64,7 +64,7 @@ def train_by_fit(
         steps_per_epoch=plan.steps,
         validation_data=data.evaluation.distribute(strategy) if hooks.has_step_hooks else None,
         validation_steps=data.evaluation.steps,
-        callbacks=told,
+        callbacks=callback_list,
         verbose=0,
     )
 
@@ -109,7 +109,7 @@ class StepLoop:
     def run(self, start: Position, callbacks: Callbacks) -> None:
         """Runs the remaining epochs; the last callback is the checkpoint callback."""
         model = self._model
-        told = tf_keras.callbacks.CallbackList(
+        callback_list = tf_keras.callbacks.CallbackList(
             list(callbacks),
             model=model,
             epochs=self._plan.epochs,
@@ -119,16 +119,16 @@ class StepLoop:
         callbacks[-1].metrics = self.metrics
         batches = self.read(self._plan.steps_until(start))
         model.stop_training = False
-        told.on_train_begin()
+        callback_list.on_train_begin()
         for epoch in range(start.epoch, self._plan.last_epoch):
             self.begin_epoch()
-            told.on_epoch_begin(epoch)
-            self._run_epoch(batches, told, start.step if epoch == start.epoch else 0)
+            callback_list.on_epoch_begin(epoch)
+            self._run_epoch(batches, callback_list, start.step if epoch == start.epoch else 0)
             logs = {metric.name: float(metric.result()) for metric in self.metrics()}
-            told.on_epoch_end(epoch, logs | self.evaluate(told))
+            callback_list.on_epoch_end(epoch, logs | self.evaluate(callback_list))
             if model.stop_training:
                 break
-        told.on_train_end()
+        callback_list.on_train_end()
 
     def read(self, step: int) -> Iterator[Any]:
         """Returns the training batches from a step on, counted over all epochs."""

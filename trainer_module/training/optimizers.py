@@ -43,13 +43,13 @@ WITHOUT_DECAY = [rf"(^|/){name}(:\d+)?$" for name in ("bias", "beta", "gamma")]
 
 BLOCK = re.compile(r"(?:^|/)bert_layer_(\d+)_")
 """A pattern for the number of the Transformer block in a variable's name."""
-BOTTOM = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
+EMBEDDINGS = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
 """A pattern for the names of variables below the first block."""
 
-OWN_RATE = "train.learning_rate"
+RATE_KEY = "train.learning_rate"
 """The config key that names a user's schedule."""
 
-USUAL_RATE, USUAL_EXAMPLES = 0.004, 256
+BASE_RATE, BASE_EXAMPLES = 0.004, 256
 """A learning rate for tables with Adam, and the examples per step that it was measured with."""
 
 
@@ -132,7 +132,7 @@ def depth_of(name: str) -> int | None:
     """Returns the number of layers below a variable, or None for a variable above all blocks."""
     if block := BLOCK.search(name):
         return int(block[1]) + 1
-    return 0 if BOTTOM.search(name) else None
+    return 0 if EMBEDDINGS.search(name) else None
 
 
 def rate_for(examples: int) -> float:
@@ -141,14 +141,14 @@ def rate_for(examples: int) -> float:
     The noise of Adam's steps stays constant if the rate grows with the square root of the batch
     size (Malladi et al., 2022, arXiv:2205.10287).
     """
-    return USUAL_RATE * math.sqrt(examples / USUAL_EXAMPLES)
+    return BASE_RATE * math.sqrt(examples / BASE_EXAMPLES)
 
 
 def build_schedule(
     train: TrainSettings,
     steps_per_epoch: int,
     replicas: int = 1,
-    examples_per_step: int = USUAL_EXAMPLES,
+    examples_per_step: int = BASE_EXAMPLES,
 ) -> float | LearningRateSchedule:
     """Returns the learning rate of the optimizer: a constant, or a function of the step.
 
@@ -202,16 +202,16 @@ def _own_schedule(
     Raises:
       TrainingError: the object cannot be called in this way, or does not return a rate.
     """
-    found = load_own(OWN_RATE, path)
+    found = load_own(RATE_KEY, path)
     if not isinstance(found, tf_keras.optimizers.schedules.LearningRateSchedule):
         needs = 0 if isinstance(found, type) else count_needed(found)
         if needs:
             rates = [factor * _rate_of_epoch(path, found, epoch) for epoch in range(epochs)]
             return RatesByEpoch(rates, steps_per_epoch)
-        found = call_own(OWN_RATE, path, found)
+        found = call_own(RATE_KEY, path, found)
     if not isinstance(found, tf_keras.optimizers.schedules.LearningRateSchedule):
         raise TrainingError(
-            f"{OWN_RATE} {path!r} gives {_named(found)} without an argument; right is a "
+            f"{RATE_KEY} {path!r} returns {_type_name(found)} without an argument; right is a "
             "tf_keras LearningRateSchedule, or a function of the epoch that returns a rate."
         )
     return found if factor == 1 else ScaledSchedule(found, factor)
@@ -219,21 +219,21 @@ def _own_schedule(
 
 def _rate_of_epoch(path: str, function: Callable[[int], Any], epoch: int) -> float:
     """Returns the rate of a user's function for an epoch, counted from 0."""
-    rate = call_own(OWN_RATE, path, function, epoch)
+    rate = call_own(RATE_KEY, path, function, epoch)
     try:
         value = float(rate)
     except (TypeError, ValueError):
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        shown = repr(rate) if isinstance(rate, (int, float, str, type(None))) else _named(rate)
+        shown = repr(rate) if isinstance(rate, (int, float, str, type(None))) else _type_name(rate)
         raise TrainingError(
-            f"{OWN_RATE} {path!r} gives {shown} for epoch {epoch}; right is a number that is not "
+            f"{RATE_KEY} {path!r} returns {shown} for epoch {epoch}; right is a number that is not "
             "negative."
         )
     return value
 
 
-def _named(found: Any) -> str:
+def _type_name(found: Any) -> str:
     kind = type(found)
     return f"a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
 

@@ -25,7 +25,7 @@ from trainer_module.families.supervised.models.pretrained_parts import (
     batch_norms,
     head_of,
     network_of,
-    pooled_of,
+    pooling_model_of,
 )
 from trainer_module.machine import free_memory
 from trainer_module.settings import TrainerSettings
@@ -34,7 +34,7 @@ from trainer_module.strategies import hooks_of
 from trainer_module.strategies.coordinator import all_workers_equal
 from trainer_module.training.building import make_network
 from trainer_module.training.checkpoint import Position
-from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan
+from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +49,16 @@ class Phase:
     model: tf_keras.Model
     """The model to train."""
     settings: TrainerSettings
-    begins: int
+    first_epoch: int
     """The first epoch of the phase, counted from 0."""
-    ends: int
+    end_epoch: int
     """The epoch after the last epoch of the phase."""
-    beside: Mapping[str, tf_keras.Model] = field(default_factory=dict)
+    other_models: Mapping[str, tf_keras.Model] = field(default_factory=dict)
     """Further models in a checkpoint besides the exported model, by name."""
-    enter: Callable[[], None] = lambda: None
+    set_trainable: Callable[[], None] = lambda: None
     """A function that sets the trainable layers; call it in the scope before compiling the model.
     """
-    take: Callable[[TrainingData], TrainingData] = lambda data: data
+    prepare_data: Callable[[TrainingData], TrainingData] = lambda data: data
     """A function that replaces the data by the model's inputs, which it may have to compute."""
 
 
@@ -78,49 +78,49 @@ def phases_of(
     """
     settings = inputs.settings
     if not settings.model.begins_frozen:
-        begun = "all of the network is trained from scratch"
-        return [Phase(model, settings, 0, plan.epochs)], _notes_on_weights(inputs, begun)
+        initialization = "all of the network is trained from scratch"
+        return [Phase(model, settings, 0, plan.epochs)], _notes_on_weights(inputs, initialization)
     transfer = settings.model.transfer or TransferSettings()
     until = frozen_epochs(transfer, plan.epochs)
     network = network_of(model, settings.model.kind)
     network.trainable = False
-    pooled = pooled_of(model, inputs.data.problem.of_kind("image"))
+    pooling_model = pooling_model_of(model, inputs.data.problem.of_kind("image"))
     splits = (inputs.data.train, inputs.data.evaluation)
-    reason = _reason_against_keeping(settings, inputs.strategy, splits, pooled)
+    reason = _reason_not_to_cache(settings, inputs.strategy, splits, pooling_model)
     part = model if reason else head_of(model)
     # A separate model, whose optimizer is not exported.
     trained = tf_keras.Model(part.input, part.output)
 
-    def keep_features(data: TrainingData) -> TrainingData:
-        step = make_step(pooled, inputs.strategy)
+    def compute_features(data: TrainingData) -> TrainingData:
+        step = make_step(pooling_model, inputs.strategy)
         train, evaluation = (
             with_features(split, step, inputs.strategy) for split in (data.train, data.evaluation)
         )
         return replace(data, train=train, evaluation=evaluation)
 
-    def thaw() -> None:
+    def unfreeze() -> None:
         network.trainable = True
         for layer in [*network.layers[: -transfer.unfreeze_layers], *batch_norms(network)]:
             layer.trainable = False
 
     phases = [Phase(trained, settings, 0, until, {"frozen": trained})]
     if not reason:
-        phases = [replace(phases[0], take=keep_features)]
+        phases = [replace(phases[0], prepare_data=compute_features)]
     if until < plan.epochs:
         train = settings.train.model_copy(update={"learning_rate": transfer.learning_rate})
-        slower = settings.model_copy(update={"train": train})
-        phases.append(Phase(model, slower, until, plan.epochs, enter=thaw))
+        fine_tuning = settings.model_copy(update={"train": train})
+        phases.append(Phase(model, fine_tuning, until, plan.epochs, set_trainable=unfreeze))
     if reason:
-        said = f"the network's features are computed in each epoch, as {reason}"
+        features_note = f"the network's features are computed in each epoch, as {reason}"
     else:
-        said = _describe_features(splits, pooled)
-    begun = "the network is frozen with random weights"
-    return phases, [f"transfer: {said}", *_notes_on_weights(inputs, begun)]
+        features_note = _describe_features(splits, pooling_model)
+    initialization = "the network is frozen with random weights"
+    return phases, [f"transfer: {features_note}", *_notes_on_weights(inputs, initialization)]
 
 
-def phases_left(phases: Sequence[Phase], start: Position) -> list[Phase]:
+def remaining_phases(phases: Sequence[Phase], start: Position) -> list[Phase]:
     """Returns the phases that remain from a position on; at least the last phase."""
-    return [phase for phase in phases if start.epoch < phase.ends or phase is phases[-1]]
+    return [phase for phase in phases if start.epoch < phase.end_epoch or phase is phases[-1]]
 
 
 def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
@@ -134,23 +134,27 @@ def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
     if transfer.unfreeze_after >= epochs:
         raise TrainingError(
             f"model.transfer.unfreeze_after is {transfer.unfreeze_after}, but the training has "
-            f"{counted(epochs, 'epoch')}, so nothing would be fine-tuned; give fewer, or more as "
+            f"{counted(epochs, 'epoch')}, so nothing would be fine-tuned; lower it, or raise "
             "train.epochs."
         )
     return transfer.unfreeze_after
 
 
-def _notes_on_weights(inputs: TrainingInputs, begun: str) -> list[str]:
+def _notes_on_weights(inputs: TrainingInputs, initialization: str) -> list[str]:
     model = inputs.settings.model
-    is_told = model.transfer and not model.weights and not inputs.base_model
-    return [f"transfer: {begun}; give model.weights"] if is_told else []
+    has_random_weights = model.transfer and not model.weights and not inputs.base_model
+    return (
+        [f"transfer: {initialization}; set model.weights to pretrained ones"]
+        if has_random_weights
+        else []
+    )
 
 
-def _reason_against_keeping(
+def _reason_not_to_cache(
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
     splits: tuple[Split, ...],
-    pooled: tf_keras.Model,
+    pooling_model: tf_keras.Model,
 ) -> str:
     """Returns the reason why features are computed in each epoch; empty if they can be kept.
 
@@ -158,7 +162,7 @@ def _reason_against_keeping(
       settings: the settings of the training.
       strategy: the strategy of the training.
       splits: the splits with the pictures.
-      pooled: the model that computes the features, [batch, n] by name.
+      pooling_model: the model that computes the features, [batch, n] by name.
     """
     if settings.train.augment:
         return "train.augment changes the pictures"
@@ -166,11 +170,13 @@ def _reason_against_keeping(
         return "the workers of parameter servers read the examples themselves"
     workers = splits[0].workers
     room = int(free_memory() * MEMORY_SHARE / workers)
-    needed = sum(split.examples for split in splits) * _bytes_per_example(pooled)
+    needed = sum(split.examples for split in splits) * _bytes_per_example(pooling_model)
     fits = needed <= room
     if workers > 1:
         fits = all_workers_equal(strategy, fits) and fits
-    return "" if fits else f"they take {_shown(needed)}, and there is room for {_shown(room)}"
+    if fits:
+        return ""
+    return f"they take {_format_size(needed)}, and {_format_size(room)} of memory is available"
 
 
 Step = Callable[[Any], Any]
@@ -178,18 +184,18 @@ Step = Callable[[Any], Any]
 
 
 def make_step(
-    pooled: tf_keras.Model, strategy: tf.distribute.Strategy
+    pooling_model: tf_keras.Model, strategy: tf.distribute.Strategy
 ) -> tf.types.experimental.GenericFunction:
     """Returns a `Step`, traced once for all splits.
 
     Args:
-      pooled: the model that computes features from pictures.
+      pooling_model: the model that computes features from pictures.
       strategy: the strategy whose replicas share the work.
     """
-    images = list(pooled.input)
+    images = list(pooling_model.input)
 
     def compute(batch: Tensors) -> Tensors:
-        return batch | pooled({name: batch[name] for name in images}, training=False)
+        return batch | pooling_model({name: batch[name] for name in images}, training=False)
 
     return tf.function(lambda batch: strategy.run(compute, (batch,)))
 
@@ -207,7 +213,7 @@ def with_features(
       step: the function of `make_step`.
       strategy: the strategy whose replicas share the work.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     local = split.replicas // split.workers
 
     def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -223,7 +229,7 @@ def with_features(
         tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
     # The last step is padded after all examples.
     tensors = {name: values[: split.examples] for name, values in tensors.items()}
-    logger.info("features of %d pictures: %.1f s", split.examples, time.monotonic() - begun)
+    logger.info("features of %d pictures: %.1f s", split.examples, time.monotonic() - started)
     return replace(split, content=replace(split.content, tensors=tensors))
 
 
@@ -251,25 +257,25 @@ def _replica_batches(split: Split, replicas: int) -> tf.data.Dataset:
     return rows.map(lambda row: {name: tf.gather(v, row) for name, v in tensors.items()})
 
 
-def _describe_features(splits: tuple[Split, ...], pooled: tf_keras.Model) -> str:
+def _describe_features(splits: tuple[Split, ...], pooling_model: tf_keras.Model) -> str:
     """Returns a note on the number and size of the kept features."""
     examples = sum(split.examples for split in splits)
-    size = _shown(examples * _bytes_per_example(pooled))
+    size = _format_size(examples * _bytes_per_example(pooling_model))
     return f"the features of {counted(examples, 'picture')} are computed once, {size}"
 
 
-def _bytes_per_example(pooled: tf_keras.Model) -> int:
-    return sum(4 * math.prod(shape[1:]) for shape in pooled.output_shape.values())
+def _bytes_per_example(pooling_model: tf_keras.Model) -> int:
+    return sum(4 * math.prod(shape[1:]) for shape in pooling_model.output_shape.values())
 
 
-def _shown(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-NOTE = "transfer: the network and its head are as they were published; nothing is trained"
+PUBLISHED_NOTE = "transfer: the network and its head keep their published weights, without training"
 
 
-def take_as_published(inputs: TrainingInputs) -> Trained:
+def use_published_network(inputs: TrainingInputs) -> TrainingResult:
     """Builds a network with its published weights and returns it as a finished training.
 
     Args:
@@ -281,12 +287,12 @@ def take_as_published(inputs: TrainingInputs) -> Trained:
     """
     with inputs.strategy.scope():
         model = make_network(inputs.data.problem, inputs.settings)
-    return Trained(
+    return TrainingResult(
         model=model,
         train=inputs.data.train,
         evaluation=inputs.data.evaluation,
         history={"loss": []},
         best_epoch=0,
         epoch_seconds=[],
-        notes=[NOTE],
+        notes=[PUBLISHED_NOTE],
     )

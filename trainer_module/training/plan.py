@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.data.input_pipeline import Split, steps_per_execution
-from trainer_module.data.loading import Known, TrainingData, load_data
+from trainer_module.data.loading import SplitCache, TrainingData, load_data
 from trainer_module.runtime import WorkerContext, read_run, report_ready
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
@@ -34,7 +34,7 @@ class RunInputs:
     """The folder for TensorBoard's logs and the record."""
     prefix: str = field(default="", kw_only=True)
     """A prefix of the reported progress."""
-    watchers: Sequence[tf_keras.callbacks.Callback] = field(default=(), kw_only=True)
+    extra_callbacks: Sequence[tf_keras.callbacks.Callback] = field(default=(), kw_only=True)
     """Further callbacks of the network's training."""
 
     @property
@@ -52,7 +52,7 @@ class TrainingInputs(RunInputs):
     data: TrainingData
     base_model: str | None = None
     """The path of the model whose weights training starts from; None to start from scratch."""
-    tries_export: bool = False
+    checks_export: bool = False
     """Whether a user's model is exported before the first step, to detect errors early."""
 
     def within(self, folder: str, **changes: Any) -> TrainingInputs:
@@ -63,11 +63,11 @@ class TrainingInputs(RunInputs):
           changes: further changes of attributes.
         """
         backup = os.path.join(self.backup_directory, folder)
-        told = {"backup_directory": backup, "continued_epochs": 0}
+        runtime_changes = {"backup_directory": backup, "continued_epochs": 0}
         return replace(
             self,
             model_run_dir=os.path.join(self.model_run_dir, folder),
-            runtime=self.runtime.model_copy(update=told),
+            runtime=self.runtime.model_copy(update=runtime_changes),
             **changes,
         )
 
@@ -76,7 +76,7 @@ def open_inputs(
     fn_args: Any,
     settings: TrainerSettings | None = None,
     runtime: WorkerContext | None = None,
-    known: Known | None = None,
+    cache: SplitCache | None = None,
 ) -> TrainingInputs:
     """Reads the settings, builds the strategy and loads the data, in this order.
 
@@ -84,7 +84,7 @@ def open_inputs(
       fn_args: TFX's FnArgs, or an object with the same attributes.
       settings: the settings; None to read them from `custom_config`.
       runtime: the runtime; None to read it from `fn_args.runtime`, if there is one.
-      known: a cache of splits, which the function extends.
+      cache: a cache of splits, which the function extends.
 
     Raises:
       TrainingError: the strategy or the data cannot be used.
@@ -92,7 +92,7 @@ def open_inputs(
     settings, runtime = read_run(fn_args, settings, runtime)
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    data = load_data(fn_args, tft_output, settings, strategy, runtime.workers, known)
+    data = load_data(fn_args, tft_output, settings, strategy, runtime.workers, cache)
     base_model = getattr(fn_args, "base_model", None)
     return TrainingInputs(
         settings, runtime, strategy, fn_args.model_run_dir, tft_output, data, base_model
@@ -121,9 +121,9 @@ class TrainingPlan:
     examples_per_step: int
     """The examples in a step of all replicas."""
     steps_per_execution: int = 1
-    pruned_from: int = 0
+    first_pruned_epoch: int = 0
     """The first epoch, counted from 0, at whose end the final sparsity of pruning is reached."""
-    chooses: bool = True
+    chooses_epoch: bool = True
     """Whether the evaluation examples decide which epoch is kept; otherwise the last epoch is kept.
     """
     notes: tuple[str, ...] = ()
@@ -131,14 +131,14 @@ class TrainingPlan:
 
     @classmethod
     def of(
-        cls, settings: TrainerSettings, data: TrainingData, chooses: bool = True
+        cls, settings: TrainerSettings, data: TrainingData, chooses_epoch: bool = True
     ) -> TrainingPlan:
         """Returns the plan that follows from the settings and the data.
 
         Args:
           settings: the settings of the training.
           data: the data of the training.
-          chooses: whether the evaluation examples decide which epoch is kept.
+          chooses_epoch: whether the evaluation examples decide which epoch is kept.
         """
         steps = data.train.steps
         epochs = choose_epochs(settings.train, steps)
@@ -147,9 +147,9 @@ class TrainingPlan:
             epochs,
             steps,
             data.train.global_batch_size,
-            settings.train.steps_per_execution or _steps_at_a_time(settings, epochs * steps),
-            _whole_from(settings, epochs, steps),
-            chooses,
+            settings.train.steps_per_execution or _steps_per_execution(settings, epochs * steps),
+            _first_pruned_epoch(settings, epochs, steps),
+            chooses_epoch,
         )
 
     def with_length(self, epochs: int, held_out: int, examples: int) -> TrainingPlan:
@@ -161,11 +161,11 @@ class TrainingPlan:
           examples: the number of all examples, which are now trained on.
         """
         note = (
-            f"epoch {epochs} was the best for {held_out:,} examples of the train split that were "
-            f"held out; then all {examples:,} were learnt from as long"
+            f"epoch {epochs} was the best on {held_out:,} held-out examples of the train split; "
+            f"the final model was trained on all {examples:,} for as many epochs"
         )
-        last = min(self.epochs, max(epochs, self.pruned_from + 1))
-        return replace(self, last_epoch=last, chooses=False, notes=(*self.notes, note))
+        last = min(self.epochs, max(epochs, self.first_pruned_epoch + 1))
+        return replace(self, last_epoch=last, chooses_epoch=False, notes=(*self.notes, note))
 
     def resumed_at(self, start: Position, continued_epochs: int) -> TrainingPlan:
         """Returns the plan, without further epochs if a callback has already ended the training.
@@ -175,27 +175,27 @@ class TrainingPlan:
           continued_epochs: the epochs of an earlier run; the end of that run does not end this
             training.
         """
-        is_over = start.ended and start.epoch > continued_epochs
-        return replace(self, last_epoch=start.epoch) if is_over else self
+        has_ended = start.ended and start.epoch > continued_epochs
+        return replace(self, last_epoch=start.epoch) if has_ended else self
 
     def steps_until(self, position: Position) -> int:
         """Returns the number of steps before a position, over all epochs."""
         return position.epoch * self.steps + position.step
 
 
-def _steps_at_a_time(settings: TrainerSettings, steps: int) -> int:
+def _steps_per_execution(settings: TrainerSettings, steps: int) -> int:
     """Returns the steps per execution; 1 if TensorBoard records each step."""
     return 1 if settings.train.tensorboard.looks_at_steps else steps_per_execution(steps)
 
 
-def _whole_from(settings: TrainerSettings, epochs: int, steps: int) -> int:
+def _first_pruned_epoch(settings: TrainerSettings, epochs: int, steps: int) -> int:
     if settings.optimize.prune is None:
         return 0
     return plan_steps(settings.optimize.prune, epochs * steps).first_pruned_epoch(steps)
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """The result of a training, of a network or of trees."""
 
     model: tf_keras.Model

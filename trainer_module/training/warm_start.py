@@ -36,12 +36,12 @@ class _MisfitError(Exception):
 
 
 @dataclass
-class _Copied:
+class _CopyCounts:
     """Counts of the copied weights."""
 
-    is_whole: bool
+    has_unique_names: bool
     """Whether all weights have unique names."""
-    numbers: int = 0
+    values: int = 0
     total: int = 0
     vocabularies: set[str] = field(default_factory=set)
     """Features for whose values rows were copied."""
@@ -61,7 +61,7 @@ def warm_start(
       base_model: the path of a SavedModel.
 
     Returns:
-      Notes for the summary: the source of the weights, and the weights that start fresh.
+      Notes for the summary: the source of the weights, and the weights that are initialised anew.
 
     Raises:
       TrainingError: the base model cannot be read.
@@ -69,26 +69,26 @@ def warm_start(
     base = read_base_model(base_model)
     if base.description is None:
         return [
-            f"warm start: {base.path} does not say what its weights stand for, as models do that "
-            "Scopeline exports: all weights start fresh"
+            f"warm start: {base.path} has no description of its weights, which models that "
+            "Scopeline exports have; all weights are initialised anew"
         ]
     new = describe_model(model, problem, tft_output, kind="")
     shared = shared_names(model)
-    taken = _Copied(is_whole=not shared)
-    misfits = [f"several weights are called {name}: they start fresh" for name in shared]
+    copied = _CopyCounts(has_unique_names=not shared)
+    misfits = [f"several weights have the name {name} and are initialised anew" for name in shared]
     for layer, weights in _by_layer(weights_of(model)).items():
-        taken.total += sum(math.prod(weight.shape) for weight in weights)
+        copied.total += sum(math.prod(weight.shape) for weight in weights)
         try:
             plans = [_plan(weight, new, base, base.description) for weight in weights]
         except _MisfitError as misfit:
-            misfits.append(f"layer {layer} {misfit}, starts fresh")
+            misfits.append(f"layer {layer} {misfit} and is initialised anew")
             continue
         for weight, pairs in zip(weights, plans, strict=True):
             described = new.weights[weight.name]
-            taken.numbers += _copy(weight, base.values[described.name], pairs)
-            taken.vocabularies |= {a.feature for a in described.axes if a.kind == "vocabulary"}
-    headline = _headline(base, base.description, taken)
-    notes = [headline, *_changes(new, base.description, taken), *misfits]
+            copied.values += _copy(weight, base.values[described.name], pairs)
+            copied.vocabularies |= {a.feature for a in described.axes if a.kind == "vocabulary"}
+    headline = _headline(base, base.description, copied)
+    notes = [headline, *_changes(new, base.description, copied), *misfits]
     return [f"warm start: {note}" for note in notes]
 
 
@@ -116,24 +116,24 @@ def _plan(weight: Weight, new: Description, base: BaseModel, old: Description) -
         raise _MisfitError(f"has another shape ({was} -> {now})")
     sizes = zip(axes, base.axes[name], shape, weight.shape, strict=True)
     return [
-        _pair(new.keys(axis, size), old.keys(was, old_size), axis, was, old_size, size)
+        _match_axis(new.keys(axis, size), old.keys(was, old_size), axis, was, old_size, size)
         for axis, was, old_size, size in sizes
     ]
 
 
 _MISFIT_REASONS = {
-    "unsure": "may stand for values or classes, which have changed",
-    "classes": "has other classes to tell apart",
-    "vocabulary": "has no value in common with the old one",
+    "unsure": "may depend on values or classes, which have changed,",
+    "classes": "has other classes",
+    "vocabulary": "has no value in common with the old vocabulary",
 }
 """The message for a weight without matching indices, by the kind of its axis."""
 
 
-def _pair(
+def _match_axis(
     new: list | None, old: list | None, axis: Axis, was: Axis, old_size: int, size: int
 ) -> Pair:
     if new is None or old is None or (axis.kind, axis.feature) != (was.kind, was.feature):
-        raise _MisfitError("has rows of which it is not known what they stood for")
+        raise _MisfitError("has rows of unknown meaning")
     if new == old:  # Equal keys match by position.
         return list(range(size)), list(range(size))
     places = {key: index for index, key in enumerate(old)}
@@ -149,51 +149,54 @@ def _pair(
 def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair]) -> int:
     """Copies the values at matching indices, and returns their number."""
     value = np.array(weight.read())
-    taken = old[np.ix_(*(of for _, of in pairs))]
-    value[np.ix_(*(to for to, _ in pairs))] = taken
+    copied = old[np.ix_(*(of for _, of in pairs))]
+    value[np.ix_(*(to for to, _ in pairs))] = copied
     weight.assign(value)
-    return taken.size
+    return copied.size
 
 
-def _headline(base: BaseModel, old: Description, taken: _Copied) -> str:
-    if not taken.numbers:
-        return f"nothing of {base.path}, a model of kind {old.model}, fits: all weights start fresh"
-    if taken.is_whole and taken.numbers == taken.total:
+def _headline(base: BaseModel, old: Description, copied: _CopyCounts) -> str:
+    if not copied.values:
+        return (
+            f"no weight of {base.path}, a model of kind {old.model}, fits; all weights are "
+            "initialised anew"
+        )
+    if copied.has_unique_names and copied.values == copied.total:
         return f"from {base.path}, all weights"
-    percent = min(99, max(1, 100 * taken.numbers // taken.total))
+    percent = min(99, max(1, 100 * copied.values // copied.total))
     return f"from {base.path}, {percent}% of the weights"
 
 
-def _changes(new: Description, old: Description, taken: _Copied) -> Iterator[str]:
+def _changes(new: Description, old: Description, copied: _CopyCounts) -> Iterator[str]:
     yield from _class_changes(new, old)
     was = {feature.name: feature for feature in old.features}
     for feature in new.features:
         if feature.name not in was:
-            yield f"column `{feature.name}` is new, starts fresh"
-        elif feature.name in taken.vocabularies:
+            yield f"column `{feature.name}` is new and is initialised anew"
+        elif feature.name in copied.vocabularies:
             # The case includes texts whose length has changed: their words keep their vectors.
             yield from _value_changes(feature, was[feature.name])
         elif (feature.kind, feature.shape) != (was[feature.name].kind, was[feature.name].shape):
-            yield f"column `{feature.name}` is of another type or shape, starts fresh"
+            yield f"column `{feature.name}` has another type or shape and is initialised anew"
     for name in was:
         if new.feature(name) is None:
-            yield f"column `{name}` is gone"
+            yield f"column `{name}` has been removed"
 
 
 def _class_changes(new: Description, old: Description) -> Iterator[str]:
     if new.task != old.task:
-        yield f"the task was {old.task} and is {new.task}: the output starts fresh"
+        yield f"the task was {old.task} and is {new.task}; the output is initialised anew"
     elif new.classes != old.classes and not set(new.outputs) & set(old.outputs):
         was, now = (" and ".join(f"`{name}`" for name in d.classes) for d in (old, new))
-        yield f"the classes were {was}, and are {now}: the output starts fresh"
+        yield f"the classes were {was} and are {now}; the output is initialised anew"
     else:
-        what = "class " if new.classes else ""
+        kind = "class " if new.classes else ""
         for name in new.outputs:
             if name not in old.outputs:
-                yield f"the output: {what}`{name}` is new, starts fresh"
+                yield f"the output: {kind}`{name}` is new and is initialised anew"
         for name in old.outputs:
             if name not in new.outputs:
-                yield f"the output: {what}`{name}` is gone"
+                yield f"the output: {kind}`{name}` has been removed"
 
 
 def _value_changes(feature: Feature, was: Feature) -> Iterator[str]:
@@ -201,11 +204,13 @@ def _value_changes(feature: Feature, was: Feature) -> Iterator[str]:
     new = sum(value not in before for value in now)
     if new:
         kept = len(now) - new
-        fresh = "a new one starts fresh" if new == 1 else f"{new} new ones start fresh"
-        yield f"embedding of `{feature.name}`: {kept:,} of {len(now):,} values kept, {fresh}"
+        yield (
+            f"embedding of `{feature.name}`: {kept:,} of {len(now):,} values keep their vectors, "
+            f"{new} {'is' if new == 1 else 'are'} initialised anew"
+        )
     buckets, then = feature.indices - len(now), was.indices - len(before)
     if buckets != then:
         yield (
-            f"embedding of `{feature.name}`: the out-of-vocabulary buckets are {buckets}, not "
-            f"{then}: they start fresh"
+            f"embedding of `{feature.name}`: {buckets} out-of-vocabulary buckets instead of "
+            "{then}; they are initialised anew"
         )

@@ -16,14 +16,14 @@ import tf_keras
 from tensorboard.plugins.hparams import api as hparams
 
 from trainer_module.data.dealing import divide_records, make_fold
-from trainer_module.data.loading import Known, TrainingData
+from trainer_module.data.loading import SplitCache, TrainingData
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import is_forest, load_trainer
 from trainer_module.settings.train import is_chosen
 from trainer_module.training.folds import measure
-from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
+from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
 from trainer_module.tuning.plan import PARTS, Objective, TrialResult
 from trainer_module.tuning.space import Values
 
@@ -57,7 +57,7 @@ class TrialWatcher(tf_keras.callbacks.Callback):
         if self._objective.name not in (logs or {}):
             raise TrainingError(
                 f"tune.objective: the builder of the model compiles it without a metric "
-                f"{self._objective.metric!r}; leave its compile out, or add that metric."
+                f"{self._objective.metric!r}; remove its compile, or add this metric."
             )
         value = float((logs or {})[self._objective.name])
         if self._report(epoch + 1, value) and not self.model.stop_training:
@@ -83,7 +83,7 @@ class TrialRunner:
         self._runtime = runtime
         self._objective = objective
         self._has_own_split = has_own_split
-        self._known: Known = {}
+        self._cache: SplitCache = {}
 
     def run(
         self,
@@ -125,8 +125,8 @@ class TrialRunner:
         arguments.model_run_dir, arguments.base_model = folder, None
         backup = {"backup_directory": os.path.join(folder, BACKUP_FOLDER)}
         runtime = self._runtime.model_copy(update=backup)
-        inputs = open_inputs(arguments, settings, runtime, self._known)
-        return replace(inputs, data=self._held_out(inputs, part), watchers=[watcher])
+        inputs = open_inputs(arguments, settings, runtime, self._cache)
+        return replace(inputs, data=self._held_out(inputs, part), extra_callbacks=[watcher])
 
     def _held_out(self, inputs: TrainingInputs, part: int) -> TrainingData:
         data = inputs.data
@@ -139,12 +139,12 @@ class TrialRunner:
         return replace(data, train=train, evaluation=held_out)
 
     def _result(
-        self, trained: Trained, data: TrainingData, watcher: TrialWatcher, start: float
+        self, trained: TrainingResult, data: TrainingData, watcher: TrialWatcher, start: float
     ) -> TrialResult:
         measured = dict(trained.measured) or measure(trained.model, data)
         value = measured[self._objective.metric]
         if not math.isfinite(value):
-            raise TrainingError(f"{self._objective.name} came to {value}, which is no number.")
+            raise TrainingError(f"{self._objective.name} is {value}, which is not a finite number.")
         return TrialResult(
             value=value,
             metrics=measured,
@@ -156,7 +156,7 @@ class TrialRunner:
         )
 
 
-def _train(inputs: TrainingInputs) -> Trained:
+def _train(inputs: TrainingInputs) -> TrainingResult:
     """Trains like the model itself; without early stopping, the last epoch is kept."""
     settings, data = inputs.settings, inputs.data
     tf_keras.utils.set_random_seed(settings.train.global_seed)

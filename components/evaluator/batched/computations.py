@@ -139,16 +139,16 @@ class Computations:
         found |= self._differences(found)
         return {key: value for key, value in found.items() if not _is_private(key)}
 
-    def _differences(self, found: Metrics) -> Metrics:
+    def _differences(self, metrics: Metrics) -> Metrics:
         if self.baseline is None:
             return {}
         return {
-            key.make_diff_key(): value - found[key.make_baseline_key(self.baseline)]
-            for key, value in found.items()
+            key.make_diff_key(): value - metrics[key.make_baseline_key(self.baseline)]
+            for key, value in metrics.items()
             if key.model_name != self.baseline
             and not _is_private(key)
             and not key.is_diff
-            and key.make_baseline_key(self.baseline) in found
+            and key.make_baseline_key(self.baseline) in metrics
             and _is_number(value)
         }
 

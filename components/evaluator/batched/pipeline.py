@@ -12,17 +12,22 @@ import apache_beam as beam
 import tensorflow_model_analysis as tfma
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from components.evaluator.batched.accumulator import Accumulator, Grouper
 from components.evaluator.batched.computations import (
     Computations,
     Metrics,
     computations_of,
     is_plot,
 )
-from components.evaluator.batched.reading import Asker, Question
-from components.evaluator.batched.slices import Kind, NotByBatches, SliceKey, slice_columns
-from components.evaluator.batched.tally import Grouper, Tally
-from components.evaluator.batched.verdict import bounds_of, find_noise, validate
-from components.evaluator.noise import NO_CHANCE, Noise, VerdictSettings, write_noise
+from components.evaluator.batched.reading import PredictionPlan, Predictor
+from components.evaluator.batched.slices import Kind, SliceKey, UnsupportedInBatches, slice_columns
+from components.evaluator.batched.verdict import bounds_of, compute_intervals, validate
+from components.evaluator.intervals import (
+    NO_INTERVALS,
+    EvaluationIntervals,
+    VerdictSettings,
+    write_intervals,
+)
 from components.row_counts import check_total
 from components.spreading import SpreadFiles
 
@@ -35,7 +40,7 @@ class EvaluationPlan:
 
     config: tfma.EvalConfig
     """TFMA's config, which `Computations.of` and `slice_columns` support."""
-    question: Question
+    prediction: PredictionPlan
     """The models to call and the columns to read."""
     columns: list[Kind]
     """The columns of each kind of slice."""
@@ -44,57 +49,57 @@ class EvaluationPlan:
 
 
 class MeasureFile(beam.DoFn):
-    """A DoFn from a file of examples, with its number, to the tally of its rows."""
+    """A DoFn from a file of examples, with its number, to the accumulator of its rows."""
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self._plan = plan
 
     def setup(self) -> None:
         """Loads the models, once in a process."""
-        self._asker = Asker(self._plan.question)
+        self._predictor = Predictor(self._plan.prediction)
 
-    def process(self, file: tuple[int, str]) -> Iterator[Tally]:
-        """Yields the tally of the rows of one file."""
+    def process(self, file: tuple[int, str]) -> Iterator[Accumulator]:
+        """Yields the accumulator of the rows of one file."""
         plan, (number, name) = self._plan, file
         grouper = None
         if plan.settings.confidence is not None:
             grouper = Grouper(number, plan.settings.dependence)
-        tally = Tally(plan.config, plan.columns, grouper)
-        for answers in self._asker.read(name):
-            tally.add(answers)
-        yield tally
+        accumulator = Accumulator(plan.config, plan.columns, grouper)
+        for batch in self._predictor.read(name):
+            accumulator.add(batch)
+        yield accumulator
 
 
-class AddUp(beam.CombineFn):
-    """A CombineFn that merges the tallies of all files.
+class MergeAccumulators(beam.CombineFn):
+    """A CombineFn that merges the accumulators of all files.
 
     The accumulator is a list of totals, each of more than twice the rows of the next. A file's
-    tally is therefore merged only a few times, however many files there are.
+    accumulator is therefore merged only a few times, however many files there are.
     """
 
-    def create_accumulator(self) -> list[Tally]:
+    def create_accumulator(self) -> list[Accumulator]:
         """Returns an empty list of totals."""
         return []
 
-    def add_input(self, totals: list[Tally], found: Tally) -> list[Tally]:
-        """Adds the tally of one file."""
+    def add_input(self, totals: list[Accumulator], accumulator: Accumulator) -> list[Accumulator]:
+        """Adds the accumulator of one file."""
         rest = list(totals)
-        while rest and rest[-1].rows <= 2 * found.rows:
+        while rest and rest[-1].rows <= 2 * accumulator.rows:
             earlier = rest.pop()
-            earlier.merge(found)
-            found = earlier
-        return [*rest, found]
+            earlier.merge(accumulator)
+            accumulator = earlier
+        return [*rest, accumulator]
 
-    def merge_accumulators(self, several: Iterable[list[Tally]]) -> list[Tally]:
+    def merge_accumulators(self, accumulators: Iterable[list[Accumulator]]) -> list[Accumulator]:
         """Merges the totals of several processes."""
         merged = self.create_accumulator()
-        for total in (total for totals in several for total in totals):
+        for total in (total for totals in accumulators for total in totals):
             merged = self.add_input(merged, total)
         return merged
 
-    def extract_output(self, totals: list[Tally]) -> Tally | None:
+    def extract_output(self, totals: list[Accumulator]) -> Accumulator | None:
         """Returns the total of all files; None if there was no file."""
-        total: Tally | None = None
+        total: Accumulator | None = None
         for earlier in reversed(totals):
             if total is not None:
                 earlier.merge(total)
@@ -103,38 +108,38 @@ class AddUp(beam.CombineFn):
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Evaluation:
     """The metrics of all slices, and their confidence intervals."""
 
     slices: list[tuple[SliceKey, Metrics]]
-    noise: Noise
+    intervals: EvaluationIntervals
 
 
-def _judge(
-    tally: Tally | None, settings: VerdictSettings, files: Sequence[str]
-) -> Iterator[_Judged]:
-    check_total("the evaluation", tally.rows if tally else 0, files)
-    if tally is None or not tally.rows:
+def _compute_results(
+    accumulator: Accumulator | None, settings: VerdictSettings, files: Sequence[str]
+) -> Iterator[_Evaluation]:
+    check_total("the evaluation", accumulator.rows if accumulator else 0, files)
+    if accumulator is None or not accumulator.rows:
         return
-    config, numbers = tally.config, tally.reported()
-    slices = list(tally.results(numbers))
+    config, numbers = accumulator.config, accumulator.reported_slices()
+    slices = list(accumulator.results(numbers))
     sliced = {
         number: _metrics(key, found)[1]
         for number, (key, found) in zip(numbers, slices, strict=True)
     }
 
     def has_thresholds(key: SliceKey) -> bool:
-        return any(bounds_of(name, key, config) for name in tally.computations.classes)
+        return any(bounds_of(name, key, config) for name in accumulator.computations.classes)
 
-    yield _Judged(slices, find_noise(tally, sliced, settings, has_thresholds))
-
-
-def _metrics(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
-    return slice_key, {key: value for key, value in found.items() if not is_plot(key)}
+    yield _Evaluation(slices, compute_intervals(accumulator, sliced, settings, has_thresholds))
 
 
-def _plots(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
-    return slice_key, {key: value for key, value in found.items() if is_plot(key)}
+def _metrics(slice_key: SliceKey, results: Metrics) -> tuple[SliceKey, Metrics]:
+    return slice_key, {key: value for key, value in results.items() if not is_plot(key)}
+
+
+def _plots(slice_key: SliceKey, results: Metrics) -> tuple[SliceKey, Metrics]:
+    return slice_key, {key: value for key, value in results.items() if is_plot(key)}
 
 
 def evaluate(
@@ -142,7 +147,7 @@ def evaluate(
 ) -> None:
     """Adds an evaluation to a Beam pipeline, which writes the same files as TFMA's own.
 
-    Beside TFMA's files it writes the one that `read_noise` reads.
+    Beside TFMA's files it writes the one that `read_intervals` reads.
 
     Args:
       pipeline: the pipeline that the evaluation is added to.
@@ -151,24 +156,26 @@ def evaluate(
       output: the folder for TFMA's files.
     """
     config, settings = plan.config, plan.settings
-    judged = (
+    evaluated = (
         pipeline
         | "Files" >> SpreadFiles(list(enumerate(files)), files, asks_models=True)
         | "Measure" >> beam.ParDo(MeasureFile(plan))
-        | "AddUp" >> beam.CombineGlobally(AddUp())
-        | "Judge" >> beam.FlatMap(_judge, settings, list(files))
+        | "MergeAccumulators" >> beam.CombineGlobally(MergeAccumulators())
+        | "Results" >> beam.FlatMap(_compute_results, settings, list(files))
     )
-    _ = judged | "WriteNoise" >> beam.Map(lambda found: write_noise(found.noise, output))
-    validations = judged | "Validate" >> beam.FlatMap(
+    _ = evaluated | "WriteIntervals" >> beam.Map(
+        lambda found: write_intervals(found.intervals, output)
+    )
+    validations = evaluated | "Validate" >> beam.FlatMap(
         lambda found: [
-            validate(_metrics(*one), config, found.noise, settings) for one in found.slices
+            validate(_metrics(*one), config, found.intervals, settings) for one in found.slices
         ]
     )
-    results = judged | "Results" >> beam.FlatMap(lambda found: found.slices)
+    results = evaluated | "Slices" >> beam.FlatMap(lambda found: found.slices)
     metrics = results | "Metrics" >> beam.MapTuple(_metrics)
     models = [
         tfma.default_eval_shared_model(path, model_name=name, eval_config=config)
-        for name, path in plan.question.models.items()
+        for name, path in plan.prediction.models.items()
     ]
     writers = tfma.default_writers(output, models, config)
     evaluation = {tfma.METRICS_KEY: metrics, tfma.VALIDATIONS_KEY: validations}
@@ -184,7 +191,7 @@ def evaluate_if_possible(
     schema: schema_pb2.Schema,
     models: Mapping[str, str],
     output: str,
-    settings: VerdictSettings = NO_CHANCE,
+    settings: VerdictSettings = NO_INTERVALS,
     variants: Mapping[str, str] | None = None,
 ) -> bool:
     """Runs an evaluation by batches; returns False if TFMA has to compute some metric or slice.
@@ -205,16 +212,18 @@ def evaluate_if_possible(
     """
     columns = slice_columns(config)
     if columns is None or Computations.of(config) is None:
-        logger.info("Some of the metrics or slices are TFMA's to compute")
+        logger.info(
+            "TFMA computes the metrics: some metrics or slices have no batched implementation"
+        )
         return False
     read = [*(name for names in columns for name in names), settings.dependence.column]
-    question = Question.of(config, schema, read, models, variants or {})
-    plan = EvaluationPlan(config, question, columns, settings)
+    prediction = PredictionPlan.of(config, schema, read, models, variants or {})
+    plan = EvaluationPlan(config, prediction, columns, settings)
     try:
         with make_pipeline() as pipeline:
             evaluate(pipeline, files, plan, output)
-    except Exception as error:  # Beam wraps what is raised in it.
-        if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
+    except Exception as error:  # Beam wraps exceptions in its own.
+        if UnsupportedInBatches.__name__ not in f"{type(error).__name__} {error}":
             raise
         logger.info("TFMA computes the metrics: %s", error)
         return False

@@ -28,7 +28,7 @@ from trainer_module.export.saving import (
 from trainer_module.export.variants.running import RunnableVariant, open_variant
 
 
-def answer_by_variant(exported: Any, folder: str) -> tf.Module:
+def make_variant_module(exported: Any, folder: str) -> tf.Module:
     """Returns a module with a model's evaluation signatures whose predictions come from a variant.
 
     Args:
@@ -56,11 +56,13 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
     outputs = list(specs)
     transform = exported.signatures[TRANSFORM_SIGNATURE]
 
-    def ask(*values: np.ndarray) -> list[np.ndarray]:
+    def predict(*values: np.ndarray) -> list[np.ndarray]:
         found = runnable.predict(dict(zip(names, values, strict=True)))
         for name in outputs:
             if not np.isfinite(found[name]).all():
-                raise DataError(f"it gives NaN or infinity as {name!r}, on the eval split")
+                raise DataError(
+                    f"its output {name!r} has NaN or infinite values for rows of the eval split"
+                )
         return [found[name].astype(specs[name].dtype.as_numpy_dtype) for name in outputs]
 
     @tf.function(
@@ -69,7 +71,7 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
     def evaluate_variant(examples: tf.Tensor) -> dict[str, tf.Tensor]:
         transformed = transform(examples=examples)
         values = tf.numpy_function(
-            ask, [transformed[name] for name in names], [specs[name].dtype for name in outputs]
+            predict, [transformed[name] for name in names], [specs[name].dtype for name in outputs]
         )
         for name, value in zip(outputs, values, strict=True):
             value.set_shape(specs[name].shape)
@@ -80,12 +82,12 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
 
 UNREADABLE = "Fail to call signature func"
 """The beginning of TFMA's error for a model that cannot parse an example."""
-OF_FEATURE = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
+FEATURE_PATTERN = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
 """The part of TensorFlow's error that names a feature that cannot be parsed."""
 
 
 @dataclass(frozen=True)
-class Question:
+class PredictionPlan:
     """The models to call and the raw columns to read; sent to the workers that read the files."""
 
     models: Mapping[str, str]
@@ -109,7 +111,7 @@ class Question:
         columns: Iterable[str],
         models: Mapping[str, str],
         variants: Mapping[str, str],
-    ) -> Question:
+    ) -> PredictionPlan:
         """Returns the models and columns that an EvalConfig names.
 
         Args:
@@ -135,7 +137,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answers:
+class PredictedBatch:
     """A batch of rows: their raw columns, and each model's predictions for them."""
 
     models: dict[str, ModelRows]
@@ -147,19 +149,19 @@ class Answers:
         return len(next(iter(self.models.values())).labels)
 
 
-class Asker:
+class Predictor:
     """The models of an evaluation, loaded once in a process, and the reader of its files."""
 
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        loaded = {path: load_exported(path) for path in set(question.models.values())}
-        self._models = {name: loaded[path] for name, path in question.models.items()}
-        for name, folder in question.variants.items():
-            self._models[name] = answer_by_variant(self._models[name], folder)
-        schema = schema_pb2.Schema(feature=question.columns)
+    def __init__(self, plan: PredictionPlan) -> None:
+        self._plan = plan
+        loaded = {path: load_exported(path) for path in set(plan.models.values())}
+        self._models = {name: loaded[path] for name, path in plan.models.items()}
+        for name, folder in plan.variants.items():
+            self._models[name] = make_variant_module(self._models[name], folder)
+        schema = schema_pb2.Schema(feature=plan.columns)
         self._decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
 
-    def read(self, file: str) -> Iterator[Answers]:
+    def read(self, file: str) -> Iterator[PredictedBatch]:
         """Yields the batches of a file of gzipped TFRecords.
 
         Raises:
@@ -170,13 +172,13 @@ class Asker:
             columns = self._decoder.DecodeBatch(records.tolist())
             weights = self._weights(columns, len(records))
             examples = tf.constant(records)
-            yield Answers(
-                {name: self._ask(name, examples, weights) for name in self._models},
+            yield PredictedBatch(
+                {name: self._predict(name, examples, weights) for name in self._models},
                 columns,
             )
 
     def _weights(self, columns: pa.RecordBatch, rows: int) -> np.ndarray:
-        name = self._question.weight
+        name = self._plan.weight
         if name is None:
             return np.ones(rows)
         column = columns.column(name)
@@ -184,36 +186,36 @@ class Asker:
         if len(values) != rows:
             raise DataError(
                 f"{rows - len(values)} of {rows} rows of the eval split have no weight {name!r};"
-                " give each a number, or leave data.weight out."
+                " give each row a number, or remove data.weight."
             )
         return values
 
-    def _ask(self, name: str, examples: tf.Tensor, weights: np.ndarray) -> ModelRows:
-        signatures, question = self._models[name].signatures, self._question
+    def _predict(self, name: str, examples: tf.Tensor, weights: np.ndarray) -> ModelRows:
+        signatures, plan = self._models[name].signatures, self._plan
         try:
-            said = _call(signatures[question.signature], examples)
+            outputs = _call(signatures[plan.signature], examples)
         except (tf.errors.OpError, KeyError) as error:
             raise RuntimeError(f"{UNREADABLE}: {error}") from error
         try:
-            labels = _call(signatures[question.label_signature], examples)[question.label_key]
+            labels = _call(signatures[plan.label_signature], examples)[plan.label_key]
         except (tf.errors.OpError, KeyError) as error:
             if name == BASELINE:
                 raise RuntimeError(f"{UNREADABLE}: {error}") from error
-            # It has read the features, so that the label cannot be read.
+            # The model has parsed the features, so the label is missing.
             raise DataError(
-                f"the eval split has rows whose label cannot be read: {_what_is_missing(error)}. "
-                "Give every row a label, or leave those without one out (data.unlabelled: skip)."
+                f"the eval split has rows whose label cannot be read: {_unreadable_feature(error)}."
+                " Give every row a label, or skip rows without a label (data.unlabelled: skip)."
             ) from error
         rows = len(weights)
-        predictions = said["predictions"].numpy().reshape(rows, -1)
-        quantiles = said["quantiles"].numpy() if "quantiles" in said else np.zeros((rows, 0))
+        predictions = outputs["predictions"].numpy().reshape(rows, -1)
+        quantiles = outputs["quantiles"].numpy() if "quantiles" in outputs else np.zeros((rows, 0))
         return ModelRows(
             labels.numpy().reshape(rows), predictions, quantiles.astype(np.float64), weights
         )
 
 
-def _what_is_missing(error: Exception) -> str:
-    found = OF_FEATURE.search(str(error))
+def _unreadable_feature(error: Exception) -> str:
+    found = FEATURE_PATTERN.search(str(error))
     return found[0] if found else str(error).splitlines()[0]
 
 
@@ -225,5 +227,5 @@ def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
     """
     positional, named = signature.structured_input_signature
     (name,) = named or [spec.name for spec in positional]
-    answers: dict[str, tf.Tensor] = signature(**{name: examples})
-    return answers
+    outputs: dict[str, tf.Tensor] = signature(**{name: examples})
+    return outputs

@@ -16,7 +16,7 @@ from components.arrow_types import holds_bytes
 from trainer_module.errors import DataError
 
 
-class NotByBatches(Exception):  # noqa: N818 - it is no error: TFMA goes on
+class UnsupportedInBatches(Exception):  # noqa: N818 - not an error, as TFMA computes the metric
     """An exception for a metric that cannot be added up by batches and is left to TFMA."""
 
 
@@ -37,7 +37,7 @@ class ModelRows:
     """[rows] float64; ones where the data has no weights."""
 
     @classmethod
-    def joined(cls, batches: Sequence[ModelRows]) -> ModelRows:
+    def concatenate(cls, batches: Sequence[ModelRows]) -> ModelRows:
         """Returns the rows of several batches, concatenated."""
         names = [field.name for field in fields(cls)]
         parts = ([getattr(batch, name) for batch in batches] for name in names)
@@ -48,15 +48,16 @@ class ModelRows:
         """The predictions of a model with one output, [rows].
 
         Raises:
-          NotByBatches: the model has several outputs, which TFMA turns into examples of their own.
+          UnsupportedInBatches: the model has several outputs, which TFMA turns into separate
+            examples.
         """
         if self.predictions.shape[1] != 1:
-            raise NotByBatches(f"the model has {self.predictions.shape[1]} outputs")
+            raise UnsupportedInBatches(f"the model has {self.predictions.shape[1]} outputs")
         return self.predictions[:, 0]
 
 
 @dataclass(frozen=True)
-class Members:
+class SliceMembership:
     """The pairs of rows and slices: each row is in the slice of all rows, and in slices of each
     kind.
 
@@ -71,7 +72,7 @@ class Members:
     count: int
 
     @classmethod
-    def of_all(cls, rows: int) -> Members:
+    def of_all(cls, rows: int) -> SliceMembership:
         """Returns the pairs of a number of rows that are all in one slice."""
         return cls(np.arange(rows), np.zeros(rows, np.int64), 1)
 
@@ -118,7 +119,7 @@ class Slicer:
         self._numbers: dict[SliceKey, int] = {(): 0}
         self._tracked: Counter[Kind] = Counter()
 
-    def members(self, rows: int, batch: pa.RecordBatch) -> Members:
+    def members(self, rows: int, batch: pa.RecordBatch) -> SliceMembership:
         """Returns the pairs of rows and slices of a batch.
 
         Args:
@@ -131,11 +132,11 @@ class Slicer:
         row_parts, slice_parts = [np.arange(rows)], [np.zeros(rows, np.int64)]
         for names in self.columns:
             if names not in self.crowded:
-                found, slices = self._members_by(names, batch)
+                found, slices = self._membership_by(names, batch)
                 row_parts.append(found)
                 slice_parts.append(slices)
         joined = np.concatenate(slice_parts)
-        return Members(np.concatenate(row_parts), joined, len(self.keys))
+        return SliceMembership(np.concatenate(row_parts), joined, len(self.keys))
 
     def merge(self, other: Slicer) -> np.ndarray:
         """Adds the slices of another part of the data.
@@ -165,7 +166,7 @@ class Slicer:
         count, largest = self.too_long.get(name, (0, 0))
         self.too_long[name] = count + rows, max(largest, size)
 
-    def _members_by(self, names: Kind, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    def _membership_by(self, names: Kind, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """Returns the pairs of rows and slices by some columns: a row is in each combination of its
         values.
         """
@@ -249,8 +250,8 @@ def _as_key(name: str, value: Any) -> Any:
     except UnicodeDecodeError:
         shown = value[:LONGEST_SHOWN].decode(errors="backslashreplace")
         raise DataError(
-            f"evaluate.slices: column {name!r} holds {shown!r}, which is no UTF-8 text, so that a"
-            " slice cannot be named by it; slice by another column."
+            f"evaluate.slices: the value {shown!r} of column {name!r} is not UTF-8 text and cannot"
+            " name a slice; slice by another column."
         ) from None
 
 

@@ -23,7 +23,7 @@ from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.compat.tfma import Combiners, is_plain, name_of, weighs_examples
-from components.evaluator.batched.slices import Members, ModelRows, NotByBatches
+from components.evaluator.batched.slices import ModelRows, SliceMembership, UnsupportedInBatches
 from trainer_module.compat.insides import Known, is_known
 
 Sums = tuple[np.ndarray, ...]
@@ -60,7 +60,7 @@ class Statistic(ABC):
         self.combiner = combiner
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner has only options that this statistic supports."""
         return is_plain(combiner)
 
@@ -70,7 +70,7 @@ class Statistic(ABC):
         return bool(self.derived)
 
     @abstractmethod
-    def add(self, batch: ModelRows, members: Members) -> None:
+    def add(self, batch: ModelRows, members: SliceMembership) -> None:
         """Adds the rows of a batch."""
 
     @abstractmethod
@@ -115,12 +115,12 @@ class Statistic(ABC):
         """Returns the weight of each row for the combiner: 1, unless the combiner weighs examples.
 
         Raises:
-          NotByBatches: the combiner does not define whether it weighs examples.
+          UnsupportedInBatches: the combiner does not define whether it weighs examples.
         """
         is_weighed = weighs_examples(self.combiner)
         if is_weighed is None:
             kind = type(self.combiner).__name__
-            raise NotByBatches(f"whether a {kind} weighs examples is not known")
+            raise UnsupportedInBatches(f"{kind} does not declare its use of example weights")
         return batch.weights if is_weighed else np.ones(len(batch.weights))
 
 
@@ -140,7 +140,7 @@ def find_statistic(combiner: Any) -> Statistic | None:
     kind = STATISTICS.get(name_of(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind
-    if kind is None or not (_is_known(kind) and kind.suits(combiner)):
+    if kind is None or not (_is_known(kind) and kind.supports(combiner)):
         return None
     return kind(combiner)
 
@@ -150,7 +150,7 @@ def _is_known(kind: type[Statistic]) -> bool:
     return is_known(kind.known, "measured by TFMA itself")
 
 
-def padded(state: np.ndarray, parts: int) -> np.ndarray:
+def pad(state: np.ndarray, parts: int) -> np.ndarray:
     """Returns a state [parts, ...] padded with zeros to a larger number of parts."""
     missing = parts - len(state)
     return state if missing <= 0 else np.pad(state, [(0, missing)] + [(0, 0)] * (state.ndim - 1))
@@ -185,15 +185,15 @@ class SumStatistic(Statistic):
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the values that each row adds, [rows, width]."""
 
-    def add(self, batch: ModelRows, members: Members) -> None:
+    def add(self, batch: ModelRows, members: SliceMembership) -> None:
         """Adds the values of the rows, by part."""
-        self.totals = padded(self.totals, members.count) + members.total(self.values(batch))
+        self.totals = pad(self.totals, members.count) + members.total(self.values(batch))
 
     def merge(self, other: SumStatistic, places: np.ndarray, count: int) -> None:
         """Adds the totals of the other statistic."""
-        self.totals = padded(self.totals, count).copy()
+        self.totals = pad(self.totals, count).copy()
         kept = places >= 0
-        self.totals[places[kept]] += padded(other.totals, len(places))[kept]
+        self.totals[places[kept]] += pad(other.totals, len(places))[kept]
 
     def accumulator(self, sums: np.ndarray) -> Any:
         """Returns the combiner's accumulator for sums of shape [width]."""
@@ -221,7 +221,7 @@ class MeanStatistic(SumStatistic):
         return [ratio(sums[:, at], sums[:, at + 1]) for at in range(0, self.width, 2)]
 
 
-def weighed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def weigh(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Returns values, [rows], times their weights, beside the weights: [rows, 2] float64."""
     return np.stack([values.astype(np.float64) * weights, weights], axis=1)
 
@@ -247,7 +247,7 @@ class CellStatistic(Statistic):
     def sums(self) -> Sums:
         """[cells used] part times `cells` plus cell, ascending, and [cells used, width] totals."""
         if self._waiting:
-            self.sums = _added_up([self._sums, *self._waiting])
+            self.sums = _sum_duplicates([self._sums, *self._waiting])
         return self._sums
 
     @sums.setter
@@ -260,7 +260,7 @@ class CellStatistic(Statistic):
         row adds, [rows, width].
         """
 
-    def add(self, batch: ModelRows, members: Members) -> None:
+    def add(self, batch: ModelRows, members: SliceMembership) -> None:
         """Adds the rows to their cells."""
         cells, values = self.values(batch)
         counted = cells[members.rows] >= 0
@@ -268,10 +268,10 @@ class CellStatistic(Statistic):
         self._add(parts * self.cells + cells[rows], values[rows])
 
     def _add(self, places: np.ndarray, values: np.ndarray) -> None:
-        self._waiting.append(_added_up([(places, values)]))
-        # Merged once they outnumber the sums, so that each cell is sorted only a few times.
+        self._waiting.append(_sum_duplicates([(places, values)]))
+        # Merging only once they outnumber the sums sorts each cell only a few times.
         if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
-            self.sums = _added_up([self._sums, *self._waiting])
+            self.sums = _sum_duplicates([self._sums, *self._waiting])
 
     def merge(self, other: CellStatistic, places: np.ndarray, count: int) -> None:
         """Adds the cells of the other statistic."""
@@ -281,14 +281,14 @@ class CellStatistic(Statistic):
         kept = places[parts] >= 0
         self._add(places[parts[kept]] * self.cells + cells[kept], totals[kept])
 
-    def used(self, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def cells_of(self, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the cells that some parts use.
 
         Returns:
           [used] places in `parts`, [used] cells, and their totals, [used, width].
         """
         where, totals = self.sums
-        if self._starts is None:  # Found once for all slices.
+        if self._starts is None:  # Computed once for all slices.
             count = int(where[-1]) // self.cells + 1 if len(where) else 0
             self._starts = np.searchsorted(where, np.arange(count + 1) * self.cells)
         last = len(self._starts) - 1
@@ -298,12 +298,12 @@ class CellStatistic(Statistic):
         places = starts[of] + np.arange(len(of)) - np.repeat(counts.cumsum() - counts, counts)
         return of, where[places] - parts[of] * self.cells, totals[places]
 
-    def together(self, parts: np.ndarray) -> Sums:
+    def sum_cells(self, parts: np.ndarray) -> Sums:
         """Returns the cells of the sum of some parts, [cells] ascending, and their sums, [cells,
         width].
         """
-        _, cells, totals = self.used(parts)
-        return (cells, totals) if len(parts) == 1 else _added_up([(cells, totals)])
+        _, cells, totals = self.cells_of(parts)
+        return (cells, totals) if len(parts) == 1 else _sum_duplicates([(cells, totals)])
 
     def accumulator(self, cells: np.ndarray, sums: np.ndarray) -> Any:
         """Returns the combiner's accumulator for the cells and sums that `together` returns."""
@@ -311,12 +311,12 @@ class CellStatistic(Statistic):
 
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
         """Returns the result of the combiner's `extract_output`."""
-        filled = self.accumulator(*self.together(parts))
+        filled = self.accumulator(*self.sum_cells(parts))
         found: dict[Any, Any] = self.combiner.extract_output(filled)
         return found
 
 
-def _added_up(parts: Sequence[Sums]) -> Sums:
+def _sum_duplicates(parts: Sequence[Sums]) -> Sums:
     """Returns cells and their totals, each cell once and in ascending order."""
     places, where = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
     values = np.concatenate([part[1] for part in parts])
@@ -345,7 +345,7 @@ def table(
     return drawn.astype(np.float64)
 
 
-def joined_cells(cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def merge_cells(cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Returns the cells renumbered from 0 in their order; neighbours of little weight share a
     number.
 
@@ -401,7 +401,7 @@ class RowsCombiner(beam.CombineFn):
         """Adds the values of one example."""
         statistic = self._statistic(accumulator)
         for rows in self._rows(element):
-            statistic.add(rows, Members.of_all(1))
+            statistic.add(rows, SliceMembership.of_all(1))
         return statistic.sums
 
     def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:

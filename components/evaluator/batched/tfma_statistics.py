@@ -14,18 +14,18 @@ from tensorflow_model_analysis.metrics import (
 )
 
 from components.compat import tfma
-from components.evaluator.batched.slices import ModelRows, NotByBatches
+from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
 from components.evaluator.batched.statistics import (
     THRESHOLDS,
     CellStatistic,
     MeanStatistic,
     SumStatistic,
     Values,
-    joined_cells,
+    merge_cells,
     ratio,
     statistic_for,
     table,
-    weighed,
+    weigh,
 )
 
 
@@ -65,7 +65,7 @@ class RegressionError(MeanStatistic):
         errors = _ERRORS[tfma.name_of(type(self.combiner))](batch.labels, batch.numbers)
         known = ~np.isnan(errors)
         weights = np.where(known, self.weights(batch), 0.0)
-        return weighed(np.where(known, errors, 0.0), weights)
+        return weigh(np.where(known, errors, 0.0), weights)
 
 
 @statistic_for(tfma.BINARY_CROSS_ENTROPY)
@@ -75,15 +75,15 @@ class BinaryCrossEntropy(MeanStatistic):
     fields = ("total_cross_entropy", "total_example_weights")
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner takes probabilities, without label smoothing."""
-        return super().suits(combiner) and not tfma.has_logits_or_smoothing(combiner)
+        return super().supports(combiner) and not tfma.has_logits_or_smoothing(combiner)
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the cross-entropy of each row."""
         truth, said = batch.labels, batch.numbers
         entropy = -(truth * np.log(said)) - (1 - truth) * np.log(1 - said)
-        return weighed(entropy, self.weights(batch))
+        return weigh(entropy, self.weights(batch))
 
 
 @statistic_for(tfma.KERAS_METRICS)
@@ -101,13 +101,13 @@ class KerasMeans(MeanStatistic):
         super().__init__(combiner)
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner has one output and its metrics are all means of a value per
         row.
         """
         if not tfma.has_one_output(combiner):
             return False
-        return super().suits(combiner) and all(map(_per_row, tfma.metrics_of(combiner)))
+        return super().supports(combiner) and all(map(_per_row, tfma.metrics_of(combiner)))
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the value of each metric for each row, and the weight."""
@@ -116,9 +116,9 @@ class KerasMeans(MeanStatistic):
         for per_row in self._per_row:
             values = per_row(labels, batch.predictions)
             if values.size != len(labels):
-                raise NotByBatches("a Keras metric that is no mean over the rows")
+                raise UnsupportedInBatches("a Keras metric is not a mean over the rows")
             # Keras drops the axis for a single row.
-            columns.append(weighed(values.reshape(-1), weights))
+            columns.append(weigh(values.reshape(-1), weights))
         return np.concatenate(columns, axis=1)
 
     def accumulator(self, sums: np.ndarray) -> Any:
@@ -142,14 +142,14 @@ def _per_row(metric: tf_keras.metrics.Metric) -> tfma.PerRow | None:
 
 
 def _is_root(metric: tf_keras.metrics.Metric) -> bool:
-    # Its own `update_state` takes squares and `result` a root: the exact class alone.
+    # A subclass may not square in `update_state` or take the root in `result`.
     return type(metric) is tf_keras.metrics.RootMeanSquaredError
 
 
-def _squared_errors(labels: np.ndarray, said: np.ndarray) -> np.ndarray:
-    if said.shape[1] != 1:
-        raise NotByBatches("squared errors of several outputs")
-    return np.square(labels - said)[:, 0]
+def _squared_errors(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    if predictions.shape[1] != 1:
+        raise UnsupportedInBatches("the squared error has several outputs")
+    return np.square(labels - predictions)[:, 0]
 
 
 @statistic_for(tfma.SQUARED_CORRELATION)
@@ -191,9 +191,9 @@ class BinaryMatrices(SumStatistic):
     derived = ("BinaryAccuracy", "Precision", "Recall", "F1Score", "BalancedAccuracy")
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner keeps no samples of examples."""
-        return super().suits(combiner) and not tfma.samples_examples(combiner)
+        return super().supports(combiner) and not tfma.samples_examples(combiner)
 
     def __init__(self, combiner: Any) -> None:
         self.thresholds = tfma.matrix_thresholds(combiner)
@@ -243,9 +243,9 @@ def _is_true(combiner: Any, labels: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _check_binary(labels: np.ndarray) -> None:
-    """Raises NotByBatches for labels other than 0 and 1, which TFMA divides or refuses."""
+    """Raises UnsupportedInBatches for labels other than 0 and 1, which TFMA divides or refuses."""
     if not np.isin(labels, (0, 1)).all():
-        raise NotByBatches("labels other than 0 and 1")
+        raise UnsupportedInBatches("the labels are not only 0 and 1")
 
 
 _MATRICES = re.compile(
@@ -266,9 +266,9 @@ class Histogram(CellStatistic):
         super().__init__(combiner)
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner buckets by prediction, for labels that are classes."""
-        return super().suits(combiner) and tfma.is_by_prediction(combiner)
+        return super().supports(combiner) and tfma.is_by_prediction(combiner)
 
     @property
     def has_formulas(self) -> bool:
@@ -282,7 +282,7 @@ class Histogram(CellStatistic):
         _check_binary(batch.labels)
         scale, said = self.scale, batch.numbers.astype(np.float64)
         if np.isnan(said).any():
-            raise NotByBatches("predictions that are not numbers")
+            raise UnsupportedInBatches("some predictions are NaN")
         buckets = (said - scale.left) / scale.width * scale.buckets + 1
         buckets = np.clip(buckets, 0, self.cells - 1).astype(np.int64)
         weights = self.weights(batch)
@@ -310,7 +310,7 @@ class Histogram(CellStatistic):
           parts: the numbers of the parts to add up.
           wanted: the keys of all results that are derived from statistics.
         """
-        buckets, sums = self.together(parts)
+        buckets, sums = self.sum_cells(parts)
         output = self.combiner.extract_output(self.accumulator(buckets, sums))
         (own,) = output
         same = ("model_name", "output_name", "sub_key", "example_weighted")
@@ -328,7 +328,7 @@ class Histogram(CellStatistic):
         starts = (buckets - 1) / scale.buckets * scale.width + scale.left
         starts = np.where(buckets == 0, -np.inf, starts)
         starts = np.where(buckets == self.cells - 1, np.inf, starts)
-        # Intervals begin at their thresholds there, and end at them in a matrix.
+        # A bucket includes its start, but a matrix counts predictions above its threshold.
         bounds = thresholds + tfma.epsilon()
         places = np.clip(np.searchsorted(bounds, starts, "right") - 1, 0, count - 1)
         positive = np.bincount(places, sums[:, 0], count)
@@ -348,16 +348,16 @@ class Histogram(CellStatistic):
         """Returns the areas under curves, from the weights of both classes by the size of the
         prediction.
         """
-        of, cells, totals = self.used(parts)
-        columns = joined_cells(cells, totals[:, 2])
-        # From the largest prediction down.
+        of, cells, totals = self.cells_of(parts)
+        columns = merge_cells(cells, totals[:, 2])
+        # The columns are in descending order of predictions.
         positive = table(counts, of, columns, totals[:, 0])[:, ::-1]
         negative = table(counts, of, columns, totals[:, 2] - totals[:, 0])[:, ::-1]
         found, false = positive.cumsum(1), negative.cumsum(1)
         positives, negatives = positive.sum(1), negative.sum(1)
         ranked = (negative * (found - positive / 2)).sum(1)
         steps = np.nan_to_num(ratio(found, found + false)) * positive
-        # By Davis and Goadrich (2006), as Keras and TFMA interpolate it.
+        # The interpolation of Davis and Goadrich (2006), as in Keras and TFMA.
         said, slope = found + false, np.nan_to_num(ratio(positive, positive + negative))
         before = said - positive - negative
         intercept = (found - positive) - slope * before
@@ -385,11 +385,11 @@ class ClassMatrix(CellStatistic):
         super().__init__(combiner)
 
     @classmethod
-    def suits(cls, combiner: Any) -> bool:
+    def supports(cls, combiner: Any) -> bool:
         """Returns whether the combiner has one threshold, as TFMA's results for several depend on
         their order.
         """
-        return super().suits(combiner) and len(tfma.class_thresholds(combiner)) == 1
+        return super().supports(combiner) and len(tfma.class_thresholds(combiner)) == 1
 
     @property
     def has_formulas(self) -> bool:
@@ -399,7 +399,7 @@ class ClassMatrix(CellStatistic):
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
         """Returns the pair of the true and the predicted class of each row, and its weight."""
         if batch.predictions.shape[1] == 1:
-            raise NotByBatches("a matrix of classes of one output")
+            raise UnsupportedInBatches("the confusion matrix of the classes has only one output")
         said = batch.predictions.argmax(1)
         score = np.take_along_axis(batch.predictions, said[:, np.newaxis], 1)[:, 0]
         none = multi_class_confusion_matrix_metrics.NO_PREDICTED_CLASS_ID
@@ -420,11 +420,11 @@ class ClassMatrix(CellStatistic):
         """Returns means over the classes that occur in a resample, as `own_metrics.classes` defines
         them.
         """
-        of, pairs, totals = self.used(parts)
+        of, pairs, totals = self.cells_of(parts)
         true, said = np.divmod(pairs, 1 << 20)
         classes, where = np.unique(np.concatenate([true, said]), return_inverse=True)
         true, said = where[: len(pairs)], where[len(pairs) :]
-        # Each table as wide as there are classes: the last class is in all of them, if only with 0.
+        # A cell of weight 0 for the last class makes each table as wide as the number of classes.
         last, none = np.array([len(classes) - 1]), np.zeros(1)
         of = np.concatenate([of, np.zeros(1, np.int64)])
         tables = []
@@ -436,20 +436,20 @@ class ClassMatrix(CellStatistic):
 
 
 def class_means(
-    found: np.ndarray, there: np.ndarray, predicted: np.ndarray, occurs: np.ndarray
+    correct: np.ndarray, there: np.ndarray, predicted: np.ndarray, occurs: np.ndarray
 ) -> list[Values]:
     """Returns the means over classes of precision, recall, F1, and of recall where there are
     examples.
 
     Args:
-      found: [..., classes], the weights of the examples that are rightly predicted as each class.
+      correct: [..., classes], the weights of the correctly predicted examples of each class.
       there: [..., classes], the weights of the examples of each class.
       predicted: [..., classes], the weights of the examples that are predicted as each class.
       occurs: whether a class counts in the first three means, with 0 where a ratio is undefined.
     """
-    recall, f1 = ratio(found, there), ratio(2 * found, there + predicted)
+    recall, f1 = ratio(correct, there), ratio(2 * correct, there + predicted)
     return [
-        _mean(np.nan_to_num(ratio(found, predicted)), occurs),
+        _mean(np.nan_to_num(ratio(correct, predicted)), occurs),
         _mean(np.nan_to_num(recall), occurs),
         _mean(np.nan_to_num(f1), occurs),
         _mean(recall, there > 0),

@@ -13,11 +13,16 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2, validation_result_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
+from components.evaluator.batched.accumulator import GROUPS, Accumulator, resample_counts
 from components.evaluator.batched.computations import Metrics
 from components.evaluator.batched.slices import SliceKey
 from components.evaluator.batched.statistics import Values
-from components.evaluator.batched.tally import GROUPS, Tally, draws
-from components.evaluator.noise import Interval, MetricNoise, Noise, VerdictSettings
+from components.evaluator.intervals import (
+    EvaluationIntervals,
+    Interval,
+    MetricIntervals,
+    VerdictSettings,
+)
 from components.evaluator.slices import BASELINE, metric_name, slice_name
 
 DEFINED_SHARE = 0.9
@@ -34,45 +39,47 @@ MOST_WITH_INTERVALS = 20
 """The number of largest slices without thresholds for which intervals are computed."""
 
 
-def find_noise(
-    tally: Tally,
+def compute_intervals(
+    accumulator: Accumulator,
     sliced: Mapping[int, Metrics],
     settings: VerdictSettings,
-    held: Callable[[SliceKey], bool],
-) -> Noise:
+    has_thresholds: Callable[[SliceKey], bool],
+) -> EvaluationIntervals:
     """Returns the confidence intervals of an evaluation.
 
     Args:
-      tally: the tally of all rows.
+      accumulator: the accumulator of all rows.
       sliced: the metrics of the reported slices by number, largest slices first.
       settings: the confidence of the intervals, and which rows depend on one another.
-      held: returns whether a slice has thresholds.
+      has_thresholds: returns whether a slice has thresholds.
     """
     found, others = {}, 0
     for number, metrics in sliced.items():
-        key = tally.slicer.keys[number]
-        is_held = not key or held(key)
+        key = accumulator.slicer.keys[number]
+        is_held = not key or has_thresholds(key)
         others += not is_held
         with_intervals = is_held or others <= MOST_WITH_INTERVALS
-        found[name_of(key)] = _SliceNoise(tally, number, metrics, settings, with_intervals).find()
-    computations = tally.computations
+        found[name_of(key)] = _SliceIntervals(
+            accumulator, number, metrics, settings, with_intervals
+        ).find()
+    computations = accumulator.computations
     without = sorted(computations.classes.keys() - computations.resampled)
-    return Noise(
+    return EvaluationIntervals(
         confidence=settings.confidence,
         without=without if settings.confidence is not None else [],
         slices=found,
         keeps_ties=bool(settings.keeps_ties),
         not_compared=settings.not_compared,
-        notes=tally.notes() + _unmeasured_notes(found),
+        notes=accumulator.notes() + _unmeasured_notes(found),
     )
 
 
-class _SliceNoise:
+class _SliceIntervals:
     """The computation of the confidence intervals of one slice."""
 
     def __init__(
         self,
-        tally: Tally,
+        accumulator: Accumulator,
         number: int,
         metrics: Metrics,
         settings: VerdictSettings,
@@ -81,7 +88,7 @@ class _SliceNoise:
         """Resamples the metrics of the slice.
 
         Args:
-          tally: the tally of all rows.
+          accumulator: the accumulator of all rows.
           number: the slice's number.
           metrics: TFMA's metrics of the slice.
           settings: the confidence of the intervals, and which rows depend on one another.
@@ -89,56 +96,56 @@ class _SliceNoise:
         """
         self._metrics = metrics
         self._settings = settings
-        self._classes = tally.computations.classes
-        self._baseline = tally.computations.baseline
-        groups = tally.groups_of(number)
+        self._classes = accumulator.computations.classes
+        self._baseline = accumulator.computations.baseline
+        groups = accumulator.groups_of(number)
         # The number of dependent units; None if all rows are independent.
         self._units = len(groups) if settings.dependence.column else None
         counts = (float(v) for key, v in metrics.items() if key.name == "example_count")
         self._examples = max(counts, default=0.0)
-        exact = tally.resampled(number, np.ones((1, GROUPS)))
+        exact = accumulator.resampled(number, np.ones((1, GROUPS)))
         self._exact = {key: float(values[0]) for key, values in exact.items()}
         self._drawn: Mapping[tuple[str, str], Values] = {}
         if with_intervals and settings.confidence is not None:
-            times = draws()
+            times = resample_counts()
             if self._units is not None:  # With few units, many resamples draw none.
                 times = times[times[:, groups].any(axis=1)]
-            self._drawn = tally.resampled(number, times)
+            self._drawn = accumulator.resampled(number, times)
 
-    def find(self) -> dict[str, MetricNoise]:
+    def find(self) -> dict[str, MetricIntervals]:
         """Returns the intervals of each metric of the slice."""
-        found: dict[str, MetricNoise] = {}
+        found: dict[str, MetricIntervals] = {}
         for key, value in self._metrics.items():
             if key.name not in self._classes or key.is_diff or key.model_name == self._baseline:
                 continue
             own = self._exact.get((key.model_name, key.name))
             defined = _is_finite(value) and (own is None or math.isfinite(own))
-            found[key.name] = MetricNoise(defined=defined)
+            found[key.name] = MetricIntervals(defined=defined)
             if defined and own is not None and self._drawn:
-                found[key.name] = self._of_metric(key, value)
+                found[key.name] = self._metric_intervals(key, value)
         return found
 
-    def _moved(self, key: metric_types.MetricKey, value: Any) -> Values:
+    def _centred(self, key: metric_types.MetricKey, value: Any) -> Values:
         """Returns the metric of the resamples, moved so that they are centred on TFMA's value."""
         place = (key.model_name, key.name)
         return self._drawn[place] + (float(value) - self._exact[place])
 
-    def _of_metric(self, key: metric_types.MetricKey, value: Any) -> MetricNoise:
-        values = self._moved(key, value)
+    def _metric_intervals(self, key: metric_types.MetricKey, value: Any) -> MetricIntervals:
+        values = self._centred(key, value)
         interval = self._interval(values)
         if interval is not None and interval.low == interval.high:
-            interval = self._of_constant(key.name, interval.low)
+            interval = self._constant_interval(key.name, interval.low)
         is_small = self._examples < LEAST_EXAMPLES
         if is_small:
             interval = None
         if not self._baseline or (self._baseline, key.name) not in self._drawn:
-            return MetricNoise(interval=interval)
+            return MetricIntervals(interval=interval)
         theirs = key.make_baseline_key(self._baseline)
-        differences = values - self._moved(theirs, self._metrics[theirs])
+        differences = values - self._centred(theirs, self._metrics[theirs])
         difference, shared = self._interval(differences), None
         if key.name in self._settings.others:
             shared = self._interval(differences, len(self._settings.others))
-        return MetricNoise(
+        return MetricIntervals(
             interval=interval,
             difference=difference,
             shared=shared,
@@ -147,12 +154,12 @@ class _SliceNoise:
         )
 
     @property
-    def _beyond(self) -> float:
+    def _tail_probability(self) -> float:
         """The probability beyond each end of an interval."""
         assert self._settings.confidence is not None  # noqa: S101 - otherwise nothing is drawn
         return (1 - self._settings.confidence) / 2
 
-    def _interval(self, values: Values, sharing: int = 1) -> Interval | None:
+    def _interval(self, values: Values, comparisons: int = 1) -> Interval | None:
         """Returns the interval between percentiles; None if a metric is undefined in too many
         resamples, or there is only one unit.
 
@@ -162,11 +169,11 @@ class _SliceNoise:
 
         Args:
           values: the metric of the resamples.
-          sharing: the number of intervals that share the confidence (Bonferroni).
+          comparisons: the number of intervals that share the confidence (Bonferroni).
         """
         if not _is_mostly_defined(values):
             return None
-        beyond, units = self._beyond / sharing, self._units
+        beyond, units = self._tail_probability / comparisons, self._units
         if units is not None:
             if units < 2:
                 return None
@@ -175,7 +182,7 @@ class _SliceNoise:
         low, high = np.quantile(values[np.isfinite(values)], [beyond, 1 - beyond])
         return Interval(low=float(low), high=float(high))
 
-    def _of_constant(self, name: str, value: float) -> Interval:
+    def _constant_interval(self, name: str, value: float) -> Interval:
         """Returns the interval of a share that is the same in all resamples, such as an accuracy of
         1.
 
@@ -185,20 +192,20 @@ class _SliceNoise:
         examples = self._examples if self._units is None else self._units
         if self._classes[name] not in SHARES or not examples:
             return Interval(low=value, high=value)
-        missed = 1 - self._beyond ** (1 / examples)
+        missed = 1 - self._tail_probability ** (1 / examples)
         return Interval(low=max(value - missed, 0.0), high=min(value + missed, 1.0))
 
 
-def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricNoise]]) -> list[str]:
+def _unmeasured_notes(by_slice: Mapping[str, Mapping[str, MetricIntervals]]) -> list[str]:
     """Returns notes on the slices that are too small for a comparison with the model in service."""
     unmeasured: dict[str, list[str]] = {}
-    for name, metrics in found.items():
-        for metric, noise in metrics.items():
-            if name and noise.is_unmeasurable:
+    for name, metrics in by_slice.items():
+        for metric, intervals in metrics.items():
+            if name and intervals.is_unmeasurable:
                 unmeasured.setdefault(metric, []).append(name)
     return [
-        f"slices with too few examples of some class to compare {metric} with the model in "
-        f"service's: {len(slices):,}, such as {slices[0]}; they do not hold the model back"
+        f"{metric} is not compared with the model in service in {len(slices):,} slices with too "
+        f"few examples of a class, such as {slices[0]}"
         for metric, slices in sorted(unmeasured.items())
     ]
 
@@ -226,7 +233,7 @@ MORE_IS_BETTER = config_pb2.MetricDirection.HIGHER_IS_BETTER
 def validate(
     sliced: tuple[SliceKey, Metrics],
     config: config_pb2.EvalConfig,
-    noise: Noise,
+    intervals: EvaluationIntervals,
     settings: VerdictSettings,
 ) -> validation_result_pb2.ValidationResult:
     """Returns TFMA's validation of a slice, corrected by the confidence intervals.
@@ -242,23 +249,23 @@ def validate(
     Args:
       sliced: the key of the slice, and its metrics.
       config: TFMA's config.
-      noise: the confidence intervals.
+      intervals: the confidence intervals.
       settings: the config's settings for intervals and ties.
     """
     key, metrics = sliced
     result = metrics_validator.validate_metrics(sliced, config)
-    known = noise.slices.get(name_of(key), {})
+    known = intervals.slices.get(name_of(key), {})
     failures = [
         failure
         for of_slice in result.metric_validations_per_slice
         for failure in of_slice.failures
-        if not _is_excused(
-            failure, known.get(failure.metric_key.name, MetricNoise()), bool(key), settings
+        if not _is_ignored(
+            failure, known.get(failure.metric_key.name, MetricIntervals()), bool(key), settings
         )
     ]
-    failures += [] if key else _others_against(metrics, known, settings)
+    failures += [] if key else _differences_beyond_noise(metrics, known, settings)
     # A metric without an interval is compared by its value, as TFMA has done.
-    sure = frozenset((*settings.lower, *settings.upper)) - set(noise.without)
+    sure = frozenset((*settings.lower, *settings.upper)) - set(intervals.without)
     failed = {failure.metric_key.name for failure in failures if not failure.metric_key.is_diff}
     for metric_key, value in metrics.items():
         found = known.get(metric_key.name)
@@ -267,7 +274,9 @@ def validate(
             continue
         if metric_key.model_name != BASELINE:
             is_sure = metric_key.name in sure
-            if message := _against(found, bounds, settings, metric_key.name, is_sure, bool(key)):
+            if message := _interval_failure(
+                found, bounds, settings, metric_key.name, is_sure, bool(key)
+            ):
                 failures.append(_failure(metric_key, value, bounds, message))
     del result.metric_validations_per_slice[:]
     result.validation_ok = not failures
@@ -278,28 +287,28 @@ def validate(
     return result
 
 
-def _is_excused(
-    failure: Any, noise: MetricNoise, is_slice: bool, settings: VerdictSettings
+def _is_ignored(
+    failure: Any, intervals: MetricIntervals, is_slice: bool, settings: VerdictSettings
 ) -> bool:
-    if is_slice and not noise.defined:
+    if is_slice and not intervals.defined:
         return True
-    if is_slice and failure.metric_key.is_diff and noise.is_unmeasurable:
+    if is_slice and failure.metric_key.is_diff and intervals.is_unmeasurable:
         return True
-    if not failure.metric_key.is_diff or not noise.defined:
+    if not failure.metric_key.is_diff or not intervals.defined:
         return False
     value = failure.metric_value.double_value.value
-    if noise.difference is None or not math.isfinite(value):
+    if intervals.difference is None or not math.isfinite(value):
         return is_slice and not math.isfinite(value)
     if settings.keeps_ties and failure.metric_key.name == settings.deciding and not is_slice:
         return False
     change = failure.metric_threshold.change_threshold
     if change.direction == LESS_IS_BETTER:
-        return bool(noise.difference.low <= change.absolute.value)
-    return bool(noise.difference.high >= change.absolute.value)
+        return bool(intervals.difference.low <= change.absolute.value)
+    return bool(intervals.difference.high >= change.absolute.value)
 
 
-def _others_against(
-    metrics: Metrics, known: Mapping[str, MetricNoise], settings: VerdictSettings
+def _differences_beyond_noise(
+    metrics: Metrics, intervals: Mapping[str, MetricIntervals], settings: VerdictSettings
 ) -> list[Any]:
     """Returns failures for metrics without thresholds that are worse than in service beyond
     noise.
@@ -307,12 +316,12 @@ def _others_against(
     failures = []
     for key, value in metrics.items():
         higher_is_better = settings.others.get(key.name)
-        interval = known.get(key.name, MetricNoise()).shared
+        interval = intervals.get(key.name, MetricIntervals()).shared
         if higher_is_better is None or interval is None or not key.is_diff:
             continue
         if interval.high < 0 if higher_is_better else interval.low > 0:
             failure = validation_result_pb2.ValidationFailure(
-                message="it is worse than the model in service's beyond noise"
+                message="it is worse than in service beyond noise"
             )
             failure.metric_key.CopyFrom(key.to_proto())
             failure.metric_value.double_value.value = float(value)
@@ -323,8 +332,8 @@ def _others_against(
     return failures
 
 
-def _against(
-    noise: MetricNoise,
+def _interval_failure(
+    intervals: MetricIntervals,
     bounds: config_pb2.GenericValueThreshold,
     settings: VerdictSettings,
     name: str,
@@ -332,15 +341,15 @@ def _against(
     is_slice: bool,
 ) -> str:
     """Returns the failure of a metric that passes TFMA's validation; empty if there is none."""
-    if not noise.defined:
+    if not intervals.defined:
         return "" if is_slice else "the metric is undefined"
     if not is_sure:
         return ""
-    if noise.interval is None:
+    if intervals.interval is None:
         return "there are too few examples for an interval"
-    if name in settings.lower and noise.interval.low < bounds.lower_bound.value:
+    if name in settings.lower and intervals.interval.low < bounds.lower_bound.value:
         return "the lower end of its interval is below the threshold"
-    if name in settings.upper and noise.interval.high > bounds.upper_bound.value:
+    if name in settings.upper and intervals.interval.high > bounds.upper_bound.value:
         return "the upper end of its interval is above the threshold"
     return ""
 

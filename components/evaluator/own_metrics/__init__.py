@@ -23,16 +23,16 @@ AnyKey: TypeAlias = metric_types.MetricKey | metric_types.PlotKey
 class OwnMetric(metric_types.Metric):
     """Base of our metrics, with one value by model and output."""
 
-    kind_of_key: ClassVar[Any] = metric_types.MetricKey
+    key_type: ClassVar[Any] = metric_types.MetricKey
 
     def __init__(self, name: str) -> None:
-        super().__init__(metric_util.merge_per_key_computations(self._of_key), name=name)
+        super().__init__(metric_util.merge_per_key_computations(self._computations_for), name=name)
 
     @abstractmethod
-    def of_key(self, key: Any, eval_config: config_pb2.EvalConfig | None) -> Computations:
+    def computations_for(self, key: Any, eval_config: config_pb2.EvalConfig | None) -> Computations:
         """Returns the computations, of which the last gives the metric's value under the key."""
 
-    def _of_key(
+    def _computations_for(
         self,
         name: str,
         eval_config: config_pb2.EvalConfig | None = None,
@@ -40,19 +40,19 @@ class OwnMetric(metric_types.Metric):
         output_name: str = "",
         example_weighted: bool = False,
     ) -> Computations:
-        key = self.kind_of_key(
+        key = self.key_type(
             name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
         )
-        return self.of_key(key, eval_config)
+        return self.computations_for(key, eval_config)
 
 
-def options_of(key: AnyKey) -> dict[str, Any]:
+def key_options(key: AnyKey) -> dict[str, Any]:
     """Returns the arguments for other computations of the same model and output."""
     names = ("model_name", "output_name", "example_weighted")
     return {name: getattr(key, name) for name in names}
 
 
-def added_up(
+def statistic_computations(
     key: metric_types.MetricKey,
     eval_config: config_pb2.EvalConfig | None,
     kind: type[Statistic],
@@ -65,7 +65,7 @@ def added_up(
     return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
 
 
-def with_derived(
+def add_derived(
     computations: Computations, key: AnyKey, value: Callable[[Any], Any]
 ) -> Computations:
     """Returns computations, followed by one that derives a value from the result of the last."""

@@ -24,32 +24,32 @@ from tensorflow_model_analysis.metrics import (
 )
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2
 
-from components.evaluator.batched.slices import ModelRows, NotByBatches
+from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
 from components.evaluator.batched.statistics import THRESHOLDS, CellStatistic
 from components.evaluator.batched.tfma_statistics import class_means
 from components.evaluator.own_metrics import (
     AnyKey,
     Computations,
     OwnMetric,
-    added_up,
-    options_of,
-    with_derived,
+    add_derived,
+    key_options,
+    statistic_computations,
 )
 
 
 class AveragePrecision(OwnMetric):
     """The precisions at all thresholds, each weighted by the recall that it adds."""
 
-    def of_key(
+    def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """Returns TFMA's matrices at these thresholds, and the average precision derived from
         them.
         """
         matrices = binary_confusion_matrices.binary_confusion_matrices(
-            num_thresholds=THRESHOLDS, eval_config=eval_config, **options_of(key)
+            num_thresholds=THRESHOLDS, eval_config=eval_config, **key_options(key)
         )
-        return with_derived(matrices, key, _average_precision)
+        return add_derived(matrices, key, _average_precision)
 
 
 def _average_precision(matrices: Any) -> float:
@@ -69,14 +69,14 @@ class MacroMetric(OwnMetric):
     place: ClassVar[int]
     """The metric's place in the list that `class_means` returns."""
 
-    def of_key(
+    def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """Returns TFMA's matrix of pairs of classes, and the mean derived from it."""
         matrices = multi_class_confusion_matrix_metrics.multi_class_confusion_matrices(
-            thresholds=[0.0], eval_config=eval_config, **options_of(key)
+            thresholds=[0.0], eval_config=eval_config, **key_options(key)
         )
-        return with_derived(matrices, key, self._mean)
+        return add_derived(matrices, key, self._mean)
 
     def _mean(self, matrices: Mapping[float, Mapping[Any, float]]) -> float:
         (matrix,) = matrices.values()
@@ -141,22 +141,22 @@ def expected_calibration_error(bins: Bins) -> float:
 class CalibrationError(OwnMetric):
     """The mean distance between the probability of the positive class and its share, by bins."""
 
-    def of_key(
+    def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """Returns the histogram of TFMA's areas under curves, which they share, and the error
         derived from it.
         """
         histogram = calibration_histogram.calibration_histogram(
-            eval_config=eval_config, **options_of(key)
+            eval_config=eval_config, **key_options(key)
         )
-        return with_derived(histogram, key, _of_histogram)
+        return add_derived(histogram, key, _of_histogram)
 
 
 def _of_histogram(histogram: Any) -> float:
     bins, buckets = np.zeros((BINS, 3)), calibration_histogram.DEFAULT_NUM_BUCKETS
     for one in histogram:
-        # Its first and its last bucket hold what is below 0, and from 1 on.
+        # The first bucket holds predictions below 0, the last one those of 1 and above.
         place = min(max((one.bucket_id - 1) * BINS // buckets, 0), BINS - 1)
         bins[place] += one.weighted_labels, one.weighted_predictions, one.weighted_examples
     return expected_calibration_error(bins)
@@ -171,7 +171,7 @@ class TopLabelBins(CellStatistic):
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
         """Returns the bin of each row's highest probability, and the sums' terms."""
         if batch.predictions.shape[1] == 1:
-            raise NotByBatches("the most probable class of one output")
+            raise UnsupportedInBatches("the most probable class has only one output")
         chosen = batch.predictions.argmax(1)
         confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
         confidence = confidence.astype(np.float64)
@@ -184,7 +184,7 @@ class TopLabelBins(CellStatistic):
     def output(self, parts: np.ndarray) -> dict[Any, Bins]:
         """Returns all bins, including empty ones."""
         bins = np.zeros((BINS, 3))
-        places, sums = self.together(parts)
+        places, sums = self.sum_cells(parts)
         bins[places] = sums
         return {self.combiner.key: bins}
 
@@ -192,7 +192,9 @@ class TopLabelBins(CellStatistic):
 class TopLabelCalibrationError(OwnMetric):
     """The mean distance between the highest probability and the accuracy, by bins."""
 
-    def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
+    def computations_for(
+        self, key: AnyKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
         """Returns the bins of confidences, and the error derived from them."""
         return _of_top_labels(key, eval_config, expected_calibration_error)
 
@@ -200,12 +202,14 @@ class TopLabelCalibrationError(OwnMetric):
 class TopLabelCalibrationPlot(OwnMetric):
     """The bins of the calibration error, in the form of TFMA's plots for two classes."""
 
-    kind_of_key = metric_types.PlotKey
+    key_type = metric_types.PlotKey
 
     def __init__(self, name: str = calibration_plot.CALIBRATION_PLOT_NAME) -> None:
         super().__init__(name)
 
-    def of_key(self, key: AnyKey, eval_config: config_pb2.EvalConfig | None) -> Computations:
+    def computations_for(
+        self, key: AnyKey, eval_config: config_pb2.EvalConfig | None
+    ) -> Computations:
         """Returns the bins, and TFMA's buckets derived from them."""
         return _of_top_labels(key, eval_config, _buckets)
 
@@ -213,8 +217,8 @@ class TopLabelCalibrationPlot(OwnMetric):
 def _of_top_labels(
     key: AnyKey, eval_config: config_pb2.EvalConfig | None, of_bins: Callable[[Bins], Any]
 ) -> Computations:
-    bins = metric_types.MetricKey(f"_top_label_bins:{BINS}", **options_of(key))
-    return with_derived(added_up(bins, eval_config, TopLabelBins), key, of_bins)
+    bins = metric_types.MetricKey(f"_top_label_bins:{BINS}", **key_options(key))
+    return add_derived(statistic_computations(bins, eval_config, TopLabelBins), key, of_bins)
 
 
 def _buckets(bins: Bins) -> metrics_for_slice_pb2.CalibrationHistogramBuckets:

@@ -17,22 +17,22 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
-from components.evaluator.batched.slices import Members, ModelRows
+from components.evaluator.batched.slices import ModelRows, SliceMembership
 from components.evaluator.batched.statistics import (
     CellStatistic,
     MeanStatistic,
     SumStatistic,
     Values,
-    padded,
+    pad,
     ratio,
-    weighed,
+    weigh,
 )
 from components.evaluator.own_metrics import (
     Computations,
     OwnMetric,
-    added_up,
-    options_of,
-    with_derived,
+    add_derived,
+    key_options,
+    statistic_computations,
 )
 
 _EQUAL = 1e-28
@@ -45,7 +45,7 @@ class RowMeans(MeanStatistic):
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the metric's value of each row, times its weight, and the weight."""
-        return weighed(self.combiner.metric.of_rows(batch), self.weights(batch))
+        return weigh(self.combiner.metric.row_values(batch), self.weights(batch))
 
     def output(self, parts: np.ndarray) -> dict[Any, float]:
         """Returns the mean; NaN if there is no weight."""
@@ -56,20 +56,20 @@ class MeanMetric(OwnMetric):
     """A weighted mean over the examples."""
 
     @abstractmethod
-    def of_rows(self, rows: ModelRows) -> np.ndarray:
+    def row_values(self, rows: ModelRows) -> np.ndarray:
         """Returns the value of each row, [rows]; a classifier's outputs are probabilities."""
 
-    def of_key(
+    def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """Returns the computation of the mean from the sums of values and weights."""
-        return added_up(key, eval_config, RowMeans, self)
+        return statistic_computations(key, eval_config, RowMeans, self)
 
 
 class Coverage(MeanMetric):
     """The share of the labels between the first and the last quantile."""
 
-    def of_rows(self, rows: ModelRows) -> np.ndarray:
+    def row_values(self, rows: ModelRows) -> np.ndarray:
         """Returns 1 for labels within, else 0; NaN if the model has no quantiles."""
         if not rows.quantiles.shape[1]:
             return np.full(len(rows.labels), np.nan)
@@ -81,7 +81,7 @@ class Coverage(MeanMetric):
 class IntervalWidth(MeanMetric):
     """The mean distance between the first and the last quantile."""
 
-    def of_rows(self, rows: ModelRows) -> np.ndarray:
+    def row_values(self, rows: ModelRows) -> np.ndarray:
         """Returns each row's distance; NaN if the model has no quantiles."""
         if not rows.quantiles.shape[1]:
             return np.full(len(rows.labels), np.nan)
@@ -95,7 +95,7 @@ class PinballLoss(MeanMetric):
         super().__init__(name)
         self._levels = np.array(levels)
 
-    def of_rows(self, rows: ModelRows) -> np.ndarray:
+    def row_values(self, rows: ModelRows) -> np.ndarray:
         """Returns each row's loss; NaN if the model has another number of quantiles."""
         if rows.quantiles.shape[1] != len(self._levels):
             return np.full(len(rows.labels), np.nan)
@@ -106,7 +106,7 @@ class PinballLoss(MeanMetric):
 class SymmetricPercentageError(MeanMetric):
     """The error in percent of the mean of label and prediction: from 0 to 200."""
 
-    def of_rows(self, rows: ModelRows) -> np.ndarray:
+    def row_values(self, rows: ModelRows) -> np.ndarray:
         """Returns each row's error; 0 where label and prediction are 0."""
         truth = rows.labels.astype(np.float64)
         said = rows.predictions.astype(np.float64)[:, 0]
@@ -119,7 +119,7 @@ class PoissonDeviance(MeanMetric):
     prediction.
     """
 
-    def of_rows(self, rows: ModelRows) -> np.ndarray:
+    def row_values(self, rows: ModelRows) -> np.ndarray:
         """Returns each row's deviance; infinite for an infinite or negative prediction, or 0 for a
         count above 0.
         """
@@ -136,7 +136,7 @@ class PoissonDeviance(MeanMetric):
 class RankError(MeanMetric):
     """The distance in ranks between the label and the most probable of some ordered classes."""
 
-    def of_rows(self, rows: ModelRows) -> np.ndarray:
+    def row_values(self, rows: ModelRows) -> np.ndarray:
         """Returns each row's distance in ranks."""
         return np.abs(rows.labels.astype(np.float64) - rows.predictions.argmax(1))
 
@@ -157,7 +157,7 @@ class Determination(SumStatistic):
         errors = weights * (truth - batch.numbers.astype(np.float64)) ** 2
         return np.stack([weights, truth, np.zeros(len(truth)), errors], axis=1)
 
-    def add(self, batch: ModelRows, members: Members) -> None:
+    def add(self, batch: ModelRows, members: SliceMembership) -> None:
         """Adds the spread of the batch, by part."""
         weights, truth, _, errors = self.values(batch).T
         weight, total = members.total(weights), members.total(weights * truth)
@@ -165,13 +165,13 @@ class Determination(SumStatistic):
         squares = weights[members.rows] * (truth[members.rows] - mean[members.slices]) ** 2
         squares = np.bincount(members.slices, squares, members.count)
         found = np.stack([weight, mean, squares, members.total(errors)], axis=1)
-        self.totals = _both(padded(self.totals, members.count), found)
+        self.totals = _both(pad(self.totals, members.count), found)
 
     def merge(self, other: Any, places: np.ndarray, count: int) -> None:
         """Adds the spreads of the other statistic."""
-        self.totals = padded(self.totals, count).copy()
+        self.totals = pad(self.totals, count).copy()
         kept = places >= 0
-        also = padded(other.totals, len(places))[kept]
+        also = pad(other.totals, len(places))[kept]
         self.totals[places[kept]] = _both(self.totals[places[kept]], also)
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
@@ -207,11 +207,11 @@ class CoefficientOfDetermination(OwnMetric):
     better.
     """
 
-    def of_key(
+    def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """Returns the computation of R² from the spread of the labels."""
-        return added_up(key, eval_config, Determination)
+        return statistic_computations(key, eval_config, Determination)
 
 
 ACCURACY = 1e-3
@@ -276,7 +276,7 @@ class ErrorCells(CellStatistic):
 
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
         """Returns the cells and their weights."""
-        cells, sums = self.together(parts)
+        cells, sums = self.sum_cells(parts)
         return {self.combiner.key: (cells, sums[:, 0])}
 
 
@@ -287,12 +287,12 @@ class AbsoluteErrorQuantile(OwnMetric):
         super().__init__(name)
         self._level = level
 
-    def of_key(
+    def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
         """Returns the counts, which all quantiles share, and the quantile derived from them."""
-        counts = metric_types.MetricKey("_errors", **options_of(key))
-        computations = added_up(counts, eval_config, ErrorCells)
-        return with_derived(
+        counts = metric_types.MetricKey("_errors", **key_options(key))
+        computations = statistic_computations(counts, eval_config, ErrorCells)
+        return add_derived(
             computations, key, lambda found: quantile(found[0], found[1], self._level)
         )

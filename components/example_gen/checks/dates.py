@@ -12,14 +12,14 @@ import pyarrow as pa
 from components.arrow_types import holds_bytes
 from components.column_types.dates import Dates, may_be_dates
 from components.example_gen.checks.values import matches, texts_of
-from components.example_gen.columns.encoded import Cell, shown, values_of
+from components.example_gen.columns.encoded import Cell, excerpt, values_of
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.features.date_formats import WITH_TIME, Form, candidates
 
 _GLANCE, _LOOK = 5, 100
-"""The number of values of a batch that show whether they are dates at all, and the number that show
-which formats to try."""
+"""The sizes of the samples of a batch that show whether its values may be dates, and which formats
+to try."""
 _SEASON = re.compile(r"\d\d(\d\d)-(\d\d)", re.ASCII)
 
 
@@ -61,7 +61,7 @@ class DateTally:
         }
         return DateTally(self.values + other.values, self.first, fits)
 
-    def judge(self, forms: Mapping[str, Form]) -> Dates | None:
+    def infer_dates(self, forms: Mapping[str, Form]) -> Dates | None:
         """Returns the column's dates in the first format that fits the most values; None unless it
         fits more than half of them.
         """
@@ -116,8 +116,8 @@ def merge_tallies(
 def find_dates(tallies: Mapping[str, DateTally]) -> dict[str, Dates]:
     """Returns the columns of which most values are dates."""
     forms = dict(candidates())
-    found = {name: tally.judge(forms) for name, tally in sorted(tallies.items())}
-    return {name: dates for name, dates in found.items() if dates is not None}
+    inferred = {name: tally.infer_dates(forms) for name, tally in sorted(tallies.items())}
+    return {name: dates for name, dates in inferred.items() if dates is not None}
 
 
 def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | None) -> list[str]:
@@ -131,11 +131,11 @@ def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | Non
     Raises:
       DataError: a column of dates in earlier data holds other values, or another format.
     """
-    found = find_dates(tallies)
+    dates = find_dates(tallies)
     if known is not None:
-        again = sorted(known.keys() & tallies)
-        found = {name: _read_as(name, tallies[name], known[name]) for name in again}
-    return [f"column {name!r}: {found[name].description}" for name in found if found[name].odd]
+        dated = sorted(known.keys() & tallies)
+        dates = {name: _read_as(name, tallies[name], known[name]) for name in dated}
+    return [f"column {name!r}: {dates[name].description}" for name in dates if dates[name].odd]
 
 
 def _read_as(name: str, tally: DateTally, date_format: str) -> Dates:
@@ -143,9 +143,10 @@ def _read_as(name: str, tally: DateTally, date_format: str) -> Dates:
     dates = tally.dates(fit, date_format)
     if not dates.are_alike:
         raise DataError(
-            f"Column {name!r} was dates written as {date_format} in earlier data, but"
-            f" {dates.odd:,} of {dates.values:,} values are not, first {dates.first_odd}: write"
-            f" them so, or declare the column by features: {{{name}: {{type: ...}}}}."
+            f"Column {name!r} held dates in the format {date_format} in earlier data, but"
+            f" {dates.odd:,} of {dates.values:,} values have another format, first"
+            f" {dates.first_odd}: write all in the same format, or declare the column by features:"
+            f" {{{name}: {{type: ...}}}}."
         )
     return dates
 
@@ -155,12 +156,12 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
     if not holds_bytes(values.type) or not len(values):
         return
     if known is None and not may_be_dates(_some(values, _GLANCE)):
-        yield DateTally(len(values), first.below(0, shown(values[0].as_py())), {})
+        yield DateTally(len(values), first.below(0, excerpt(values[0].as_py())), {})
         return
     texts, row_of = texts_of(column)
     if not len(texts):
         return
-    # Few days make up many rows, and each text is looked at once.
+    # Many rows share few dates, so each distinct text is parsed once.
     coded = texts.dictionary_encode()
     values, places = coded.dictionary, coded.indices.to_numpy()
     forms = _possible(values)
@@ -169,41 +170,41 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
         forms[form.pattern] = form
 
     def cell(place: int) -> Cell:
-        return first.below(row_of[place], shown(texts[place].as_py()))
+        return first.below(row_of[place], excerpt(texts[place].as_py()))
 
     def try_form(form: Form, pattern: str) -> _Fit:
         is_date = matches(values, pattern)
         dates = values.filter(pa.array(is_date))
-        # Where there are times, a few values mostly show it.
+        # A few values mostly show whether dates have times; all are read only if they do not.
         has_time = not all(
             matches(some, form.midnights).all() for some in (dates.slice(0, _LOOK), dates)
         )
         fits = is_date[places]
-        begin = shown(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
+        first_date = excerpt(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
         odd = None if fits.all() else cell(int(np.argmin(fits)))
-        return _Fit(int(fits.sum()), begin, has_time, odd)
+        return _Fit(int(fits.sum()), first_date, has_time, odd)
 
-    tried = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
-    yield DateTally(len(texts), cell(0), tried)
+    fits_by_pattern = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
+    yield DateTally(len(texts), cell(0), fits_by_pattern)
 
 
 def _possible(values: pa.StringArray) -> dict[str, Form]:
     """Returns the formats that match some of the values, by pattern."""
-    some = values.take(_spread(len(values), _LOOK))
-    possible = {pattern: form for pattern, form in candidates() if matches(some, pattern).any()}
-    if _are_seasons(some.to_pylist()):
+    sample = values.take(_spread(len(values), _LOOK))
+    possible = {pattern: form for pattern, form in candidates() if matches(sample, pattern).any()}
+    if _are_seasons(sample.to_pylist()):
         del possible[Form.parse("%Y-%m").pattern]
     return possible
 
 
 def _are_seasons(values: Sequence[str]) -> bool:
     """Returns whether values are years such as 2006-07, of which some could be months."""
-    found = [_SEASON.fullmatch(value.strip()) for value in values]
-    return len(found) > 1 and all(m and (int(m[1]) + 1) % 100 == int(m[2]) for m in found)
+    years = [_SEASON.fullmatch(value.strip()) for value in values]
+    return len(years) > 1 and all(m and (int(m[1]) + 1) % 100 == int(m[2]) for m in years)
 
 
 def _some(values: pa.Array, count: int) -> list[str]:
-    return [shown(value.as_py()) for value in values.take(_spread(len(values), count))]
+    return [excerpt(value.as_py()) for value in values.take(_spread(len(values), count))]
 
 
 def _spread(length: int, count: int) -> pa.Array:

@@ -21,18 +21,18 @@ from components.example_gen.checks.dates import (
     tally_dates,
 )
 from components.example_gen.checks.values import (
-    Written,
+    Notations,
     check_numbers,
     check_weights,
-    find_written,
-    merge_written,
+    find_notations,
+    merge_notations,
 )
 from components.example_gen.columns.encoded import (
     Cell,
+    excerpt,
     find_infinite,
     label_lengths,
     show_names,
-    shown,
 )
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, FileNotes
@@ -62,7 +62,7 @@ class ChunkReport:
     """The place of the first row without a label, if there is one."""
     unlabelled_rows: int = 0
     files: FileNotes = field(default_factory=FileNotes)
-    written: dict[str, Written] = field(default_factory=dict)
+    notations: dict[str, Notations] = field(default_factory=dict)
     """The notation of the values in columns whose declared type has several."""
     dates: dict[str, DateTally] = field(default_factory=dict)
     """The formats of dates in columns that the config does not declare."""
@@ -91,7 +91,9 @@ class ChunkReport:
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
         check_numbers(rows, first, settings.number_columns)
-        self.written = merge_written(self.written, find_written(rows, first, settings.features))
+        self.notations = merge_notations(
+            self.notations, find_notations(rows, first, settings.features)
+        )
         self.dates = merge_tallies(self.dates, tally_dates(rows, first, settings))
         if settings.weight:
             counts = (check_weights(rows, first, settings.weight) > 0) & (splits >= 0)
@@ -158,7 +160,7 @@ class ChunkReport:
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
             total.files.add(report.files)
-            total.written = merge_written(total.written, report.written)
+            total.notations = merge_notations(total.notations, report.notations)
             total.dates = merge_tallies(total.dates, report.dates)
         return total
 
@@ -169,9 +171,9 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
         # A column that the config declares otherwise is not a numeric input of the model.
         is_special = name in (settings.label, settings.weight)
         is_number = not is_special and name not in settings.mixed_columns
-        found = find_infinite(column) if is_number else None
-        if found is not None:
-            place, number = found
+        infinite = find_infinite(column) if is_number else None
+        if infinite is not None:
+            place, number = infinite
             raise DataError(
                 f"Column {name!r} is {number} in {first.below(place)} (32 bits hold numbers up to"
                 " 3.4e38): write a number, leave it empty for a missing one, or leave the column"
@@ -220,7 +222,7 @@ def _check_labels(
         usable = task.valid_labels(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
         place = int(np.argmin(usable))
-        raise unusable_label(settings, first.below(row_of[place], shown(labels[place].as_py())))
+        raise unusable_label(settings, first.below(row_of[place], excerpt(labels[place].as_py())))
 
 
 def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
@@ -231,21 +233,21 @@ def check_label_column(columns: Iterable[str], label: str, file: str = "the data
     near = difflib.get_close_matches(label, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of them."
     if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
-        hint = "name what separates the columns by data.csv: {delimiter: ...}."
+        hint = "name the delimiter between the columns by data.csv: {delimiter: ...}."
     raise DataError(
         f"There is no label column {label!r} in {file}; found {show_names(names)}: {hint}"
     )
 
 
 def unusable_label(
-    settings: ExampleGenSettings, cell: Cell, way_out: str = "Correct it"
+    settings: ExampleGenSettings, cell: Cell, remedy: str = "Correct it"
 ) -> DataError:
     """Returns the error for a label that the task cannot use."""
     task = settings.label_task
     other = f", or choose task: {task.alternatives}" if task.alternatives else ""
     return DataError(
         f"Label {settings.label!r} is {cell.value!r} in {cell}, but task:"
-        f" {task.kind} needs {task.needs} in every row. {way_out}{other}."
+        f" {task.kind} needs {task.needs} in every row. {remedy}{other}."
     )
 
 
@@ -292,7 +294,7 @@ def check_report(
         )
     notes = report.files.sentences()
     if not report.rows.total() and notes:
-        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
+        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete pictures.")
     if report.unlabelled_rows:
         notes += _check_unlabelled(report, settings)
     _check_splits(report.rows, split_names, bool(shares), settings.order_by)
@@ -318,8 +320,8 @@ def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list
     place, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
     if settings.unlabelled is Unlabelled.FAIL:
         raise DataError(
-            f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or leave"
-            " such rows out by data: {unlabelled: skip}."
+            f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or"
+            " leave out rows without a label by data: {unlabelled: skip}."
         )
     if not report.rows.total():
         raise DataError(f"Label {settings.label!r} is missing in all {rows}: fill it in.")
@@ -363,23 +365,24 @@ def _note_shares(
     """Returns a note on the split that differs most from its share, beyond chance."""
     rows, notes = report.rows.total(), []
     for name, share in zip(split_names, shares, strict=bool(shares)):
-        asked, got = share / sum(shares), report.rows[name] / rows
-        by_chance = _CHANCE * math.sqrt(asked * (1 - asked) / rows)
-        if abs(got - asked) > max(by_chance, _MUCH * asked):
-            notes.append((abs(got - asked) / asked, name, got, asked))
+        expected, actual = share / sum(shares), report.rows[name] / rows
+        by_chance = _CHANCE * math.sqrt(expected * (1 - expected) / rows)
+        if abs(actual - expected) > max(by_chance, _MUCH * expected):
+            notes.append((abs(actual - expected) / expected, name, actual, expected))
     if not notes:
         return []
-    _, name, got, asked = max(notes)
+    _, name, actual, expected = max(notes)
     if settings.order_by:
-        why = f"rows with one value of {settings.order_by!r} (data.order_by) stay together"
+        reason = f"rows with one value of {settings.order_by!r} (data.order_by) stay together"
     elif settings.split_by:
-        why = f"rows with one value of {settings.split_by!r} (data.split_by) stay together"
+        reason = f"rows with one value of {settings.split_by!r} (data.split_by) stay together"
     elif settings.stratify:
-        why = f"a class of one row is in {TRAIN_SPLIT!r}, and equal rows stay together"
+        reason = f"a class of one row is in {TRAIN_SPLIT!r}, and equal rows stay together"
     else:
-        why = "equal rows stay together"
+        reason = "equal rows stay together"
     return [
-        f"split {name!r} has {got:.1%} of the rows, where data.splits asks for {asked:.0%}: {why}"
+        f"split {name!r} has {actual:.1%} of the rows, instead of {expected:.0%} as in data.splits:"
+        f" {reason}"
     ]
 
 
@@ -413,9 +416,9 @@ def _check_classes(
             f"label {settings.label!r} has 2 classes ({shown}): with task: binary the area under"
             " the ROC curve, precision and recall are measured too"
         )
-    way_out = "add examples of it, or leave it out"
+    remedy = "add examples of it, or leave it out"
     if could_stratify:
-        way_out = "write data: {stratify: true}, which trains on each class, or add examples of it"
+        remedy = "write data: {stratify: true}, which trains on each class, or add examples of it"
     train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
     for split in split_names:
         unseen = sorted(value for value in classes[split] if value not in classes[train])
@@ -424,7 +427,7 @@ def _check_classes(
             raise DataError(
                 f"Class {show_label(value)} of label {settings.label!r} occurs"
                 f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
-                f" {train!r} (such classes: {len(unseen)}): {way_out}."
+                f" {train!r} (classes that {train!r} lacks: {len(unseen)}): {remedy}."
             )
         absent = sorted(value for value in classes[train] if value not in classes[split])
         if absent:

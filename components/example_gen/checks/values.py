@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from components.arrow_types import holds_bytes
 from components.example_gen.columns.encoded import (
     Cell,
+    excerpt,
     first_values,
     list_lengths,
     rows_of,
     show_names,
-    shown,
     values_of,
 )
 from components.example_gen.columns.type_inference import NUMBER, are_placeholders
@@ -32,30 +32,32 @@ _SHOWN_FORMS = 3
 
 
 @dataclass(frozen=True)
-class Written:
+class Notations:
     """The notations that all values of a column have in common."""
 
     forms: tuple[str, ...]
     first: Cell
     """The first value."""
 
-    def merge(self, name: str, other: Written) -> Written:
+    def merge(self, name: str, other: Notations) -> Notations:
         """Returns the notations that both have in common; raises DataError if there is none."""
         common = tuple(form for form in self.forms if form in other.forms)
         if not common:
-            raise _two_ways(name, self, other)
+            raise _two_notations_error(name, self, other)
         return replace(self, forms=common)
 
 
-def merge_written(one: Mapping[str, Written], other: Mapping[str, Written]) -> dict[str, Written]:
-    """Returns the notations by column; raises DataError if a column is written in two ways."""
+def merge_notations(
+    one: Mapping[str, Notations], other: Mapping[str, Notations]
+) -> dict[str, Notations]:
+    """Returns the notations by column; raises DataError if a column has two notations."""
     both = {name: one[name].merge(name, other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
 
-def find_written(
+def find_notations(
     rows: pa.RecordBatch, first: Cell, features: Mapping[str, BaseFeature]
-) -> dict[str, Written]:
+) -> dict[str, Notations]:
     """Returns the notations of each column whose type has some and that has a value in the batch.
 
     Args:
@@ -64,38 +66,40 @@ def find_written(
       features: the declared features by column.
 
     Raises:
-      DataError: names the first row whose value cannot be read, or is written in another way than
-        those before it.
+      DataError: names the first row whose value cannot be read, or has another notation than those
+        before it.
     """
     return {
-        name: written
+        name: notations
         for name in features.keys() & set(rows.schema.names)
-        for written in _forms_of(name, rows.column(name), first, features[name])
+        for notations in _notations_of(name, rows.column(name), first, features[name])
     }
 
 
-def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) -> Iterator[Written]:
+def _notations_of(
+    name: str, column: pa.Array, first: Cell, feature: BaseFeature
+) -> Iterator[Notations]:
     texts, row_of = texts_of(column)
     if not len(texts):
         return
     names = list(feature.forms())
-    every = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
-    # A placeholder is valid in every notation, unless it has one itself.
-    every |= ~every.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
-    # Whether each value, [values], is written in a form.
-    fits = dict(zip(names, every, strict=True))
+    are_matches = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
+    # A placeholder such as NA is valid in every notation, unless it matches one.
+    are_matches |= ~are_matches.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
+    # By notation: whether each value matches it, [values].
+    fits = dict(zip(names, are_matches, strict=True))
 
-    def written(place: int) -> Written:
-        value = shown(texts[place].as_py())
+    def notations_at(place: int) -> Notations:
+        value = excerpt(texts[place].as_py())
         forms = tuple(form for form, fit in fits.items() if fit[place])
-        return Written(forms, first.below(row_of[place], value))
+        return Notations(forms, first.below(row_of[place], value))
 
-    if (place := _first_misfit(every)) is not None:
-        raise _unreadable(name, written(place).first, feature)
-    if (place := _first_misfit(np.logical_and.accumulate(every, axis=1))) is not None:
-        raise _two_ways(name, written(0), written(place))
+    if (place := _first_misfit(are_matches)) is not None:
+        raise _unreadable_error(name, notations_at(place).first, feature)
+    if (place := _first_misfit(np.logical_and.accumulate(are_matches, axis=1))) is not None:
+        raise _two_notations_error(name, notations_at(0), notations_at(place))
     forms = tuple(form for form, fit in fits.items() if fit.all())
-    yield replace(written(0), forms=forms)
+    yield replace(notations_at(0), forms=forms)
 
 
 def _first_misfit(fits: np.ndarray) -> int | None:
@@ -122,8 +126,8 @@ def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
         texts = pa.array([_show_number(n) for n in numbers], pa.string())
     else:
         texts = values.view(pa.string()) if holds_bytes(values.type) else values.cast(pa.string())
-    there = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
-    return texts.filter(there), row_of[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
+    has_text = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
+    return texts.filter(has_text), row_of[np.asarray(has_text.to_numpy(zero_copy_only=False), bool)]
 
 
 def _show_number(number: float) -> str:
@@ -132,23 +136,23 @@ def _show_number(number: float) -> str:
     return str(int(number)) if number.is_integer() else str(number)
 
 
-def _unreadable(name: str, cell: Cell, feature: BaseFeature) -> DataError:
+def _unreadable_error(name: str, cell: Cell, feature: BaseFeature) -> DataError:
     forms = list(feature.forms())
     right = enumerate_names(forms[:_SHOWN_FORMS], "or")
-    more = f" or {len(forms) - _SHOWN_FORMS} other ways" if len(forms) > _SHOWN_FORMS else ""
+    more = f" or {len(forms) - _SHOWN_FORMS} other notations" if len(forms) > _SHOWN_FORMS else ""
     return DataError(
-        f"Column {name!r} is {cell.value!r} in {cell}, which is no"
-        f" {feature.type}: right is {right}{more}. Correct it, leave it empty where it is missing,"
-        f" or declare what it is by features: {{{name}: {{type: ...}}}}."
+        f"Column {name!r} is {cell.value!r} in {cell}, which is not of the type {feature.type}:"
+        f" right is {right}{more}. Correct it, leave the cell empty if the value is missing, or"
+        f" declare the right type by features: {{{name}: {{type: ...}}}}."
     )
 
 
-def _two_ways(name: str, one: Written, other: Written) -> DataError:
+def _two_notations_error(name: str, one: Notations, other: Notations) -> DataError:
     first, second = one.first, other.first
     return DataError(
-        f"Column {name!r} is written in two ways: {first.value!r} ({' or '.join(one.forms)}) in"
-        f" {first}, but {second.value!r} ({' or '.join(other.forms)}) in {second}: write all of"
-        " them in one."
+        f"Column {name!r} has two notations: {first.value!r} ({' or '.join(one.forms)}) in"
+        f" {first}, but {second.value!r} ({' or '.join(other.forms)}) in {second}: write all"
+        " values in one."
     )
 
 
@@ -164,23 +168,23 @@ def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> No
       DataError: names the first row whose value is not a number, or the first row with a value if
         all of them are numbers written as text.
     """
-    there = set(rows.schema.names)
-    for name in (name for name in names if name in there):
+    columns = set(rows.schema.names)
+    for name in (name for name in names if name in columns):
         column = rows.column(name)
         values = values_of(column)
         if holds_bytes(values.type) and len(values):
-            raise _no_number(name, column, values, first)
+            raise _not_number_error(name, column, values, first)
 
 
-def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> DataError:
+def _not_number_error(name: str, column: pa.Array, values: pa.Array, first: Cell) -> DataError:
     texts = pc.ascii_trim_whitespace(values.view(pa.string()))
     is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
     place = int(np.argmin(is_number))
-    cell = first.below(rows_of(column)[place], shown(values[place].as_py()))
-    what = "a number that is kept as text" if is_number[place] else "no number"
+    cell = first.below(rows_of(column)[place], excerpt(values[place].as_py()))
+    problem = "a number stored as text" if is_number[place] else "not a number"
     return DataError(
-        f"Column {name!r} is {cell.value!r} in {cell}, which is {what}, but"
-        f" features.{name} says numeric: correct it, leave it empty where it is missing, or write"
+        f"Column {name!r} is {cell.value!r} in {cell}, which is {problem}, but features.{name}"
+        " declares numbers: correct it, leave the cell empty if the value is missing, or write"
         f" features: {{{name}: {{type: categorical}}}} (or ignore)."
     )
 
@@ -188,8 +192,8 @@ def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> Da
 def no_value_error(name: str) -> DataError:
     """Returns the error for a column that is declared numeric and is empty in all rows."""
     return DataError(
-        f"Column {name!r} has no value in any row, but features.{name} says numeric: fill it in, or"
-        f" write features: {{{name}: {{type: ignore}}}}."
+        f"Column {name!r} has no value in any row, but features.{name} declares numbers: fill it"
+        f" in, or write features: {{{name}: {{type: ignore}}}}."
     )
 
 
@@ -209,7 +213,11 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     """
     if name not in rows.schema.names:
         near = difflib.get_close_matches(name, rows.schema.names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "name one that is there, or none."
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else "name an existing column, or remove data.weight."
+        )
         raise DataError(f"There is no column {name!r}, which data.weight names; {hint}")
     column = rows.column(name)
     lengths = list_lengths(column)
@@ -222,10 +230,10 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     if usable.all():
         return numbers
     row = int(np.argmin(usable))
-    found = ", ".join(map(shown, column[row].as_py() or [])) or "missing"
+    weight = ", ".join(map(excerpt, column[row].as_py() or [])) or "missing"
     raise DataError(
-        f"Weight {name!r} is {found} in {first.below(row)}: every row needs a "
-        "number that is not negative; 0 is for one that must not count."
+        f"Weight {name!r} is {weight} in {first.below(row)}: every row needs a number of 0 or more;"
+        " a row with 0 does not count."
     )
 
 
@@ -252,8 +260,8 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
     """
     if name not in rows.schema.names:
         raise DataError(
-            f"Splits are to be made by the order of {name!r} (data.order_by), but the data has no"
-            f" such column; it has {show_names(rows.schema.names)}."
+            f"data.order_by: the data has no column {name!r}; it has"
+            f" {show_names(rows.schema.names)}."
         )
     values = first_values(rows.column(name))
     try:
@@ -261,7 +269,7 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
     except pa.ArrowInvalid as error:
         row, value = _first_without_time(values)
         raise DataError(
-            f"Column {name!r} is {shown(value)!r} in {first.below(row)}, but"
+            f"Column {name!r} is {excerpt(value)!r} in {first.below(row)}, but"
             " data.order_by needs numbers, or dates and times such as 2026-01-31 or"
             " 2026-01-31T18:30:00Z in every row."
         ) from error
@@ -275,4 +283,4 @@ def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
             parse_times(values.slice(row, 1))
         except pa.ArrowInvalid:
             return row, values[row].as_py()
-    raise AssertionError("all of them are dates or times")
+    raise AssertionError("all values are dates or times")

@@ -58,10 +58,10 @@ class Cell:
         return Cell(self.file, self.row + int(rows), value)
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """Returns the beginning of a value, for a message."""
     if isinstance(value, bytes):
-        # A value may be a whole picture: no more of it is decoded than can be shown.
+        # A value may be a whole picture, so only the bytes of the shown characters are decoded.
         value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
     return str(value)[:_SHOWN]
 
@@ -214,11 +214,11 @@ def kind_of(column_type: pa.DataType) -> ColumnKind | None:
     return ColumnKind.BYTES if any(is_text(column_type) for is_text in _TEXTUAL) else None
 
 
-def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError:
+def unsupported_type_error(name: str, column_type: pa.DataType, file: str) -> DataError:
     """Returns the error for a column of a type that a feature cannot hold."""
     return DataError(
-        f"Column {name!r} of {file} is of type {column_type}, which no feature can hold: turn"
-        " it into numbers, text or lists of those, or leave it out."
+        f"Column {name!r} of {file} has the type {column_type}, which a tf.Example cannot hold:"
+        " convert it to numbers, text or lists of these, or remove the column."
     )
 
 
@@ -232,9 +232,9 @@ def flatten(table: pa.Table, file: str) -> pa.Table:
     while any(pa.types.is_struct(column_type) for column_type in table.schema.types):
         table = table.flatten()
     if len(set(table.column_names)) < table.num_columns:
-        twice = next(name for name in table.column_names if table.column_names.count(name) > 1)
+        duplicate = next(name for name in table.column_names if table.column_names.count(name) > 1)
         raise DataError(
-            f"{file} holds {twice!r} twice, as a key and as a key within an object: rename"
+            f"{file} holds {duplicate!r} twice, as a key and as a key within an object: rename"
             " one of them."
         )
     return table
@@ -262,8 +262,8 @@ def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa
         return lists(_convert(values.filter(valid), kind), lengths)
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"Column {name!r} of {file} holds a value that no feature can hold ({error}): store"
-            " integers of at most 64 bits, signed."
+            f"Column {name!r} of {file} holds a value that a tf.Example cannot hold ({error}):"
+            " store signed integers of at most 64 bits."
         ) from error
 
 
@@ -278,7 +278,7 @@ def _convert(values: pa.Array, kind: ColumnKind) -> pa.Array:
     if kind is ColumnKind.INT:
         return values.cast(target)
     if kind is ColumnKind.FLOAT:
-        # Decimals have no direct way to float32.
+        # Arrow does not cast decimals to float32 directly.
         return values.cast(pa.float64()).cast(target, safe=False)
     if types.is_timestamp(values.type):
         zone = "Z" if values.type.tz else ""

@@ -18,8 +18,8 @@ from components.example_gen.columns.encoded import (
     ARROW_TYPES,
     Cell,
     ColumnKind,
+    excerpt,
     no_values,
-    shown,
     single_values,
 )
 from trainer_module.features.date_formats import Form
@@ -37,7 +37,7 @@ _LONGEST_PLACEHOLDER = max(map(len, PLACEHOLDERS))
 # A number with a decimal comma; points may stand between its thousands.
 _COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+$"
 
-# Share of whole numbers from which on zeros before them are no slip: they are codes.
+# The share of integers with leading zeros from which a column holds codes.
 _CODES = 0.01
 
 # A day in digits.
@@ -49,7 +49,7 @@ _MOST_WORDS = 2_000
 
 
 @dataclass(frozen=True)
-class SeenColumn:
+class ColumnSurvey:
     """The kind of a column, with the counts of its numbers and of its texts."""
 
     kind: ColumnKind = ColumnKind.UNKNOWN
@@ -106,9 +106,9 @@ class SeenColumn:
         rest = self.texts - self.placeholders.total() - self.comma_numbers
         return self.texts > 0 and self.numbers + self.comma_numbers > rest
 
-    def merge(self, other: SeenColumn) -> SeenColumn:
+    def merge(self, other: ColumnSurvey) -> ColumnSurvey:
         """Returns the counts for the rows of both."""
-        return SeenColumn(
+        return ColumnSurvey(
             max(self.kind, other.kind),
             self.numbers + other.numbers,
             self.texts + other.texts,
@@ -132,31 +132,33 @@ def sample_words(words: frozenset[str]) -> frozenset[str]:
     return frozenset(nsmallest(_MOST_WORDS, words, lambda word: (crc32(word.encode()), word)))
 
 
-def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind) -> SeenColumn:
+def survey_text(
+    values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind
+) -> ColumnSurvey:
     """Returns the kind and counts of a batch of a CSV column; nulls are missing values.
 
     `known` is the kind of the rows before, which excludes smaller kinds.
     """
     count = len(values) - values.null_count
     if not count:
-        return SeenColumn()
+        return ColumnSurvey()
     integers = parse_numbers(values, ColumnKind.INT) if known <= ColumnKind.INT else None
     if integers is not None:
         if not _has_hexadecimals(values):
             return _survey_integers(integers, values, file, first_row)
     elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
-        return SeenColumn(kind, numbers=count)
+        return ColumnSurvey(kind, numbers=count)
     trimmed = _trim(values)
     numeric = pc.match_substring_regex(trimmed, NUMBER)
     texts = np.flatnonzero(pc.fill_null(numeric, True).to_numpy(zero_copy_only=False) == 0)
-    column = SeenColumn(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
+    column = ColumnSurvey(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
     if not len(texts):
         return column
-    odd = trimmed.take(pa.array(texts))
-    placeholders = _count_placeholders(odd)
-    place = int(texts[int(np.argmin(are_placeholders(odd).to_numpy(zero_copy_only=False)))])
-    first_text = Cell(file, first_row + place, shown(values[place].as_py()))
+    non_numbers = trimmed.take(pa.array(texts))
+    placeholders = _count_placeholders(non_numbers)
+    place = int(texts[int(np.argmin(are_placeholders(non_numbers).to_numpy(zero_copy_only=False)))])
+    first_text = Cell(file, first_row + place, excerpt(values[place].as_py()))
     if placeholders.total() == len(texts):
         numbers = survey_text(without_placeholders(values), file, first_row, known)
         return replace(numbers, texts=len(texts), first_text=first_text, placeholders=placeholders)
@@ -165,7 +167,7 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
         first_text=first_text,
         placeholders=placeholders,
         comma_numbers=_count_comma_numbers(trimmed),
-        amounts=_count_amounts(odd),
+        amounts=_count_amounts(non_numbers),
     )
 
 
@@ -176,13 +178,13 @@ def without_placeholders(values: pa.BinaryArray) -> pa.BinaryArray:
 
 def _survey_integers(
     integers: pa.Array | pa.ChunkedArray, values: pa.BinaryArray, file: str, first_row: int
-) -> SeenColumn:
+) -> ColumnSurvey:
     """Returns the kind and counts of a column of integers, given parsed and as text."""
     numbers = values.drop_null()
     offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
     data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
     padded = (data[offsets[:-1]] == ord("0")) & (widths > 1)
-    column = SeenColumn(
+    column = ColumnSurvey(
         ColumnKind.INT,
         numbers=len(numbers),
         needs_integers=needs_integers(integers),
@@ -241,7 +243,7 @@ def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
     except pa.ArrowInvalid:
         pass
     try:
-        # Arrow accepts neither blanks around a number nor a plus sign, Python both.
+        # Python accepts spaces around a number and a plus sign; Arrow accepts neither.
         return pc.replace_substring_regex(_trim(values), r"^\+([\d.])", r"\1").cast(target)
     except pa.ArrowInvalid:
         return None
@@ -272,19 +274,19 @@ def encode_text(
     if missing:
         is_missing = pc.is_in(numbers.cast(pa.float64(), safe=False), pa.array(missing))
         numbers = pc.if_else(is_missing, pa.scalar(None, numbers.type), numbers)
-    # By way of float64, as Python does: parsing to float32 directly may round otherwise.
+    # Values are parsed as float64 first, as in Python; parsing as float32 may round differently.
     return single_values(numbers.cast(ARROW_TYPES[kind], safe=False))
 
 
 def holds_any(values: pa.Array, characters: bytes) -> bool:
     """Returns whether some text may hold one of the characters; looks at all bytes at once."""
     data = values.buffers()[2]
-    found = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return any(bool((found == character).any()) for character in characters)
+    bytes_of_values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return any(bool((bytes_of_values == character).any()) for character in characters)
 
 
 def _trim(values: pa.BinaryArray) -> pa.StringArray:
-    # A view: the functions for ASCII that follow work on bytes that are no UTF-8, too.
+    # A view, as Arrow's functions for ASCII also work on bytes that are not UTF-8.
     return pc.ascii_trim_whitespace(values.view(pa.string()))
 
 
@@ -321,7 +323,7 @@ def _has_hexadecimals(values: pa.BinaryArray) -> bool:
     """Returns whether there are values such as 0x1F: integers for Arrow, text for Python and
     stock.
     """
-    # Looking through all bytes at once first is ten times faster than looking at each value.
+    # Searching all bytes at once first is ten times faster than searching each value.
     data = values.buffers()[2].to_pybytes()
     return any(
         x in data and pc.any(pc.match_substring(values, x.decode())).as_py() for x in (b"x", b"X")

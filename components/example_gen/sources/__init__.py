@@ -7,7 +7,7 @@ from components.example_gen.sources.base import Source
 from components.example_gen.sources.labels import (
     JoinedSource,
     OptionalLabelSource,
-    WrittenLabelSource,
+    ParsedLabelSource,
 )
 from trainer_module.sections import import_registered
 
@@ -21,7 +21,7 @@ def make_source(settings: ExampleGenSettings) -> Source:
         source = OptionalLabelSource(settings, source)
     if settings.labels is not None:
         source = JoinedSource(settings, settings.labels, source, _make_plain)
-    return source if settings.task.is_classification else WrittenLabelSource(settings, source)
+    return source if settings.task.is_classification else ParsedLabelSource(settings, source)
 
 
 def _make_plain(settings: ExampleGenSettings) -> Source:

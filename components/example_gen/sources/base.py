@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.type_inference import SeenColumn
+from components.example_gen.columns.type_inference import ColumnSurvey
 from components.example_gen.files import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes
@@ -38,7 +38,7 @@ class Survey:
     """
 
     file: str = ""
-    columns: dict[str, SeenColumn] = field(default_factory=dict)
+    columns: dict[str, ColumnSurvey] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """Notes for the summary on how the file is read."""
     missing_values: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class Source(abc.ABC):
         """
         return [(file,) for file in files if not is_folder(file)]
 
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+    def note_ignored_files(self, pattern: str, files: Sequence[str]) -> list[str]:
         """Returns notes on files that `plan` leaves out.
 
         Args:
@@ -81,7 +81,7 @@ class Source(abc.ABC):
         del files
         return Survey()
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns and their kinds at the beginning of a group of files.
 
         Formats that define columns only row by row return an empty dictionary.

@@ -22,7 +22,7 @@ from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted
 
 UTF8 = "utf-8"
-# Marks of 32 bits come first, as they begin like those of 16.
+# The byte order marks of UTF-32 come first, as they begin with those of UTF-16.
 _MARKS = {
     codecs.BOM_UTF8: UTF8,
     codecs.BOM_UTF32_LE: "utf-32",
@@ -66,7 +66,7 @@ class Dialect:
 
 
 def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
-    """Detects from the beginning of a file what the settings leave open.
+    """Detects the parts of the dialect that the settings do not set, from the beginning of a file.
 
     Raises:
       DataError: the file cannot be read.
@@ -96,10 +96,10 @@ def read_text(file: str, encoding: str) -> io.TextIOWrapper:
 def encoding_error(file: str, encoding: str) -> DataError:
     """Returns the error for a file with bytes that are invalid in its encoding."""
     line = _undecodable_line(file, encoding)
-    place = f"line {line}" if line else "some place"
+    place = f"line {line}" if line else "the file"
     return DataError(
-        f"{file} is read as {encoding}, but {place} holds bytes that are none: save the file as"
-        " UTF-8, or name its encoding, such as data.csv: {encoding: cp1252}."
+        f"{file} is read as {encoding}, but {place} holds bytes that are invalid in it: save the"
+        " file as UTF-8, or name its encoding, such as data.csv: {encoding: cp1252}."
     )
 
 
@@ -136,7 +136,7 @@ def _encoding_of(block: bytes) -> str:
     broken = text.count("\N{REPLACEMENT CHARACTER}")
     others = sum(not character.isascii() for character in text) - broken
     if others > broken:
-        return UTF8  # Damaged, which is reported when it is read.
+        return UTF8  # The file is damaged; reading it raises the error.
     try:
         block.decode("cp1252")
     except UnicodeDecodeError:
@@ -154,7 +154,7 @@ def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> s
     except UnicodeError as error:
         raise encoding_error(file, encoding) from error
     lines = head.splitlines(keepends=True)
-    # The last may be cut off.
+    # The last line may be incomplete.
     lines = lines[:-1] if len(head) == _DELIMITER_BYTES and len(lines) > 1 else lines
 
     def merit(delimiter: str) -> tuple[bool, bool, float, int]:
@@ -183,7 +183,7 @@ def _undecodable_line(file: str, encoding: str) -> int | None:
     unknown.
     """
     if codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
-        return None  # Its lines do not end in a byte of their own.
+        return None  # Its lines do not end with the single byte of a line feed.
     with open_stream(file) as stream:
         for number, line in enumerate(io.BufferedReader(stream), 1):
             try:
@@ -198,13 +198,13 @@ class Header:
     """The names of a file's columns."""
 
     names: list[str]
-    written: list[str] | None
+    raw_names: list[str] | None
     """The names as they are written in the file; None if the file has no header."""
 
     @property
     def first_row(self) -> int:
         """The number of the first row of data."""
-        return 1 if self.written is None else 2
+        return 1 if self.raw_names is None else 2
 
 
 def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> Header:
@@ -222,11 +222,13 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     except UnicodeError as error:
         raise encoding_error(file, dialect.encoding) from error
     except csv.Error as error:
-        raise DataError(f"{file} begins as no CSV does ({error}): write it again.") from error
+        raise DataError(
+            f"The first rows of {file} are not CSV ({error}): export the file again."
+        ) from error
     if first is None:
         raise DataError(f"{file} is empty: it needs a header and rows, or leave the file out.")
     if settings.csv.header is not None:
-        _check_stated(file, first, settings.csv.header)
+        _check_configured(file, first, settings.csv.header)
         return Header(settings.csv.header, None)
     names = [name.strip() for name in first] if settings.csv.strip else first
     _check_names(file, names, dialect, settings)
@@ -235,7 +237,7 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     return Header(names, first)
 
 
-def _check_stated(file: str, first: list[str], names: list[str]) -> None:
+def _check_configured(file: str, first: list[str], names: list[str]) -> None:
     """Raises DataError if names from the config do not fit a file's first row."""
     if [cell.strip() for cell in first] == names:
         raise DataError(
@@ -259,10 +261,10 @@ def _check_names(
             f"The first row of {file} looks like data ({shown}{', ...' if len(names) > 3 else ''}),"
             f" not like a header: {_header_line(len(names), settings.label)}"
         )
-    twice = [name for name, count in Counter(names).items() if count > 1 and name]
-    if twice:
+    repeated = [name for name, count in Counter(names).items() if count > 1 and name]
+    if repeated:
         raise DataError(
-            f"The header of {file} names column {twice[0]!r} {Counter(names)[twice[0]]} times:"
+            f"The header of {file} names column {repeated[0]!r} {names.count(repeated[0])} times:"
             " give each column a name of its own. If that row is data,"
             f" {_header_line(len(names), settings.label)}"
         )
@@ -270,7 +272,7 @@ def _check_names(
         place = names.index("")
         hint = "" if place else " (to_csv(index=False) leaves the index of pandas out)"
         if place == len(names) - 1:
-            hint = " (a delimiter at the end of the row makes a column more)"
+            hint = " (a delimiter at the end of the row adds a column)"
         raise DataError(
             f"Column {place + 1} of {len(names)} has no name in row 1 of {file}: write one"
             f" there, or remove the column{hint}."

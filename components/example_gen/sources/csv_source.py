@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from components.example_gen.columns.encoded import Cell, ColumnKind, shown
+from components.example_gen.columns.encoded import Cell, ColumnKind, excerpt
 from components.example_gen.columns.type_inference import (
-    SeenColumn,
+    ColumnSurvey,
     encode_text,
     holds_any,
     parse_numbers,
@@ -40,7 +40,7 @@ from components.example_gen.sources.csv_dialect import (
 )
 from trainer_module.errors import DataError, counted, enumerate_names
 
-# Numbers with a decimal comma, in which points stand between thousands.
+# Numbers with a decimal comma; points may separate thousands.
 _COMMA_NUMBER = r"^\s*[+-]?(\d{1,3}(\.\d{3})+|\d*)(,\d+)?(e[+-]?\d+)?\s*$"
 
 
@@ -87,12 +87,12 @@ def find_missing(
     """
     texts = raw.view(pa.string())
     texts = pc.ascii_trim_whitespace(texts) if settings.strip else texts
-    found = {text for text in settings.missing_values if pc.index(texts, text).as_py() >= 0}
+    missing = {text for text in settings.missing_values if pc.index(texts, text).as_py() >= 0}
     if kind in (ColumnKind.INT, ColumnKind.FLOAT):
         numbers = parse_numbers(cells, ColumnKind.FLOAT)
         known = missing_numbers(settings).items()
-        found |= {text for text, number in known if pc.index(numbers, number).as_py() >= 0}
-    return found
+        missing |= {text for text, number in known if pc.index(numbers, number).as_py() >= 0}
+    return missing
 
 
 def count_trimmed(before: pa.BinaryArray, after: pa.BinaryArray) -> int:
@@ -107,11 +107,11 @@ def check_no_nul(name: str, values: pa.BinaryArray, first: Cell) -> None:
     """Raises DataError for a cell with a NUL character, which text does not contain."""
     if not holds_any(values, b"\0"):
         return
-    found = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
-    if found.any():
+    has_nul = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
+    if has_nul.any():
         raise DataError(
-            f"Column {name!r} holds a NUL character in {first.below(np.argmax(found))}: the file is"
-            " damaged, or its encoding is another one; write it again."
+            f"Column {name!r} holds a NUL character in {first.below(np.argmax(has_nul))}: the file"
+            " is damaged, or has another encoding; export it again."
         )
 
 
@@ -132,7 +132,8 @@ def _with_points(values: pa.BinaryArray) -> pa.BinaryArray:
 
 # The bytes parsed at a time, which limit the length of a row.
 _BLOCK_SIZE = 4 << 20
-# Of a wide table more, as what a block costs is by the column: for each so many, as much again.
+# The number of columns after which a block has another `_BLOCK_SIZE` bytes, as a block's cost grows
+# with its columns.
 _COLUMNS_OF_BLOCK = 500
 
 
@@ -158,17 +159,17 @@ class CsvSource(Source):
         """Returns the columns of one file, with types from all of its rows."""
         table = self._look_at(files[0])
         row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
-        columns = {name: SeenColumn() for name in table.header.names}
-        unread = table.settings.missing_values
+        columns = {name: ColumnSurvey() for name in table.header.names}
+        missing_values = table.settings.missing_values
         for batch in _parse(table):
             for name, raw in zip(columns, batch.columns, strict=True):
                 check_no_nul(name, raw, Cell(table.file, row))
-                values, seen = clean_cells(raw, table.settings), columns[name]
-                trimmed[name] += count_trimmed(mark_missing(raw, unread), values)
-                here = survey_text(values, table.file, row, seen.kind)
-                columns[name] = seen.merge(here)
-                if unread:
-                    missing |= find_missing(raw, values, here.kind, table.settings)
+                values, earlier = clean_cells(raw, table.settings), columns[name]
+                trimmed[name] += count_trimmed(mark_missing(raw, missing_values), values)
+                block = survey_text(values, table.file, row, earlier.kind)
+                columns[name] = earlier.merge(block)
+                if missing_values:
+                    missing |= find_missing(raw, values, block.kind, table.settings)
             row += batch.num_rows
         if row == table.header.first_row:
             raise DataError(
@@ -182,16 +183,21 @@ class CsvSource(Source):
         table = self._look_at(files[0])
         names, row = table.header.names, table.header.first_row
         missing = list(missing_numbers(table.settings).values())
+        settings = dict.fromkeys(names, table.settings)
+        label = self._settings.label
+        if kinds.get(label) is ColumnKind.BYTES and not self._settings.task.is_classification:
+            # `ParsedLabelSource` parses the text, with its decimal commas.
+            settings[label] = table.settings.model_copy(update={"decimal": "."})
         for batch in _parse(table):
             first = Cell(table.file, row)
             columns = [
-                _encode(name, clean_cells(values, table.settings), kinds[name], missing, first)
+                _encode(name, clean_cells(values, settings[name]), kinds[name], missing, first)
                 for name, values in zip(names, batch.columns, strict=True)
             ]
             yield Batch(pa.record_batch(columns, names), first)
             row += batch.num_rows
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns of the header, as text."""
         return dict.fromkeys(self._look_at(files[0]).header.names, ColumnKind.BYTES)
 
@@ -212,25 +218,25 @@ def _encode(
             for i, cell in enumerate(without_placeholders(cells))
             if cell.is_valid and parse_numbers(pa.array([cell.as_py()], pa.binary()), kind) is None
         )
-        right = "a whole number" if kind is ColumnKind.INT else "a number"
+        expected = "a whole number" if kind is ColumnKind.INT else "a number"
         raise DataError(
-            f"Column {name!r} holds {shown(cells[place].as_py())!r} in {first.below(place)},"
-            f" expected {right}, or an empty cell where it is missing."
+            f"Column {name!r} holds {excerpt(cells[place].as_py())!r} in {first.below(place)},"
+            f" expected {expected}, or an empty cell where it is missing."
         ) from None
 
 
-def _notes(table: _Table, columns: dict[str, SeenColumn], trimmed: Counter[str]) -> Iterator[str]:
+def _notes(table: _Table, columns: dict[str, ColumnSurvey], trimmed: Counter[str]) -> Iterator[str]:
     """Yields notes on an unusual dialect, and on texts from which spaces are removed."""
     if note := table.dialect.note(table.settings):
         yield note
     changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
     header = table.header
     changed += [
-        n for n, w in zip(header.names, header.written or header.names, strict=True) if n != w
+        n for n, w in zip(header.names, header.raw_names or header.names, strict=True) if n != w
     ]
     if changed:
         shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
-        yield f"spaces around {shown} are taken away; data.csv: {{strip: false}} keeps them"
+        yield f"spaces around {shown} are removed; data.csv: {{strip: false}} keeps them"
 
 
 def _parse(table: _Table) -> Iterator[pa.RecordBatch]:
@@ -266,11 +272,11 @@ def _open_parser(
     header, settings = table.header, table.settings
     return pa_csv.open_csv(
         stream,
-        # Without threads an invalid row's number is known; measured, they gain nothing here.
+        # Arrow reports the number of an invalid row only without threads, which gain no speed here.
         read_options=pa_csv.ReadOptions(
             use_threads=False,
             block_size=table.block_size,
-            column_names=header.names if header.written is None else None,
+            column_names=header.names if header.raw_names is None else None,
         ),
         parse_options=pa_csv.ParseOptions(
             delimiter=table.dialect.delimiter,
@@ -279,7 +285,7 @@ def _open_parser(
             invalid_row_handler=refuse,
         ),
         convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(header.written or header.names, pa.binary()),
+            column_types=dict.fromkeys(header.raw_names or header.names, pa.binary()),
             null_values=[""],
             strings_can_be_null=True,
         ),
@@ -330,7 +336,7 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
         )
     if "straddling" in str(error):
         return _quote_error(table)
-    return DataError(f"{table.file} is no CSV ({reason_of(error)}): write it again.")
+    return DataError(f"{table.file} is not CSV ({reason_of(error)}): export it again.")
 
 
 def _quote_error(table: _Table) -> DataError:

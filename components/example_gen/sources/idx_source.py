@@ -92,9 +92,9 @@ def _parse_header(file: str, stream: pa.NativeFile) -> tuple[int, tuple[int, ...
     head = stream.read(4)
     magic = int.from_bytes(head, "big")
     if len(head) < 4 or magic not in _DIMENSIONS:
-        found = f"0x{magic:08x}" if len(head) == 4 else f"{counted(len(head), 'byte')} in all"
+        beginning = f"0x{magic:08x}" if len(head) == 4 else f"{counted(len(head), 'byte')} in all"
         raise DataError(
-            f"{file} is no IDX file: it begins with {found}, expected the magic number"
+            f"{file} is not an IDX file: it begins with {beginning}, expected the magic number"
             f" 0x{_IMAGES_MAGIC:08x} (images) or 0x{_LABELS_MAGIC:08x} (labels) of unsigned bytes."
         )
     dimensions = _DIMENSIONS[magic]

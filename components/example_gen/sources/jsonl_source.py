@@ -22,9 +22,9 @@ from components.example_gen.columns.encoded import (
     flatten,
     kind_of,
     no_values,
-    untypable_error,
+    unsupported_type_error,
 )
-from components.example_gen.columns.type_inference import SeenColumn, needs_integers
+from components.example_gen.columns.type_inference import ColumnSurvey, needs_integers
 from components.example_gen.files import check_is_text, open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
@@ -55,22 +55,26 @@ class JsonlSource(Source):
     def survey(self, files: Files) -> Survey:
         """Returns the columns of one file, with types from all of its lines."""
         check_is_text(files[0], "JSON lines")
-        columns: dict[str, SeenColumn] = {}
+        columns: dict[str, ColumnSurvey] = {}
         for block, table in _read(files[0]):
             for name, values in zip(table.column_names, table.columns, strict=True):
-                seen, here = columns.get(name, SeenColumn()), _survey(name, values, block)
-                if ColumnKind.BYTES in (seen.kind, here.kind) and seen.numbers + here.numbers:
+                earlier, in_block = columns.get(name, ColumnSurvey()), _survey(name, values, block)
+                if (
+                    ColumnKind.BYTES in (earlier.kind, in_block.kind)
+                    and earlier.numbers + in_block.numbers
+                ):
                     raise _type_error(name, block.first(values))
-                columns[name] = seen.merge(here)
+                columns[name] = earlier.merge(in_block)
         if not columns:
             raise DataError(
-                f"{files[0]} holds no object with keys: write one a line, or leave the file out."
+                f"{files[0]} holds no object with keys: write one object per line, or leave the"
+                " file out."
             )
         if "" in columns:
             raise DataError(f"A key in {files[0]} is empty: give each column a name.")
         return Survey(files[0], columns)
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the keys of the first lines."""
         check_is_text(files[0], "JSON lines")
         for block, table in _read(files[0]):
@@ -78,7 +82,9 @@ class JsonlSource(Source):
                 name: _survey(name, values, block).kind
                 for name, values in zip(table.column_names, table.columns, strict=True)
             }
-        raise DataError(f"{files[0]} holds no object: write one a line, or leave the file out.")
+        raise DataError(
+            f"{files[0]} holds no object: write one object per line, or leave the file out."
+        )
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file, a block at a time."""
@@ -94,18 +100,18 @@ class JsonlSource(Source):
             yield Batch(rows, Cell(file, block.rows_before + 1))
 
 
-def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> SeenColumn:
+def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> ColumnSurvey:
     kind = kind_of(values.type)
     if kind is None:
-        raise untypable_error(name, values.type, block.file)
+        raise unsupported_type_error(name, values.type, block.file)
     count = len(values) - values.null_count
     if not count or kind is ColumnKind.UNKNOWN:
-        return SeenColumn()
+        return ColumnSurvey()
     if kind is ColumnKind.BYTES:
-        return SeenColumn(kind, texts=count, first_text=block.first(values))
+        return ColumnSurvey(kind, texts=count, first_text=block.first(values))
     numbers = values if pa.types.is_primitive(values.type) else pc.list_flatten(values)
     large = kind is ColumnKind.INT and needs_integers(numbers)
-    return SeenColumn(kind, numbers=count, needs_integers=large)
+    return ColumnSurvey(kind, numbers=count, needs_integers=large)
 
 
 def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:
@@ -146,7 +152,7 @@ def _parse(block: _Block) -> pa.Table:
         ) from error
     try:
         table = _parse_as(block, pa.schema([]))
-        # Arrow would turn what looks like a time into one.
+        # Arrow would convert texts that look like times.
         texts = [f.with_type(t) for f in table.schema if (t := _without_times(f.type)) != f.type]
         return _parse_as(block, pa.schema(texts)) if texts else table
     except pa.ArrowInvalid as error:
@@ -189,23 +195,24 @@ def _syntax_error(block: _Block, error: Exception) -> DataError:
             return _line_error(block.file, number, f"found a {type(value).__name__}")
     conflict = _CONFLICT.search(str(error))
     if conflict is None:
-        return DataError(f"{block.file} is no JSON lines ({reason_of(error)}): write it again.")
+        return DataError(f"{block.file} is not in JSON lines ({reason_of(error)}): write it again.")
     path = conflict[1].strip("/").replace("/[]", "").replace("/", ".")
     return DataError(
-        f"Key {path!r} {conflict[2]} in line {rows[int(conflict[3])]} of {block.file}: give it once"
-        " a line, and the same type in every line (null means missing)."
+        f"Key {path!r} {conflict[2]} in line {rows[int(conflict[3])]} of {block.file}: write it"
+        " once per line, with the same type in every line (null means missing)."
     )
 
 
 def _line_error(file: str, line: int, reason: str) -> DataError:
     return DataError(
-        f"Line {line} of {file} is no JSON object ({reason}): every line needs one, such as"
+        f"Line {line} of {file} is not a JSON object ({reason}): every line needs an object, such"
+        " as"
         ' {"size": 2.5, "label": 1}.'
     )
 
 
 def _type_error(name: str, cell: Cell) -> DataError:
     return DataError(
-        f"Key {name!r} is {cell.value!r} in {cell}, and of another type in"
-        " earlier rows: give it numbers alone, or text alone (null means missing)."
+        f"Key {name!r} is {cell.value!r} in {cell}, but has another type in earlier rows: write"
+        " only numbers, or only text (null means missing)."
     )

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 from components.example_gen.checks.report import unusable_label
 from components.example_gen.columns.encoded import (
     ColumnKind,
+    excerpt,
     first_values,
     label_lengths,
     no_values,
     show_names,
-    shown,
     single_values,
 )
-from components.example_gen.columns.type_inference import SeenColumn, sample_words
+from components.example_gen.columns.type_inference import ColumnSurvey, sample_words
 from components.example_gen.formats import ExampleGenSettings, LabelsSettings
 from components.example_gen.paths import find_label_files, label_format
 from components.example_gen.sources.base import Batch, Files, Source, Survey
@@ -54,13 +54,13 @@ class RowsSource(Source):
         """Returns the groups of the wrapped source."""
         return self._rows.plan(files)
 
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+    def note_ignored_files(self, pattern: str, files: Sequence[str]) -> list[str]:
         """Returns the notes of the wrapped source."""
-        return self._rows.look_over(pattern, files)
+        return self._rows.note_ignored_files(pattern, files)
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns of the wrapped source."""
-        return self._rows.glance(files)
+        return self._rows.peek(files)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class JoinedSource(RowsSource):
         """
         super().__init__(settings, rows)
         self._labels, self._make_source = labels, make_source
-        self._column: SeenColumn | None = None
+        self._column: ColumnSurvey | None = None
         self._found: tuple[ColumnKind, _Labels] | None = None
 
     def survey(self, files: Files) -> Survey:
@@ -102,7 +102,7 @@ class JoinedSource(RowsSource):
             self._column = self._survey_labels()
         return replace(survey, columns={**survey.columns, self._settings.label: self._column})
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns at the beginning of the rows, and the label."""
         return {name: column.kind for name, column in self.survey(files).columns.items()}
 
@@ -119,18 +119,18 @@ class JoinedSource(RowsSource):
                 batches = []
         yield from self._join(batches, self._found[1])
 
-    def _join(self, batches: Sequence[Batch], found: _Labels) -> Iterator[Batch]:
+    def _join(self, batches: Sequence[Batch], table: _Labels) -> Iterator[Batch]:
         if not batches:
             return
         key = self._labels.key
         keys = pa.chunked_array(
             [_as_text(b.rows.column(key), key, b.first.file) for b in batches], pa.binary()
         )
-        places = pc.index_in(keys, value_set=found.keys).combine_chunks()
+        places = pc.index_in(keys, value_set=table.keys).combine_chunks()
         start = 0
         for batch in batches:
             rows, count = batch.rows, batch.rows.num_rows
-            values = found.labels.take(places.slice(start, count))
+            values = table.labels.take(places.slice(start, count))
             is_empty = values.null_count == count
             label = no_values(count) if is_empty else single_values(values)
             rows = rows.append_column(self._settings.label, label)
@@ -151,29 +151,29 @@ class JoinedSource(RowsSource):
             task=self._settings.target,
             csv=self._settings.csv,
             mixed_columns=(self._labels.key,),
-            # Names the columns that are kept, though a server has added them.
+            # Only for the rows does `labels` keep a column that a server has added.
             labels=None,
         )
 
-    def _survey_labels(self) -> SeenColumn:
+    def _survey_labels(self) -> ColumnSurvey:
         columns = []
         for source, files in self._sources():
-            found = source.survey(files).columns
+            label_columns = source.survey(files).columns
             for name in (self._labels.key, self._settings.label):
-                if name not in found:
+                if name not in label_columns:
                     raise DataError(
                         f"data.labels: {files[0]} has no column {name!r}; found"
-                        f" {show_names(sorted(found))}."
+                        f" {show_names(sorted(label_columns))}."
                     )
-            columns.append(found[self._settings.label])
-        return reduce(SeenColumn.merge, columns)
+            columns.append(label_columns[self._settings.label])
+        return reduce(ColumnSurvey.merge, columns)
 
     def _read_labels(self, kind: ColumnKind) -> _Labels:
         key, label = self._labels.key, self._settings.label
         keys, labels = [], []
         for source, files in self._sources():
-            seen = {n: column.kind for n, column in source.survey(files).columns.items()}
-            for batch in source.read(files, seen | {label: kind}):
+            kinds = {n: column.kind for n, column in source.survey(files).columns.items()}
+            for batch in source.read(files, kinds | {label: kind}):
                 keys.append(_as_text(batch.rows.column(key), key, files[0]))
                 labels.append(first_values(batch.rows.column(label)))
         typed = next((part.type for part in labels if not pa.types.is_null(part.type)), pa.int64())
@@ -200,15 +200,15 @@ def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
     values = first_values(column)
     if pa.types.is_floating(values.type):
         raise DataError(
-            f"data.labels.key: column {key!r} of {file} holds fractions, by which no rows can be"
-            " told apart; name another column."
+            f"data.labels.key: column {key!r} of {file} holds fractions, which cannot identify"
+            " rows; name another column."
         )
     if pa.types.is_null(values.type) or pa.types.is_binary(values.type):
         return values.cast(pa.binary())
     return values.cast(pa.string()).cast(pa.binary())
 
 
-def _check_columns(columns: dict[str, SeenColumn], key: str, label: str, file: str) -> None:
+def _check_columns(columns: dict[str, ColumnSurvey], key: str, label: str, file: str) -> None:
     if label in columns:
         raise DataError(
             f"{file} has a column {label!r}, which data.labels takes from other files; leave"
@@ -233,7 +233,7 @@ class OptionalLabelSource(RowsSource):
         if self._settings.format_spec.holds_images:
             return replace(survey, has_label=True)
         if survey.columns and label not in survey.columns:
-            column = SeenColumn(ColumnKind.BYTES, texts=1)
+            column = ColumnSurvey(ColumnKind.BYTES, texts=1)
             return replace(survey, columns={**survey.columns, label: column})
         kinds = {name: column.kind for name, column in survey.columns.items()}
         batches = self._rows.read(files, kinds)
@@ -259,7 +259,7 @@ def _with_labels(batch: Batch, label: str) -> Batch:
     return replace(batch, rows=pa.record_batch(columns, [*names, label]), examples=None)
 
 
-class WrittenLabelSource(RowsSource):
+class ParsedLabelSource(RowsSource):
     """A source that parses a numeric label from text."""
 
     def survey(self, files: Files) -> Survey:
@@ -274,34 +274,34 @@ class WrittenLabelSource(RowsSource):
             values = batch.rows.column(label).flatten()
             if pa.types.is_null(values.type):
                 continue
-            found = values.unique().cast(pa.binary()).to_pylist()
-            words = sample_words(words | {word.decode(errors="replace") for word in found})
+            words_of_batch = values.unique().cast(pa.binary()).to_pylist()
+            words = sample_words(words | {word.decode(errors="replace") for word in words_of_batch})
         return replace(survey, columns={**survey.columns, label: replace(column, words=words)})
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows, with numbers as labels."""
-        writing = kinds.label_writing if isinstance(kinds, ColumnKinds) else None
-        if writing is None:
+        number_format = kinds.label_number_format if isinstance(kinds, ColumnKinds) else None
+        if number_format is None:
             yield from self._rows.read(files, kinds)
             return
         as_text = kinds.copy()
         as_text[self._settings.label] = ColumnKind.BYTES
         for batch in self._rows.read(files, as_text):
-            yield self._with_numbers(batch, writing)
+            yield self._with_numbers(batch, number_format)
 
-    def _with_numbers(self, batch: Batch, writing: NumberFormat) -> Batch:
+    def _with_numbers(self, batch: Batch, number_format: NumberFormat) -> Batch:
         name = self._settings.label
         column = batch.rows.column(name)
         if pa.types.is_null(column.type) or label_lengths(column).max(initial=0) > 1:
-            return batch  # Several values are reported later.
+            return batch  # `ChunkReport` raises the error for several values.
         encoded = first_values(column).dictionary_encode()
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]
-        numbers = [None if _is_missing(text) else writing.read(text) for text in texts]
+        numbers = [None if _is_missing(text) else number_format.read(text) for text in texts]
         for place, number in enumerate(numbers):  # The different texts, in the order of their rows.
             if number is not None and math.isnan(number):
                 row = pc.index(encoded.indices, place).as_py()
-                cell = batch.first.below(row, shown(texts[place]))
+                cell = batch.first.below(row, excerpt(texts[place]))
                 raise unusable_label(self._settings, cell)
         labels = pa.array(numbers, pa.float32()).take(encoded.indices)
         place = batch.rows.schema.get_field_index(name)

@@ -20,9 +20,9 @@ from components.example_gen.columns.encoded import (
     encode_typed,
     flatten,
     kind_of,
-    untypable_error,
+    unsupported_type_error,
 )
-from components.example_gen.columns.type_inference import SeenColumn
+from components.example_gen.columns.type_inference import ColumnSurvey
 from components.example_gen.files import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
@@ -68,7 +68,7 @@ class ParquetSource(Source):
                 {column.name: _survey(column.name, column.type, rows, file) for column in columns},
             )
 
-    def glance(self, files: Files) -> dict[str, ColumnKind]:
+    def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns of the footer."""
         return {name: column.kind for name, column in self.survey(files).columns.items()}
 
@@ -104,14 +104,14 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
             yield parquet
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{file} is no complete Parquet file ({reason_of(error)}): copy or write it again."
+            f"{file} is not a complete Parquet file ({reason_of(error)}): copy or write it again."
         ) from error
 
 
-def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> SeenColumn:
+def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> ColumnSurvey:
     kind = kind_of(column_type)
     if kind is None:
-        raise untypable_error(name, column_type, file)
+        raise unsupported_type_error(name, column_type, file)
     if kind is ColumnKind.BYTES:
-        return SeenColumn(kind, texts=rows, first_text=Cell(file, 1, f"a {column_type}"))
-    return SeenColumn(kind, numbers=rows if kind is not ColumnKind.UNKNOWN else 0)
+        return ColumnSurvey(kind, texts=rows, first_text=Cell(file, 1, f"a {column_type}"))
+    return ColumnSurvey(kind, numbers=rows if kind is not ColumnKind.UNKNOWN else 0)

@@ -20,13 +20,13 @@ from PIL import ExifTags, Image, ImageOps
 from components.example_gen.columns.encoded import Cell, ColumnKind, single_values
 from components.example_gen.files import unreadable_error
 from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings, OnBadFile
-from components.example_gen.notes import FileNotes, left_out
+from components.example_gen.notes import FileNotes, note_left_out
 from components.example_gen.picture_files import (
     broken_image_error,
     broken_picture_error,
-    is_left_behind,
-    is_litter,
     is_picture,
+    is_system_file,
+    is_system_name,
     missing_picture_error,
     open_picture,
     picture_files,
@@ -39,8 +39,8 @@ from trainer_module.features.pixels import DATA_PIXELS, PixelBudget, read_header
 
 _BUDGET = PixelBudget()
 _UPRIGHT = 1
-# Where a BMP's header says how many bits a pixel has; TensorFlow takes 32 for colours and an alpha
-# that is mostly unset, and 8 for greys, whatever their palette.
+# The place of the bits per pixel in a BMP's header; TensorFlow reads 32 as colours and an alpha
+# channel that is mostly unset, and 8 as grey, ignoring the palette.
 _BMP_BITS = slice(28, 30)
 _BMP_COLOURS = (24).to_bytes(2, "little")
 
@@ -76,12 +76,12 @@ def make_decodable(data: bytes, most_pixels: int = DATA_PIXELS) -> Picture:
 
 def _looks_as_decoded(image: Image.Image, data: bytes) -> bool:
     """Returns whether TensorFlow, if it can decode a file, decodes what viewers display."""
-    # Pillow looks for the EXIF of a PNG behind its pixels, and decodes those on the way.
+    # To find the EXIF data of a PNG, Pillow decodes all pixels, which precede the data.
     has_exif = image.format != "PNG" or b"eXIf" in data
     if has_exif and _orientation(image) != _UPRIGHT:
         return False
     if image.format == "PNG":
-        # It supports the transparency of a palette, but not of a single transparent colour.
+        # TensorFlow supports a palette's transparency, but no single transparent colour.
         return image.mode == "P" or "transparency" not in image.info
     if image.format == "BMP":
         return data[_BMP_BITS] == _BMP_COLOURS
@@ -141,27 +141,29 @@ class ImagesSource(Source):
     def plan(self, files: Sequence[str]) -> list[Files]:
         """Returns groups of images, each of all classes; files of other types are left out."""
         images = select_images(files)
-        # Sorted by class they would train badly; a fixed seed makes runs comparable.
+        # A model trains badly on rows sorted by class; a fixed seed makes runs comparable.
         random.Random(0).shuffle(images)  # noqa: S311 - no secret
         groups = -(-len(images) // _GROUP_FILES)
         return [tuple(images[group::groups]) for group in range(groups)]
 
-    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+    def note_ignored_files(self, pattern: str, files: Sequence[str]) -> list[str]:
         """Returns notes on files that are not pictures, nested folders, and classes without a
         picture.
         """
         from tfx.dsl.io import fileio
 
-        others = [file for file in files if not is_picture(file) and not is_left_behind(file)]
-        folders = [file for file in others if fileio.isdir(file)]
+        ignored = [file for file in files if not is_picture(file) and not is_system_file(file)]
+        folders = [file for file in ignored if fileio.isdir(file)]
         filled = {posixpath.dirname(file) for file in files if is_picture(file)}
-        classes = [path for path in fileio.glob(posixpath.dirname(pattern)) if not is_litter(path)]
+        classes = [
+            path for path in fileio.glob(posixpath.dirname(pattern)) if not is_system_name(path)
+        ]
         empty = [path for path in classes if path not in filled and fileio.isdir(path)]
-        strays = sorted(set(others) - set(folders))
+        strays = sorted(set(ignored) - set(folders))
         return [
-            *left_out(strays, "file", "without a picture's extension"),
-            *left_out(folders, "folder", "within class folders, which are not read"),
-            *left_out(empty, "class folder", "without a picture"),
+            *note_left_out(strays, "file", "without a picture's extension"),
+            *note_left_out(folders, "folder", "within class folders, which are not read"),
+            *note_left_out(empty, "class folder", "without a picture"),
         ]
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
@@ -247,8 +249,8 @@ def _read_all(
         and TensorFlow's error if it cannot be read.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(partial(_read, most_pixels=settings.max_pixels), files))
-    for place, (file, picture) in enumerate(zip(files, found, strict=True)):
+        pictures = list(pool.map(partial(_read, most_pixels=settings.max_pixels), files))
+    for place, (file, picture) in enumerate(zip(files, pictures, strict=True)):
         if isinstance(picture, Picture):
             if picture.converted_from:
                 notes.converted[picture.converted_from] += 1
@@ -256,7 +258,7 @@ def _read_all(
             notes.add_broken(f"{file} ({picture})")
         else:
             raise refuse(file, place, picture) from None
-    return [picture.encoded if isinstance(picture, Picture) else None for picture in found]
+    return [picture.encoded if isinstance(picture, Picture) else None for picture in pictures]
 
 
 def _read(file: str, most_pixels: int) -> Picture | Exception:

@@ -13,7 +13,7 @@ from components.column_types.choice import read_choices
 from components.example_gen.checks.report import check_label_column, unusable_label
 from components.example_gen.checks.values import no_value_error
 from components.example_gen.columns.encoded import ColumnKind, show_names
-from components.example_gen.columns.type_inference import SeenColumn, is_comma_number
+from components.example_gen.columns.type_inference import ColumnSurvey, is_comma_number
 from components.example_gen.files import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Survey
@@ -61,36 +61,40 @@ def _read(path: str) -> schema_pb2.Schema:
         with open_file(path) as file:
             return text_format.Parse(file.read().decode(), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
-        raise DataError(f"{path} is no schema in text format: {error}") from None
+        raise DataError(f"{path} is not a schema in text format: {error}") from None
 
 
 class ColumnKinds(dict[str, ColumnKind]):
     """The kinds of columns by name, and the notation of a numeric label that is text."""
 
-    label_writing: NumberFormat | None = None
+    label_number_format: NumberFormat | None = None
     are_labelled: bool = False
     """Whether a row of the data has a label; determined only for tasks without a label."""
 
     def copy(self) -> ColumnKinds:
         """Returns a copy with the same kinds and notation."""
         copied = type(self)(self)
-        copied.label_writing, copied.are_labelled = self.label_writing, self.are_labelled
+        copied.label_number_format = self.label_number_format
+        copied.are_labelled = self.are_labelled
         return copied
 
 
-def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> NumberFormat | None:
+def find_label_number_format(
+    column: ColumnSurvey, settings: ExampleGenSettings
+) -> NumberFormat | None:
     """Returns the notation of a numeric label that is text; None if the label is not.
 
     Times are excluded, as the unit of the prediction would be undefined.
     """
     if settings.task.is_classification or column.kind is not ColumnKind.BYTES:
         return None
-    writing = find_number_format(sorted(word for word in column.words if word.strip(SPACES)))
-    return None if writing is None or writing.style == "clock" else writing
+    words = sorted(word for word in column.words if word.strip(SPACES))
+    number_format = find_number_format(words, settings.csv.decimal)
+    return None if number_format is None or number_format.style == "clock" else number_format
 
 
 def settle_kind(
-    name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings
+    name: str, column: ColumnSurvey, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
     """Returns the kind of a column in a format that guesses types.
 
@@ -121,7 +125,9 @@ def settle_kind(
     return max(column.kind, known)
 
 
-def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings) -> bool:
+def is_code(
+    name: str, column: ColumnSurvey, known: ColumnKind, settings: ExampleGenSettings
+) -> bool:
     """Returns whether integers are text: codes, or days in digits.
 
     In a column of identifiers a single leading zero is enough for codes, and days may stay numbers.
@@ -133,7 +139,7 @@ def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleG
     return column.holds_codes or column.holds_days
 
 
-def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) -> None:
+def check_column(name: str, column: ColumnSurvey, settings: ExampleGenSettings) -> None:
     """Raises DataError if a column of numbers holds some text, or a regression label does."""
     cell = column.first_text
     if name == settings.label:
@@ -143,32 +149,41 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
             and column.kind is ColumnKind.BYTES
             and cell is not None
         ):
-            raise unusable_label(settings, cell, _way_out(column, settings))
+            raise unusable_label(settings, cell, _label_remedy(column, settings))
         return
     if cell is None or column.kind is not ColumnKind.BYTES or name in settings.mixed_columns:
         return
     if column.are_amounts and settings.are_numbers(name):
         raise DataError(
-            f"Column {name!r} is declared numeric, but {cell.value!r} in {cell}"
-            f" is text (such values: {column.texts}). Write it as a plain number, or"
-            f" read it by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`,"
-            " with the unit that stands beside the numbers if there is one."
+            f"Column {name!r} is declared numeric, but {cell.value!r} in {cell} is text"
+            f" (texts among its values: {column.texts}). Write plain numbers, or read the column by"
+            f" `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`, with the unit"
+            " beside the numbers, if there is one."
         )
     if not column.is_mixed:
         return
     raise DataError(
-        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell}"
-        f" is not a number (such values: {column.texts}). {_way_out(column, settings)},"
-        f" or accept numbers and text with `features: {{{name}: {{type: categorical}}}}`."
+        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell} is not a"
+        f" number (texts among its values: {column.texts}). {_remedy(column, settings)}, or accept"
+        f" numbers and text with `features: {{{name}: {{type: categorical}}}}`."
     )
 
 
-def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
+def _label_remedy(column: ColumnSurvey, settings: ExampleGenSettings) -> str:
+    """Returns the remedy for a label that is not a number, depending on all of its texts."""
+    with_comma = settings.csv.model_copy(update={"decimal": ","})
+    changed = settings.model_copy(update={"csv": with_comma})
+    if settings.format == "csv" and find_label_number_format(column, changed) is not None:
+        return 'If the point separates thousands, write `data.csv: {decimal: ","}`'
+    return _remedy(column, settings)
+
+
+def _remedy(column: ColumnSurvey, settings: ExampleGenSettings) -> str:
     """Returns the remedy for text among numbers, depending on the first text."""
-    assert column.first_text is not None  # noqa: S101 - whoever asks has seen it
+    assert column.first_text is not None  # noqa: S101 - callers check it
     value = column.first_text.value
     if settings.format == "csv" and is_comma_number(value):
-        return 'If its comma is a decimal one, write `data.csv: {decimal: ","}`'
+        return 'If the comma separates decimals, write `data.csv: {decimal: ","}`'
     return "Correct it (an empty cell means missing)"
 
 
@@ -194,11 +209,11 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     check_label_column(total, settings.label, surveys[0].file)
     guesses = settings.format_spec.guesses_types
     known = read_known_kinds(settings.schema_file) if guesses else {}
-    writing = find_label_writing(total[settings.label], settings)
-    if writing is not None:
+    number_format = find_label_number_format(total[settings.label], settings)
+    if number_format is not None:
         total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
     for name, column in total.items():
-        # A text column of earlier data, such as a code, may hold more numbers today.
+        # A column that was text in earlier data, such as a code, may hold mostly numbers now.
         if name == settings.label or known.get(name) is not ColumnKind.BYTES:
             check_column(name, column, settings)
         is_empty = column.kind is ColumnKind.UNKNOWN and name not in known
@@ -212,7 +227,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
                 for name, column in total.items()
             }
         )
-    kinds.label_writing, kinds.are_labelled = writing, are_labelled
+    kinds.label_number_format, kinds.are_labelled = number_format, are_labelled
     return kinds
 
 
@@ -220,12 +235,12 @@ def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
     return sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
 
 
-def _total(surveys: Sequence[Survey]) -> dict[str, SeenColumn]:
+def _total(surveys: Sequence[Survey]) -> dict[str, ColumnSurvey]:
     """Returns the counts of each column over all files."""
-    total: dict[str, SeenColumn] = {}
+    total: dict[str, ColumnSurvey] = {}
     for survey in surveys:
         for name, column in survey.columns.items():
-            total[name] = total.get(name, SeenColumn()).merge(column)
+            total[name] = total.get(name, ColumnSurvey()).merge(column)
     return total
 
 
@@ -252,26 +267,26 @@ def note_columns(
                 f"column {name!r}: among {column.numbers:,} numbers"
                 f" {enumerate_names(words, 'and')} count as missing"
             )
-    if (writing := kinds.label_writing) is not None:
+    if (number_format := kinds.label_number_format) is not None:
         words = sorted(total[settings.label].words)
-        word, number = next((w, n) for w in words if (n := writing.read(w)) == n)
+        word, number = next((w, n) for w in words if (n := number_format.read(w)) == n)
         yield f"label {settings.label!r} is read from text, where {word!r} is {number:.7g}"
 
 
 def count_values(surveys: Iterable[Survey], name: str) -> int:
     """Returns the number of values of a column over all files, as far as surveys count them."""
-    columns = (survey.columns.get(name, SeenColumn()) for survey in surveys)
+    columns = (survey.columns.get(name, ColumnSurvey()) for survey in surveys)
     return sum(column.numbers + column.texts for column in columns)
 
 
 def note_unseen_values(surveys: Sequence[Survey], settings: ExampleGenSettings) -> list[str]:
     """Returns notes on missing values of the config that occur in no cell."""
-    seen = {value for survey in surveys for value in survey.missing_values}
-    unseen = [value for value in settings.csv.missing_values if value not in seen]
-    if not unseen or not any(survey.columns for survey in surveys):
+    occurring = {value for survey in surveys for value in survey.missing_values}
+    absent = [value for value in settings.csv.missing_values if value not in occurring]
+    if not absent or not any(survey.columns for survey in surveys):
         return []
-    shown = enumerate_names(map(repr, unseen), "and")
-    verb = "occurs" if len(unseen) == 1 else "occur"
+    shown = enumerate_names(map(repr, absent), "and")
+    verb = "occurs" if len(absent) == 1 else "occur"
     return [f"data.csv.missing_values: {shown} {verb} in no cell"]
 
 
@@ -282,8 +297,8 @@ def gather_notes(surveys: Iterable[Survey]) -> list[str]:
         for note in survey.notes:
             files.setdefault(note, []).append(survey.file)
     return [
-        f"{posixpath.basename(of[0])}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {note}"
-        for note, of in files.items()
+        f"{posixpath.basename(first)}{f' and {len(others)} more' if others else ''}: {note}"
+        for note, (first, *others) in files.items()
     ]
 
 
@@ -292,7 +307,7 @@ def _check_same_columns(one: Survey, other: Survey) -> None:
     extra = sorted(other.columns.keys() - one.columns.keys())
     if missing or extra:
         parts = [f"lacks {show_names(missing)}"] if missing else []
-        parts += [f"has in addition {show_names(extra)}"] if extra else []
+        parts += [f"has also {show_names(extra)}"] if extra else []
         raise DataError(
             f"The columns of {other.file} differ from those of {one.file}: it"
             f" {' and '.join(parts)}. Files of one data set need the same columns."

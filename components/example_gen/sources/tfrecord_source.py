@@ -12,7 +12,7 @@ from components.example_gen.files import is_gzip
 from components.example_gen.sources.base import Batch, Files, Source
 from trainer_module.errors import DataError
 
-# Few enough that records of a megabyte, such as photographs, fit into memory.
+# A small number, so that records of a megabyte, such as photographs, fit into memory.
 _BATCH_RECORDS = 512
 
 

@@ -20,7 +20,7 @@ from components.optimizer.converting.exported import (
     Arrays,
     ConvertedFile,
     NumericModel,
-    load_numeric,
+    load_numeric_model,
 )
 from components.processes.failures import WorkerFailedError
 from components.processes.launcher import Place, WorkerSpec
@@ -89,7 +89,7 @@ def convert_in_child(
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(scratch, folder)
     except WorkerFailedError as error:
-        raise TrainingError(f"{error}; its output is in the log of the run.") from error
+        raise TrainingError(f"{error}; the run's log has the converter's output.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return variant
@@ -103,7 +103,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     convert(payload["name"], Path(payload["saved_model"]), sample, Path(payload["folder"]))
 
 
-FARTHEST = 1e-3
+MOST_DIFFERENCE = 1e-3
 """The largest difference of a float variant's output, relative to the largest output; with a larger
 one the variant is wrong, and the evaluation measures the effect of smaller ones."""
 
@@ -123,8 +123,8 @@ def convert(
       TrainingError: the model cannot be converted, with the operation and the remedies; or the
         variant's outputs differ from the model's.
     """
-    model = load_numeric(saved_model)
-    examples = model.fitting(sample)
+    model = load_numeric_model(saved_model)
+    examples = model.select_features(sample)
     module, precision = KINDS[name]
     made: ConvertedFile = importlib.import_module(f"{__package__}.{module}").convert(
         model, precision, examples, folder
@@ -175,35 +175,35 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
         found = open_variant(folder).predict(examples)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
-            f"the converted model does not run ({shorten(error)}): replace the layer that is named "
-            "there, or leave this variant out of optimize.variants."
+            f"the converted model fails ({shorten(error)}): replace the layer that the error names,"
+            " or remove this variant from optimize.variants."
         ) from error
     largest = 0.0
     for name, expected in right.items():
         given = found[name]
         if wrong := _rows_without_numbers(expected):
             raise TrainingError(
-                f"output {name!r} of the model itself is not a number for {wrong} of "
-                f"{counted(len(expected), 'example')} of the train split: no variant of it can be "
-                "right."
+                f"output {name!r} of the original model is not a number for {wrong} of "
+                f"{counted(len(expected), 'example')} of the train split; a variant cannot be "
+                "checked against it."
             )
         if given.shape != expected.shape:
             raise TrainingError(
-                f"output {name!r} is {list(given.shape)}, but TensorFlow's is "
-                f"{list(expected.shape)}: the converter has made another model."
+                f"output {name!r} has the shape {list(given.shape)}, but "
+                f"{list(expected.shape)} in TensorFlow: the conversion is wrong."
             )
         if wrong := _rows_without_numbers(given):
             raise TrainingError(
                 f"output {name!r} is not a number for {wrong} of "
-                f"{counted(len(given), 'example')} of the train split, though the model's is: "
-                "the precision is too low for it."
+                f"{counted(len(given), 'example')} of the train split, unlike in the "
+                "original model: the precision is too low."
             )
-        allowed = FARTHEST * max(1.0, float(np.abs(expected).max()))
+        allowed = MOST_DIFFERENCE * max(1.0, float(np.abs(expected).max()))
         largest = max(largest, float(np.abs(given.astype(np.float64) - expected).max()))
         if is_float and largest > allowed:
             raise TrainingError(
-                f"output {name!r} is up to {largest:.3g} off from TensorFlow's, which rounding "
-                "does not explain: the converter has made another model."
+                f"output {name!r} differs from TensorFlow's by up to {largest:.3g}, more than "
+                "rounding errors: the conversion is wrong."
             )
     return largest
 

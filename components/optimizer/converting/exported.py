@@ -73,7 +73,7 @@ class NumericModel:
         tensors = {f.request: tf.constant(features[f.name]) for f in self.interface.features}
         return {name: value.numpy() for name, value in self.function(**tensors).items()}
 
-    def fitting(self, sample: Mapping[str, np.ndarray]) -> Arrays:
+    def select_features(self, sample: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the sample's features that the model takes, by name and in their dtypes.
 
         Raises:
@@ -82,19 +82,19 @@ class NumericModel:
         missing = [f.name for f in self.interface.features if f.name not in sample]
         if missing:
             raise TrainingError(
-                f"the sample of the train split lacks the feature {missing[0]!r}, which the model "
-                "asks for: the transformed examples are not those that it was trained on."
+                f"the sample of the train split lacks the feature {missing[0]!r} of the model: the "
+                "model was trained on other transformed examples."
             )
         found = {f.name: np.asarray(sample[f.name], f.dtype) for f in self.interface.features}
         if not found or not min(map(len, found.values())):
             raise TrainingError(
-                "the sample of the train split has no example, by which a variant is calibrated "
-                "and checked: see that the train split is not empty."
+                "the sample of the train split has no examples to calibrate and check a variant: "
+                "make sure that the train split is not empty."
             )
         return found
 
 
-def load_numeric(saved_model: Path) -> NumericModel:
+def load_numeric_model(saved_model: Path) -> NumericModel:
     """Loads an exported model.
 
     Raises:
@@ -103,12 +103,12 @@ def load_numeric(saved_model: Path) -> NumericModel:
     try:
         interface = read_interface(saved_model)
     except DataError as error:
-        raise TrainingError(f"no variant can be made of the model: {error}") from None
+        raise TrainingError(f"the model cannot be converted: {error}") from None
     loaded = _load(saved_model)
     if FROM_TRANSFORMED_SIGNATURE not in loaded.signatures:
         raise TrainingError(
-            f"{saved_model} has no signature {FROM_TRANSFORMED_SIGNATURE!r}, of which variants are "
-            "made: export it by trainer_module.export.saving.export_model."
+            f"{saved_model} lacks the signature {FROM_TRANSFORMED_SIGNATURE!r}, which a conversion "
+            "needs: export the model by trainer_module.export.saving.export_model."
         )
     return NumericModel(loaded.signatures[FROM_TRANSFORMED_SIGNATURE], interface, loaded)
 

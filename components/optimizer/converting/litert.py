@@ -41,7 +41,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         content = converter.convert() if precision != "int8" else _in_int8(converter, model)
     except InternalError as error:
         raise TrainingError(str(error)) from error
-    except Exception as error:  # MLIR's errors have no class of their own.
+    except Exception as error:  # MLIR raises plain exceptions.
         raise _refusal(error, precision) from error
     (folder / FILE).write_bytes(_in_order(content, [output.tensor for output in model.outputs]))
     return ConvertedFile("litert", precision, folder / FILE)
@@ -126,15 +126,15 @@ def _refusal(error: Exception, precision: str) -> TrainingError:
     lacking = set(re.findall(r"'tf\.(\w+)' op is neither|(?:Flex|Custom) ops: ([\w, ]+)", said))
     names = sorted({name for pair in lacking for name in pair if name})
     ways = (
-        f"replace the layer that needs it, or leave {precision} out of optimize.variants; ONNX's "
-        "may hold the model"
+        f"replace the layer that needs it, or remove {precision} from optimize.variants; ONNX may "
+        "support the model"
     )
     if names:
         return TrainingError(f"LiteRT has no operation {enumerate_names(names, 'and')}: {ways}.")
     if found := re.search(r"Empty min/max for tensor serving_default_(\w+):0", said):
         return TrainingError(
-            f"LiteRT cannot quantise to {precision} what the model does with the whole numbers of "
-            f"the feature {found[1]!r}: use int8 instead."
+            f"LiteRT cannot quantise operations on the integers of the feature {found[1]!r} to "
+            f"{precision}: use int8 instead."
         )
     reason = shorten(said) or "its converter gives no reason"
-    return TrainingError(f"LiteRT cannot hold the model ({reason}): {ways}.")
+    return TrainingError(f"LiteRT cannot convert the model ({reason}): {ways}.")

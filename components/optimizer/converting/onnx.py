@@ -76,7 +76,7 @@ def write_float(model: NumericModel, path: Path) -> None:
     except Exception as error:  # tf2onnx raises errors of any type.
         raise _refusal(shorten(error)) from error
     if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
-        raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")
+        raise _refusal(f"it lacks the operation {enumerate_names(lacking, 'and')}")
     onnx.save(proto, path)
 
 
@@ -138,8 +138,8 @@ def _is_known(node: Any) -> bool:
 
 def _refusal(reason: str) -> TrainingError:
     return TrainingError(
-        f"ONNX cannot hold the model: {reason}. Replace the layer that needs it, or leave the ONNX "
-        "and TensorRT variants out of optimize.variants; LiteRT's may hold the model."
+        f"ONNX cannot convert the model: {reason}. Replace the layer that needs it, or remove the "
+        "ONNX and TensorRT variants from optimize.variants; LiteRT may support the model."
     )
 
 

@@ -25,7 +25,7 @@ TABLE = "calibration.flatbuffers"
 """The file with the ranges of all tensors, for ONNX Runtime's provider."""
 TRTEXEC_TABLE = "trtexec.cache"
 """The file with the same ranges in TensorRT's own format."""
-OF_CPU = "its metrics are those of its ONNX file in float32, on a CPU"
+CPU_NOTE = "its metrics were measured on its ONNX file in float32 on a CPU"
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
@@ -50,7 +50,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         beside=tables,
         provider={TENSORRT: _settings(model, precision)},
         trtexec=_command(model, precision),
-        notes=(OF_CPU,),
+        notes=(CPU_NOTE,),
     )
 
 
@@ -67,7 +67,7 @@ def _calibrate(model: NumericModel, sample: Arrays, path: Path) -> tuple[str, ..
     ranges = calibrator.compute_data()
     augmented.unlink()
     write_calibration_table(ranges.data, str(path.parent))
-    for name in ("calibration.json", "calibration.cache"):  # The same once more, in other forms.
+    for name in ("calibration.json", "calibration.cache"):  # Copies of the table in other formats.
         path.with_name(name).unlink()
     path.with_name(TRTEXEC_TABLE).write_text(_native_table(ranges.data))
     return (TABLE, TRTEXEC_TABLE)

@@ -236,14 +236,14 @@ class KubernetesApi:
             except NETWORK_ERRORS as error:
                 reason = str(error) or type(error).__name__
             except ValueError:
-                reason = "its answer is no JSON"
+                reason = "the response is not JSON"
             if time.monotonic() > deadline:
                 raise TrainingError(
-                    f"the Kubernetes API at {self._client.configuration.host} has not answered for "
-                    f"{RETRY_SECONDS:g} s ({reason}); see whether the cluster is well."
+                    f"the Kubernetes API at {self._client.configuration.host} has not responded"
+                    f" for {RETRY_SECONDS:g} s ({reason}); check the cluster."
                 )
             if not warned:
-                logger.warning("The Kubernetes API does not answer (%s); asked again.", reason)
+                logger.warning("The Kubernetes API does not respond (%s); retrying.", reason)
             warned = True
             time.sleep(_PAUSE_SECONDS)
 
@@ -322,14 +322,14 @@ def configure(configuration: client.Configuration) -> str:
             config.load_incluster_config(client_configuration=configuration)
             configuration.proxy = None  # The server is inside of the cluster.
             return _NAMESPACE_FILE.read_text().strip()
-        # The client has read the variable when it was imported, which may have been too early.
+        # The client reads KUBECONFIG on import, which may be before it is set.
         file = os.environ.get("KUBECONFIG") or None
         config.load_kube_config(file, client_configuration=configuration)
         _, context = config.list_kube_config_contexts(file)
         return context["context"].get("namespace") or "default"
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
         raise ConfigError(
-            "train.cluster.launcher is kubernetes, but this process neither runs in a cluster nor "
-            f"does KUBECONFIG lead to one ({str(error).rstrip('.')}); compile the pipeline with "
-            "kubeflow_runner.py, or use the launcher local."
+            "train.cluster.launcher is kubernetes, but this process does not run in a cluster,"
+            f" and KUBECONFIG does not describe one ({str(error).rstrip('.')}); compile the"
+            " pipeline with kubeflow_runner.py, or use the launcher local."
         ) from None

@@ -24,7 +24,7 @@ from components.processes.kubernetes.objects import (
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.kubernetes.pods import PodState, PodWatch, PodWorker
 from components.processes.launcher import Cluster, Place, WorkerSpec
-from components.processes.stopping import handled, is_obeyed
+from components.processes.stopping import handled, handles_sigterm
 from trainer_module.errors import ConfigError, ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -95,11 +95,14 @@ class KubernetesLauncher:
     def start(self, spec: WorkerSpec) -> PodWorker:
         """Starts a worker; the Job of a type is created with the last worker of that type."""
         if self._gang is None:
-            raise ConfigError("one process needs no pod of its own; use the launcher local.")
+            raise ConfigError(
+                "the launcher kubernetes needs several tasks; use the launcher local for one"
+                " process."
+            )
         worker = self._watch.add(spec.place)
         specs = self._specs.setdefault(spec.place.type, [])
         if len(specs) == self._expected[spec.place.type]:
-            return worker  # The Job replaces the pod that is gone.
+            return worker  # The Job itself replaces a lost pod.
         specs.append(spec)
         if len(specs) == self._expected[spec.place.type]:
             workers = self._expected.get("worker", 0)
@@ -122,11 +125,12 @@ class KubernetesLauncher:
             self._delete_all(self._gang.selector)
         except ScopelineError as error:
             logger.warning(
-                "%s Pods may be left for a while: kubectl delete jobs,services --namespace %s "
+                "%s Pods may run on for some minutes; to delete them: kubectl delete"
+                " jobs,services --namespace %s "
                 "--selector %s",
                 *(error, self._api.namespace, self._gang.selector),
             )
-        # Last, because `stop_all` is called again if it was interrupted.
+        # This line comes last, as `stop_all` is called again after an interrupt.
         self._gang = None
 
     @property
@@ -135,8 +139,8 @@ class KubernetesLauncher:
 
     def _delete_leftovers(self) -> None:
         selector = f"{TRAINING_LABEL}={self._training}"
-        if found := self._delete_all(selector):
-            logger.warning("Deleted what an earlier attempt has left: %s", ", ".join(found))
+        if names := self._delete_all(selector):
+            logger.warning("Deleted Jobs of an earlier attempt: %s", ", ".join(names))
 
     def _delete_all(self, selector: str) -> list[str]:
         """Deletes Jobs, Services and pods, and waits for the pods; returns the Jobs' names."""
@@ -154,7 +158,9 @@ class KubernetesLauncher:
                 requested.add(pod.uid)
             if time.monotonic() > deadline:
                 names = ", ".join(pod.name for pod in pods)
-                logger.warning("These pods do not end, their nodes may be lost: %s", names)
+                logger.warning(
+                    "These pods do not end, perhaps because their nodes are lost: %s", names
+                )
                 break
             time.sleep(_POLL_SECONDS)
         return deleted
@@ -173,8 +179,8 @@ class KubernetesLauncher:
         """
         if not pod:
             logger.warning(
-                "This process runs in no pod of namespace %s: should it be killed, what it made "
-                "ends within %d minutes, but its Service is left.",
+                "This process does not run in a pod of namespace %s: if it is killed, its"
+                " Jobs end within %d minutes, but its Service remains.",
                 *(self._api.namespace, LEASE_SECONDS // 60),
             )
             return None
@@ -189,7 +195,7 @@ def exits_on_sigterm() -> Iterator[None]:
     Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later. The handling
     does not change in a process that already stops at SIGTERM.
     """
-    if is_obeyed() or threading.current_thread() is not threading.main_thread():
+    if handles_sigterm() or threading.current_thread() is not threading.main_thread():
         yield
         return
     with handled(_exit, [signal.SIGTERM]):
@@ -197,5 +203,6 @@ def exits_on_sigterm() -> Iterator[None]:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Cleaning up is not to be interrupted.
+    # A second SIGTERM must not interrupt the cleanup.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)

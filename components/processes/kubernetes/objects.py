@@ -41,7 +41,7 @@ does not answer. Jobs therefore end only if their launcher has died.
 """
 _FIRST_PORT = 2222
 _TTL_SECONDS = 600
-# So high that no Job reaches it: at its limit a Job kills the other pods, whose logs may hold the
+# No Job reaches this limit, at which a Job would kill the other pods, whose logs may hold the
 # cause of the failure. A pod that failed is replaced after 10 s at the earliest; by then its gang
 # has been deleted, or the new pod is awaited.
 _BACKOFF_LIMIT = 1000
@@ -224,8 +224,8 @@ def _resources(resources: Resources) -> Object:
     if resources.accelerator:
         limits[resources.accelerator.type] = str(resources.accelerator.count)
     sections = {"requests": requests, "limits": limits}
-    found = {key: {k: v for k, v in value.items() if v} for key, value in sections.items()}
-    return {key: value for key, value in found.items() if value}
+    nonempty = {key: {k: v for k, v in value.items() if v} for key, value in sections.items()}
+    return {key: value for key, value in nonempty.items() if value}
 
 
 def _toleration(toleration: Toleration) -> Object:
@@ -244,7 +244,7 @@ def _mounts(pods: PodSettings, resources: Resources) -> list[Object]:
 def _volumes(pods: PodSettings, resources: Resources) -> list[Object]:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     if resources.accelerator:
-        # Devices of a node exchange gradients through it; containers get 64 MiB by default.
+        # Devices of a node exchange gradients through /dev/shm, which has 64 MiB by default.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if pods.volume:
         claim = {"claimName": pods.volume.claim}

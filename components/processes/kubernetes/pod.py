@@ -39,13 +39,13 @@ def pack(specs: Sequence[WorkerSpec]) -> str:
     Raises:
       ConfigError: the text exceeds the size of an environment variable.
     """
-    told = [[dict(spec.payload), dict(spec.environment)] for spec in specs]
-    packed = base64.b64encode(gzip.compress(json.dumps(told).encode(), mtime=0)).decode()
+    payloads = [[dict(spec.payload), dict(spec.environment)] for spec in specs]
+    packed = base64.b64encode(gzip.compress(json.dumps(payloads).encode(), mtime=0)).decode()
     if len(packed) > MAX_CHARACTERS:
         raise ConfigError(
-            f"what the pods of {len(specs)} tasks have to be told takes {len(packed):,} characters "
-            f"of an environment variable, but {MAX_CHARACTERS:,} is the most; use fewer workers, "
-            "or shorter settings of the model and the features."
+            f"the payloads of {len(specs)} tasks take {len(packed):,} characters of an environment"
+            f" variable, but at most {MAX_CHARACTERS:,} are allowed; use fewer workers, or shorter"
+            " settings of the model and the features."
         )
     return packed
 
@@ -60,11 +60,11 @@ def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
 
     A progress bar may precede an event, as it does not end its line.
     """
-    text, mark, said = line.partition(MARK)
+    text, mark, content = line.partition(MARK)
     if not mark:
         return line, None
     try:
-        event = WorkerEvent(**json.loads(said))
+        event = WorkerEvent(**json.loads(content))
     except (ValueError, TypeError):  # Another process wrote into the line.
         return line, None
     return text or None, event
@@ -78,12 +78,12 @@ def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
     cluster = worker.payload.get("tf_config", {}).get("cluster", {})
     hosts = {address.rpartition(":")[0] for workers in cluster.values() for address in workers}
     environ["no_grpc_proxy"] = without_proxy(environ, sorted(hosts))
-    # Threads that wait for other workers: fewer than there are workers would be a deadlock.
+    # These threads wait for other workers: with fewer threads than workers they would deadlock.
     enough = max(len(cluster.get("worker", [])) + 1, count_cores())
     environ.setdefault(INTEROP_THREADS, str(enough))
     return worker.payload
 
 
 if __name__ == "__main__":
-    told = enter_pod()
-    run_worker(load_main(sys.argv[1]), told, Channel(os.dup(2), MARK))
+    payload = enter_pod()
+    run_worker(load_main(sys.argv[1]), payload, Channel(os.dup(2), MARK))

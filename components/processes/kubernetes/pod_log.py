@@ -121,7 +121,7 @@ class PodLog(threading.Thread):
             self.error = error
             self._stopped.set()
         except (ApiException, *NETWORK_ERRORS) as error:
-            # With 404 the pod is gone, and its log with it.
+            # After 404 there is neither the pod nor its log.
             return isinstance(error, ApiException) and error.status == 404
         return True
 

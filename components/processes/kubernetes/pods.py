@@ -100,8 +100,8 @@ class PodState:
 
 
 def _container(status: Object) -> Object:
-    found = (c for c in status.get("containerStatuses", []) if c["name"] == CONTAINER)
-    return next(found, {})
+    statuses = (c for c in status.get("containerStatuses", []) if c["name"] == CONTAINER)
+    return next(statuses, {})
 
 
 def _ending(pod: Object, container: Object) -> tuple[int | None, str]:
@@ -127,7 +127,7 @@ def _loss(status: Object) -> str:
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
             reason = _join(condition.get("reason", ""), condition.get("message", ""))
             return _join(status.get("reason", ""), status.get("message", "")) or reason
-    # These are the pod's, not the container's: Evicted, NodeShutdown, UnexpectedAdmissionError.
+    # The pod's reasons, such as Evicted, NodeShutdown or UnexpectedAdmissionError.
     return _join(status.get("reason", ""), status.get("message", ""))
 
 
@@ -206,11 +206,11 @@ class PodWorker:
             self.state = min(new, key=lambda state: state.created, default=None)
         else:
             uid = self.state.uid
-            found = next((state for state in mine if state.uid == uid), None)
-            if found is None:
+            current = next((state for state in mine if state.uid == uid), None)
+            if current is None:
                 self._mark_lost(f"pod {self.state.name} was deleted")
             else:
-                self.state = found
+                self.state = current
         if self.state is not None:
             self._notice(self.state)
 
@@ -231,7 +231,7 @@ class PodWorker:
         """Returns the worker's events since the last call."""
         queues = [self._own_events, *([self._log.events] if self._log else [])]
         events = [queue.popleft() for queue in queues for _ in range(len(queue))]
-        # The log may be lost with the container; a worker that ends with 0 is done all the same.
+        # A worker with exit status 0 is done even if its log was lost with the container.
         if self._is_over and self._status() == 0:
             events.append(WorkerEvent("done"))
         return events
@@ -254,12 +254,14 @@ class PodWorker:
         while self.state is not None and self._status() is None:
             self._check()
             if time.monotonic() > deadline:
-                logger.warning("Pod %s does not end; its node may be lost.", self.state.name)
+                logger.warning(
+                    "Pod %s does not end, perhaps because its node is lost.", self.state.name
+                )
                 break
             time.sleep(_POLL_SECONDS)
-        self.leave()
+        self.stop_log()
 
-    def leave(self) -> None:
+    def stop_log(self) -> None:
         """Stops reading the worker's log."""
         if self._log:
             self._log.stop()
@@ -269,9 +271,9 @@ class PodWorker:
             return self.state.status
         return -signal.SIGKILL if self._lost_remark else None
 
-    def _mark_lost(self, why: str) -> None:
+    def _mark_lost(self, reason: str) -> None:
         if self._status() is None:
-            self._lost_remark = why
+            self._lost_remark = reason
 
     def _log_is_complete(self) -> bool:
         """Returns whether the whole log was read, or the rest has not arrived within
@@ -299,7 +301,7 @@ class PodWorker:
         elif state.is_deleted:
             self._deleted = self._deleted or now
             if now - self._deleted > LOST_SECONDS:
-                self._mark_lost(f"pod {state.name} was told to end, but its node does not answer")
+                self._mark_lost(f"pod {state.name} is being deleted, but its node does not respond")
         self._stuck = (self._stuck or now) if state.is_stuck else None
         if self._stuck and (state.is_hopeless or now - self._stuck > STUCK_SECONDS):
             self._report_stuck(state)
@@ -326,7 +328,7 @@ class PodWatch:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        # A Job's deadline counts from its later creation, so that none ends too early.
+        # Jobs are created later, so their deadlines are not earlier than computed here.
         self._began = self._extended = time.monotonic()
 
     def add(self, place: Place) -> PodWorker:
@@ -334,7 +336,7 @@ class PodWatch:
         with self._lock:
             before = [t.state.uid for t in self._workers if t.place == place and t.state]
             added = PodWorker(self._api, place, frozenset(before), self._raise_error)
-            # Its pod may exist already if it replaces another one.
+            # The pod of a replaced worker may exist already.
             added.observe(self._states.values())
             self._workers.append(added)
         return added
@@ -363,7 +365,7 @@ class PodWatch:
         with self._lock:
             self._stopped.set()
         for worker in self._workers:
-            worker.leave()
+            worker.stop_log()
 
     def _raise_error(self) -> None:
         if self._error:
@@ -375,7 +377,7 @@ class PodWatch:
                 try:
                     self._watch(gang, kinds)
                 except WatchEndedError as reason:
-                    logger.debug("The pods are listed again: %s", reason)
+                    logger.debug("Listing the pods again: %s", reason)
                     self._stopped.wait(_PAUSE_SECONDS)
         except Exception as error:  # Raised by the thread that waits for the workers.
             self._error = error
@@ -398,7 +400,7 @@ class PodWatch:
                 self._show(others if change == "DELETED" else {**others, state.uid: state})
                 if self._stopped.is_set():
                     return
-            # Workers also notice what does not change for long.
+            # Workers also check how long a state has lasted.
             self._show(self._states)
 
     def _show(self, states: dict[str, PodState]) -> None:

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from components.compat.tensorflow import has_computed
-from components.processes.local.forking import Birth, ForkedProcess, Server, fork
-from components.processes.local.process import ProcessStart, be_killed_with, run_local_worker
+from components.processes.local.forking import ForkedProcess, ForkRequest, Server, fork
+from components.processes.local.process import ProcessStart, end_with_parent, run_local_worker
 
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/vfio")
 """The prefixes of the device files of GPUs and TPUs."""
@@ -64,15 +64,15 @@ class ForkServer:
         Raises:
           OSError: the server has ended, or cannot fork.
         """
-        birth = Birth(
+        fork_request = ForkRequest(
             call=f"{__name__}:{become_worker.__name__}",
-            told=[start.module, start.name],
+            argument=[start.module, start.name],
             environment=dict(start.environment),
             folder=os.getcwd(),
-            ends=(0, 1, 2, _EVENTS),
+            descriptor_numbers=(0, 1, 2, _EVENTS),
         )
         descriptors = [start.stdin, start.output, start.output, start.events]
-        return fork(self._requests, birth, descriptors)
+        return fork(self._requests, fork_request, descriptors)
 
     def close(self) -> None:
         """Ends the server and its workers."""
@@ -127,22 +127,22 @@ def _run_server(requests: socket.socket, run: int) -> NoReturn:
       run: the process id of the run.
     """
     try:
-        be_killed_with(run)
-        _leave_run(requests)
+        end_with_parent(run)
+        _release_run(requests)
         Server(requests).serve()
     finally:
         os._exit(1)
 
 
-def _leave_run(requests: socket.socket) -> None:
+def _release_run(requests: socket.socket) -> None:
     """Releases all of the run's resources except its memory."""
-    os.setsid()  # The terminal's Ctrl-C is for the run.
-    # What is garbage by now may hold numbers of files that are given up here.
+    os.setsid()  # Ctrl-C in the terminal then reaches only the run.
+    # The collection of garbage might close descriptors whose numbers are reused below.
     gc.freeze()
     faulthandler.disable()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        # Not closed, as Python's own objects would one day close the number of another file.
+        # Replaced, not closed, as Python's file objects would later close a reused number.
         if descriptor not in (null, requests.fileno()) and _is_open(descriptor):
             os.dup2(null, descriptor, inheritable=descriptor <= 2)
     os.close(null)
@@ -152,7 +152,7 @@ def _leave_run(requests: socket.socket) -> None:
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     for logger in loggers:
         if isinstance(logger, logging.Logger):
-            # As they are in a process that sets up its logging before it imports TensorFlow.
+            # Like in a process that sets up its logging before it imports TensorFlow.
             logger.handlers = [h for h in logger.handlers if isinstance(h, logging.NullHandler)]
     set_title(__name__)
 
@@ -165,19 +165,19 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def become_worker(told: Sequence[str], server: int) -> NoReturn:
+def become_worker(arguments: Sequence[str], server: int) -> NoReturn:
     """Resets a forked process to the state of a new interpreter, and runs the worker.
 
     Args:
-      told: the worker's module, and its name.
+      arguments: the worker's module and its name.
       server: the process id of the server.
     """
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until it ends
     sys.stdout, sys.stderr = (_open_output(number) for number in (1, 2))
     sys.path[:] = os.environ["PYTHONPATH"].split(os.pathsep)
-    sys.argv = list(told)
-    set_title(" ".join(told))
-    run_local_worker(told[0], server, _EVENTS)
+    sys.argv = list(arguments)
+    set_title(" ".join(arguments))
+    run_local_worker(arguments[0], server, _EVENTS)
 
 
 def _open_output(number: int) -> TextIO:
@@ -197,7 +197,7 @@ def set_title(title: str) -> None:
     if len(places) < 4 or not all(places):
         return
     start, end, environment_start, environment_end = places
-    # Each variable gets memory of its own.
+    # Copies each variable to its own memory.
     variables = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)

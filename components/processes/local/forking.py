@@ -32,20 +32,20 @@ _MAX_DESCRIPTORS = 253
 
 
 @dataclass(frozen=True)
-class Birth:
+class ForkRequest:
     """The function, environment and descriptors of a process to fork."""
 
     call: str
-    """`module:function`, which is called with `told` and the process id of the server. The process
-    ends when the function returns, with exit status 1 unless the function ends it."""
-    told: Any
+    """`module:function`, which is called with `argument` and the process id of the server. The
+    process ends when the function returns, with exit status 1 unless the function ends it."""
+    argument: Any
     """The argument of the function, as JSON."""
     environment: Mapping[str, str]
     """The complete environment of the process."""
     folder: str
     """The working folder of the process."""
-    ends: Sequence[int]
-    """The numbers in the process of the descriptors that are sent along."""
+    descriptor_numbers: Sequence[int]
+    """The numbers that the sent descriptors get in the process."""
     is_session: bool = True
     """Whether the process leads a session of its own, and not only a group."""
 
@@ -67,11 +67,11 @@ class ForkedProcess:
         self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - until it has ended
         self._status: int | None = None
         self._lock = threading.Lock()
-        said = self._reports.readline()
-        if not said.startswith(_BEGUN):
+        report = self._reports.readline()
+        if not report.startswith(_BEGUN):
             self._reports.close()
             raise ChildProcessError("the fork server cannot fork")
-        self.pid = int(said.removeprefix(_BEGUN))
+        self.pid = int(report.removeprefix(_BEGUN))
 
     def poll(self) -> int | None:
         """Returns the exit status, or minus the signal that ended the process; None while it
@@ -89,7 +89,7 @@ class ForkedProcess:
         """Returns the result of `poll` once the process has ended, or after a timeout in
         seconds.
         """
-        with contextlib.suppress(ValueError):  # Another thread has read how it ended.
+        with contextlib.suppress(ValueError):  # Another thread has read the report and closed it.
             self._is_readable(timeout)
         return self.poll()
 
@@ -107,20 +107,22 @@ class ForkedProcess:
         return bool(poll.poll(None if timeout is None else max(0, timeout) * 1000))
 
 
-def fork(requests: socket.socket, birth: Birth, descriptors: Sequence[int]) -> ForkedProcess:
+def fork(
+    requests: socket.socket, fork_request: ForkRequest, descriptors: Sequence[int]
+) -> ForkedProcess:
     """Requests a process from a server.
 
     Args:
       requests: the socket to the server.
-      birth: the description of the process.
-      descriptors: the descriptors to copy, in the order of `birth.ends`.
+      fork_request: the description of the process.
+      descriptors: the descriptors to copy, in the order of `fork_request.descriptor_numbers`.
 
     Raises:
       OSError: the server has ended, or cannot fork, or the request is too long.
     """
     reading, writing = os.pipe()
     try:
-        send(requests, asdict(birth), [*descriptors, writing])
+        send(requests, asdict(fork_request), [*descriptors, writing])
     except OSError:
         os.close(reading)
         raise
@@ -132,7 +134,7 @@ def fork(requests: socket.socket, birth: Birth, descriptors: Sequence[int]) -> F
 def send(
     requests: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int] = ()
 ) -> None:
-    """Sends a request: the fields of a `Birth`, or `kill` with the id of a process.
+    """Sends a request: the fields of a `ForkRequest`, or `kill` with the id of a process.
 
     Raises:
       OSError: the server has ended, or the request is too long.
@@ -210,8 +212,8 @@ class Server:
             return None if self._lifeline is not None else self._end()
         request = json.loads(message)
         if "kill" not in request:
-            *given, report = descriptors
-            self._fork(Birth(**request), given, report)
+            *inherited, report = descriptors
+            self._fork(ForkRequest(**request), inherited, report)
         elif request["kill"] in self._reports:
             os.killpg(request["kill"], signal.SIGKILL)
         return None
@@ -227,7 +229,7 @@ class Server:
             connection.close()
         return message, list(descriptors)
 
-    def _fork(self, birth: Birth, descriptors: list[int], report: int) -> None:
+    def _fork(self, fork_request: ForkRequest, descriptors: list[int], report: int) -> None:
         """Forks a process; reports a failure by closing `report` without writing to it."""
         server = os.getpid()
         try:
@@ -236,11 +238,11 @@ class Server:
             pid = -1
         if pid == 0:
             try:
-                self._leave()
-                _become(birth, descriptors, report)
-                module, _, function = birth.call.partition(":")
-                getattr(importlib.import_module(module), function)(birth.told, server)
-            except KeyboardInterrupt:  # It had not begun.
+                self._release()
+                _become(fork_request, descriptors, report)
+                module, _, function = fork_request.call.partition(":")
+                getattr(importlib.import_module(module), function)(fork_request.argument, server)
+            except KeyboardInterrupt:  # The interrupt came before the function was called.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGINT)
             except BaseException:
@@ -254,7 +256,7 @@ class Server:
         else:
             os.close(report)
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         """Releases the server's resources in a forked process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -264,28 +266,28 @@ class Server:
             os.close(descriptor)
 
 
-def _become(birth: Birth, descriptors: list[int], report: int) -> None:
+def _become(fork_request: ForkRequest, descriptors: list[int], report: int) -> None:
     """Sets up a forked process like a new one, and reports that it has begun."""
-    if birth.is_session:
+    if fork_request.is_session:
         os.setsid()
     else:
-        # What is sent to a process group does not reach the server.
+        # Signals to the group do not reach the server.
         os.setpgid(0, 0)
-    above = max(*birth.ends, *descriptors, report) + 1
+    above = max(*fork_request.descriptor_numbers, *descriptors, report) + 1
     report = _move(report, above)
     moved = [_move(descriptor, above) for descriptor in descriptors]
-    for descriptor, end in zip(moved, birth.ends, strict=True):
-        os.dup2(descriptor, end)
+    for descriptor, number in zip(moved, fork_request.descriptor_numbers, strict=True):
+        os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()
-    os.environ.update(birth.environment)
-    os.chdir(birth.folder)
+    os.environ.update(fork_request.environment)
+    os.chdir(fork_request.folder)
     importlib.invalidate_caches()
     tempfile.tempdir = None
-    # Python's own generator reseeds itself.
+    # Python reseeds its own generator after a fork.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    # From now on it can be ended by its group, and its errors are seen.
+    # From now on its group can be killed, and its errors are reported.
     os.write(report, _BEGUN + b"%d\n" % os.getpid())
     os.close(report)
 

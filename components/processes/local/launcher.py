@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from components.processes.ending import LOOKS_EVERY
+from components.processes.ending import POLL_SECONDS
 from components.processes.launcher import TAIL_LINES, Cluster, Place, WorkerEvent, WorkerSpec
 from components.processes.local.fork_server import ForkServer, current_server
 from components.processes.local.process import (
@@ -79,7 +79,7 @@ class LocalLauncher:
         """
         latest = time.monotonic() + within
         while time.monotonic() < latest and any(w.poll() is None for w in self._workers):
-            time.sleep(LOOKS_EVERY)
+            time.sleep(POLL_SECONDS)
         while self._workers:
             self._workers[-1].kill()
             self._workers.pop()
@@ -92,7 +92,9 @@ class LocalLauncher:
             try:
                 return self._server.start(start)
             except OSError as error:
-                logger.warning("%s cannot be forked (%s); it starts afresh", start.name, error)
+                logger.warning(
+                    "%s cannot be forked (%s); it starts in a new interpreter", start.name, error
+                )
         return FreshProcess(start)
 
 
@@ -154,7 +156,7 @@ class LocalWorker:
         self.began = time.monotonic()
         self._pump = threading.Thread(target=self._copy_output, args=[prefix.encode()], daemon=True)
         self._pump.start()
-        # Whoever dies before it has read everything is found by its exit status.
+        # `poll` reports a worker that dies before it has read the payload.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(json.dumps(dict(spec.payload)).encode() + b"\n")
             self._stdin.flush()
@@ -183,7 +185,7 @@ class LocalWorker:
     def kill(self) -> None:
         """Kills the worker and all processes that it started, and returns when they have ended."""
         self._process.kill_group()
-        # The end of its input ends what is left of the group of a process that ended by itself.
+        # Closing the input ends the rest of the group of a process that had already ended.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         self._process.wait()

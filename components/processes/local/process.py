@@ -47,7 +47,7 @@ def worker_environment(computing: int) -> dict[str, str]:
     if computing == 1:
         return environment
     shared = share_machine(computing)
-    # Too few inter-op threads cause a deadlock, so that the user's setting is not used.
+    # Too few inter-op threads cause a deadlock, so the user's setting is ignored.
     return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
 
 
@@ -119,7 +119,7 @@ class FreshProcess(subprocess.Popen[bytes]):
     def __init__(self, start: ProcessStart) -> None:
         """Starts the interpreter; the calling thread must outlive it."""
         super().__init__(
-            # -P: the folder that it starts in hides no module that this process finds.
+            # -P: modules in the current folder do not hide the modules of this process.
             [
                 *(sys.executable, "-P", "-m", WORKER_PROCESS),
                 *(str(os.getpid()), str(start.events), start.module, start.name),
@@ -134,7 +134,7 @@ class FreshProcess(subprocess.Popen[bytes]):
 
     def kill_group(self) -> None:
         """Kills the process and its group, if it still runs."""
-        # The number of a process that has been waited for may be another's by now.
+        # After a process was waited for, another process may have its id.
         if self.poll() is None:
             kill_group(self.pid)
 
@@ -147,12 +147,12 @@ def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
       parent: the process id of this process's parent.
       events: the descriptor of the channel.
     """
-    told = sys.stdin.buffer.readline()
-    die_with_parent(parent)
-    run_worker(load_main(module), json.loads(told), Channel(events))
+    payload = sys.stdin.buffer.readline()
+    end_group_with_parent(parent)
+    run_worker(load_main(module), json.loads(payload), Channel(events))
 
 
-def die_with_parent(parent: int) -> None:
+def end_group_with_parent(parent: int) -> None:
     """Ends this process group with a parent, or when the other end of standard input is closed.
 
     It has to be called before any thread starts and after standard input has been read, which
@@ -161,7 +161,7 @@ def die_with_parent(parent: int) -> None:
     Args:
       parent: the parent's process id.
     """
-    be_killed_with(parent)
+    end_with_parent(parent)
     watched = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -173,14 +173,14 @@ def die_with_parent(parent: int) -> None:
     os.close(watched)
 
 
-def be_killed_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Makes the kernel kill this process when the parent's thread that started it has ended.
 
     Args:
       parent: the parent's process id.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # It died before the line above.
+    if os.getppid() != parent:  # The parent died before the line above.
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, is_disk_full
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.reading import Block, Input, read_blocks
-from components.serving.batch.writing import Part, Parts, check_names, only_writer, to_columns
+from components.serving.batch.writing import Part, Parts, check_names, exclusive_output, to_columns
 from components.serving.model import Model
 from components.serving.requests import (
     EXAMPLES_INPUT,
@@ -42,7 +42,7 @@ class PredictionJob:
     """The input, model and output of a batch prediction."""
 
     model: Model
-    given: Input
+    inputs: Input
     output: Path
     batch_rows: int = BATCH_ROWS
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
@@ -50,11 +50,11 @@ class PredictionJob:
     def identity(self) -> list[object]:
         """Returns a value that is equal for a command that may resume an interrupted one."""
         graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
-        given = self.given
+        inputs = self.inputs
         variant = self.model.variant
         network = graph if variant is None else [graph, variant.variant.sha256]
         folder, odd = str(self.model.folder.resolve()), self.on_unreadable
-        return [folder, network, given.format, given.files, given.kept, odd]
+        return [folder, network, inputs.format, inputs.files, inputs.copied, odd]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> Predictio
       ScopelineError: rows cannot be read or written; the message has the number of rows kept.
       TryLaterError: another command writes the output.
     """
-    with only_writer(job.output):
+    with exclusive_output(job.output):
         return _predict_alone(job, on_progress)
 
 
@@ -94,16 +94,16 @@ def _predict_alone(job: PredictionJob, on_progress: Callable[[int], None]) -> Pr
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.
             parts.complete()
-        raise _with_kept(error, job, parts) from error
+        raise _add_kept_rows(error, job, parts) from error
     except BaseException:
         parts.complete()
         raise
     return PredictionResult(sum(part.rows for part in parts.done), kept, dict(unreadable))
 
 
-def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
+def _add_kept_rows(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
     if isinstance(error, OSError):
-        if not says_full(error):
+        if not is_disk_full(error):
             return error
         error = disk_full(job.output)
     if not parts.rows:
@@ -111,21 +111,23 @@ def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts
     verb = "is" if parts.rows == 1 else "are"
     return type(error)(
         f"{error} The {counted(parts.rows, 'row')} before {verb} kept in {parts.folder}: the same"
-        " command goes on from there."
+        " command resumes after them."
     )
 
 
 def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
     """Returns the blocks that no part contains; drops parts whose rows have changed."""
     while True:
-        blocks = read_blocks(job.given, job.model.interface)
-        wrong = next((i for i, part in enumerate(parts.done) if not _holds(blocks, part)), None)
+        blocks = read_blocks(job.inputs, job.model.interface)
+        wrong = next(
+            (i for i, part in enumerate(parts.done) if not _contains_next(blocks, part)), None
+        )
         if wrong is None:
             return blocks
         parts.keep(wrong)
 
 
-def _holds(blocks: Iterator[Block], part: Part) -> bool:
+def _contains_next(blocks: Iterator[Block], part: Part) -> bool:
     """Returns whether a part was made from the next blocks."""
     rows, checksum = 0, 0
     while rows < part.rows:
@@ -144,7 +146,7 @@ def _predict_blocks(
     unreadable: Counter[str],
 ) -> None:
     waiting: deque[_PendingBlock] = deque()
-    readable, checksum = _Readable(blocks), 0
+    readable, checksum = _ReadableBlocks(blocks), 0
     with ThreadPoolExecutor(count_cores()) as pool:
         try:
             for block in readable:
@@ -152,17 +154,17 @@ def _predict_blocks(
                 waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
                 if len(waiting) > _AHEAD:
                     checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-                    on_progress(parts.rows_until_now)
+                    on_progress(parts.rows_so_far)
             while waiting:
                 checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
-            on_progress(parts.rows_until_now)
+            on_progress(parts.rows_so_far)
         finally:
             pool.shutdown(cancel_futures=True)
     if readable.error is not None:
         raise readable.error
 
 
-class _Readable:
+class _ReadableBlocks:
     """The blocks before the first unreadable one, which are written before the error is raised."""
 
     def __init__(self, blocks: Iterator[Block]) -> None:
@@ -176,9 +178,11 @@ class _Readable:
             self.error = error
 
 
-def _write_next(asked: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
+def _write_next(
+    pending: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]
+) -> int:
     """Writes the predictions of a block; returns the checksum of the part in progress."""
-    block, futures = asked
+    block, futures = pending
     answers = [future.result() for future in futures]
     table = pa.concat_tables([table for table, _ in answers])
     for one in (one for _, found in answers for one in found):
@@ -206,11 +210,11 @@ def _answer(
         one = unreadable[0]
         raise DataError(
             f"Column {one.column!r} is {one.text!r} in row {first.row + one.row} of {first.file},"
-            f" expected {one.right}, or nothing where it is missing."
+            f" expected {one.right}, or an empty field for a missing value."
         )
     ask = job.model.predict_examples if block.rows is None else job.model.predict
     answers = ask(asked)
     columns = to_columns(answers)
-    check_names(list(block.kept), columns)
-    table = pa.table({name: v.slice(start, size) for name, v in block.kept.items()} | columns)
+    check_names(list(block.copied), columns)
+    table = pa.table({name: v.slice(start, size) for name, v in block.copied.items()} | columns)
     return table, unreadable

@@ -19,7 +19,7 @@ from components.example_gen.columns.encoded import (
     list_lengths,
     lists,
 )
-from components.example_gen.columns.type_inference import SeenColumn
+from components.example_gen.columns.type_inference import ColumnSurvey
 from components.example_gen.files import is_gzip
 from components.example_gen.formats import (
     FORMATS,
@@ -33,7 +33,7 @@ from components.example_gen.paths import find_neighbours, is_hidden, no_file_err
 from components.example_gen.picture_files import check_encoded_pictures, is_picture
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Source
-from components.example_gen.sources.surveys import ColumnKinds, find_label_writing
+from components.example_gen.sources.surveys import ColumnKinds, find_label_number_format
 from components.named_columns import check_named_columns
 from components.serving.batch.writing import text_column
 from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
@@ -52,7 +52,7 @@ class Block:
     rows: pa.RecordBatch | None
     """The encoded columns; None if the file contains tf.Examples."""
     examples: list[bytes] | None = None
-    kept: dict[str, pa.Array] = field(default_factory=dict)
+    copied: dict[str, pa.Array] = field(default_factory=dict)
     """The flat columns that are copied to the output."""
 
     def checksum(self, before: int) -> int:
@@ -60,7 +60,9 @@ class Block:
         if self.examples is not None:
             for example in self.examples:
                 before = zlib.crc32(example, before)
-        for batch in filter(None, [self.rows, pa.record_batch(self.kept) if self.kept else None]):
+        for batch in filter(
+            None, [self.rows, pa.record_batch(self.copied) if self.copied else None]
+        ):
             before = zlib.crc32(batch.serialize(), before)
         return before
 
@@ -84,19 +86,19 @@ class Input:
     """The folders that relative paths of pictures begin in, by column."""
     max_pixels: int = DATA_PIXELS
     """The most pixels of a picture."""
-    kept: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
     """The columns that are copied to the output."""
-    also: dict[str, ColumnKind] = field(default_factory=dict)
+    extra_columns: dict[str, ColumnKind] = field(default_factory=dict)
     """Columns that are read besides those of the model, such as the label. An UNKNOWN kind means
     that the file determines it."""
 
 
-def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...], str]:
+def find_files(pattern: str, default_format: str | None = None) -> tuple[tuple[str, ...], str]:
     """Returns the files of a path, folder or glob, sorted by name, and their format.
 
     Args:
       pattern: the path, folder or glob as given by the user.
-      usual: the format of files whose name does not determine it.
+      default_format: the format of files whose name does not determine it.
 
     Raises:
       DataError: there is no such file.
@@ -109,19 +111,19 @@ def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...],
     elif path.exists():
         found = [pattern]
     else:
-        base, glob = resolve_input(pattern, usual or "csv")
+        base, glob = resolve_input(pattern, default_format or "csv")
         found = [str(p) for p in sorted(Path(base).glob(glob)) if p.is_file()]
         neighbours = find_neighbours(Path(base), glob)
     found = [file for file in found if not is_hidden(file)]
     if not found:
         raise no_file_error(pattern, neighbours, "--input")
-    formats = {_format_of(file) or usual or "" for file in found}
+    formats = {_format_of(file) or default_format or "" for file in found}
     if "images" in formats:
         found, formats = [file for file in found if is_picture(file)], {"images"}
     if len(formats) > 1 or "" in formats:
         shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in found}))
         raise ConfigError(
-            f"--input {pattern} holds {shown}: right are files of one kind, pictures or"
+            f"--input {pattern} matches {shown}, expected files of one kind, pictures or"
             f" {', '.join(ending for spec in FORMATS.values() for ending in spec.endings)}."
         )
     return tuple(found), formats.pop()
@@ -131,25 +133,27 @@ def _format_of(file: str) -> str | None:
     return "images" if is_picture(file) else format_by_name(file)
 
 
-def check_not_read(output: Path, pattern: str, given: Input) -> None:
+def check_not_input(output: Path, pattern: str, inputs: Input) -> None:
     """Raises ConfigError if the input includes the output of this command or of an earlier one.
 
     Args:
       output: the file or folder of the predictions.
       pattern: the path, folder or glob of the input, as given by the user.
-      given: the files that the pattern has matched.
+      inputs: the files that the pattern has matched.
     """
     target, looked_at = output.resolve(), Path(pattern).resolve()
-    if any(Path(f).name == target.name and Path(f).resolve() == target for f in given.files):
-        raise ConfigError(f"--output {output} is a file of --input {pattern}: name another one.")
-    if given.format == "images":
+    if any(Path(f).name == target.name and Path(f).resolve() == target for f in inputs.files):
+        raise ConfigError(
+            f"--output {output} is also a file of --input {pattern}: name another output file."
+        )
+    if inputs.format == "images":
         return  # Only pictures are read from such folders.
     written = (target, target / "part.parquet", Path(f"{target}.parts", f"part{target.suffix}"))
     is_inside = looked_at.is_dir() and target.is_relative_to(looked_at)
     if is_inside or any(_matches(path, str(looked_at)) for path in written):
         raise ConfigError(
-            f"--output {output} is where --input {pattern} looks for rows, so that the next command"
-            " would read these answers: name a file elsewhere."
+            f"--output {output} matches --input {pattern}, and the next command would read these"
+            " predictions as input: name a file in another folder."
         )
 
 
@@ -159,33 +163,33 @@ def _matches(path: Path, pattern: str) -> bool:
     return path.match(pattern)
 
 
-def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
+def read_blocks(inputs: Input, interface: ModelInterface) -> Iterator[Block]:
     """Yields the rows of all files, in order.
 
     Raises:
       DataError: a file cannot be read; the message names the file and the row or column.
       ConfigError: a column to copy is missing.
     """
-    if given.format == "images":
-        yield from _read_pictures(given, interface)
-    elif given.format == "tfrecord":
-        yield from _read_records(given.files, given.kept, interface, given.max_pixels)
+    if inputs.format == "images":
+        yield from _read_pictures(inputs, interface)
+    elif inputs.format == "tfrecord":
+        yield from _read_records(inputs.files, inputs.copied, interface, inputs.max_pixels)
     else:
-        settings = _settings(given, interface)
+        settings = _settings(inputs, interface)
         source = make_source(settings)
-        for file in given.files:
-            yield from _read_table(source, settings, file, given, interface)
+        for file in inputs.files:
+            yield from _read_table(source, settings, file, inputs, interface)
 
 
-def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
+def _settings(inputs: Input, interface: ModelInterface) -> ExampleGenSettings:
     return ExampleGenSettings(
-        format=given.format,
+        format=inputs.format,
         label=interface.label,
         task=_label_kind(interface),
-        csv=given.csv,
-        pictures=_picture_paths(given, interface),
+        csv=inputs.csv,
+        pictures=_picture_paths(inputs, interface),
         encoded_pictures=tuple(c.name for c in interface.columns if c.picture == "bytes"),
-        max_pixels=given.max_pixels,
+        max_pixels=inputs.max_pixels,
         on_bad_file=None,
     )
 
@@ -209,56 +213,63 @@ def _read_table(
     source: Source,
     settings: ExampleGenSettings,
     file: str,
-    given: Input,
+    inputs: Input,
     interface: ModelInterface,
 ) -> Iterator[Block]:
-    seen = source.glance((file,))
-    kinds = _Kinds({name: seen[name] for name in given.kept if name in seen})
+    inferred = source.peek((file,))
+    kinds = _Kinds({name: inferred[name] for name in inputs.copied if name in inferred})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
-    spread = _spread(seen, interface)
+    spread = _split_lists(inferred, interface)
     kinds |= {part: kinds[name] for name, parts in spread.items() for part in parts}
     numbers = {
         c.name: reader
         for c in interface.columns
-        if c.style and seen.get(c.name) in (ColumnKind.INT, ColumnKind.FLOAT)
+        if c.style and inferred.get(c.name) in (ColumnKind.INT, ColumnKind.FLOAT)
         if (reader := c.text_reader) is not None
     }
     kinds |= dict.fromkeys(numbers, ColumnKind.FLOAT)
-    kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
-    _check_columns(file, seen | {name: kinds[name] for name in spread}, given, interface)
-    if interface.label in given.also:
-        label = source.survey((file,)).columns.get(interface.label, SeenColumn())
-        kinds.label_writing = find_label_writing(label, settings)
+    kinds |= {name: kind or inferred.get(name, kind) for name, kind in inputs.extra_columns.items()}
+    _check_columns(file, inferred | {name: kinds[name] for name in spread}, inputs, interface)
+    if interface.label in inputs.extra_columns:
+        label = source.survey((file,)).columns.get(interface.label, ColumnSurvey())
+        kinds.label_number_format = find_label_number_format(label, settings)
     batches = source.read((file,), kinds)
-    asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))
+    asked = list(
+        dict.fromkeys([*(column.name for column in interface.columns), *inputs.extra_columns])
+    )
     if settings.pictures:
         from components.example_gen.sources.pictures import cut, read_pictures
 
         batches = cut(batches)
     for batch in batches:
-        rows, kept = batch.rows, {name: _kept(batch.rows, name) for name in given.kept}
+        rows, copied = (
+            batch.rows,
+            {name: _copied_column(batch.rows, name) for name in inputs.copied},
+        )
         check_encoded_pictures(rows, batch.first, settings)
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
         for name, parts in spread.items():
-            rows = rows.append_column(name, _gathered(rows, parts))
+            rows = rows.append_column(name, _join_lists(rows, parts))
         for name, reader in numbers.items():
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, name, _as_texts(rows.column(place), reader))
-        yield Block(rows.num_rows, batch.first, rows.select(asked), kept=kept)
+        yield Block(rows.num_rows, batch.first, rows.select(asked), copied=copied)
 
 
-def _spread(seen: dict[str, ColumnKind], interface: ModelInterface) -> dict[str, list[str]]:
+def _split_lists(
+    inferred: dict[str, ColumnKind], interface: ModelInterface
+) -> dict[str, list[str]]:
     """Returns the columns `name_1`, `name_2`, ... that a file has in place of a list `name`."""
     found = {
         column.name: [f"{column.name}_{place}" for place in range(1, column.width + 1)]
         for column in interface.columns
-        if column.name not in seen and column.width is not None and column.width > 1
+        if column.name not in inferred and column.width is not None and column.width > 1
     }
-    return {name: parts for name, parts in found.items() if seen.keys() >= {*parts}}
+    return {name: parts for name, parts in found.items() if inferred.keys() >= {*parts}}
 
 
-def _gathered(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
+def _join_lists(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
     """Returns the values of some columns as one list per row, with NaN for missing values."""
     columns = [first_values(rows.column(part)).to_numpy(zero_copy_only=False) for part in parts]
     values = np.stack(columns, axis=1)
@@ -274,80 +285,82 @@ def _as_texts(encoded: pa.Array, reader: TextReader) -> pa.LargeListArray:
 
 def _check_columns(
     file: str,
-    seen: dict[str, ColumnKind],
-    given: Input,
+    inferred: dict[str, ColumnKind],
+    inputs: Input,
     interface: ModelInterface,
 ) -> None:
-    asked = [*(column.name for column in interface.columns), *given.also]
-    named = {f"column {name!r}, which is needed": name for name in asked}
-    named |= {f"--columns {name}": name for name in given.kept}
-    check_named_columns(named, seen, f"input {file}")
+    asked = [*(column.name for column in interface.columns), *inputs.extra_columns]
+    named = {f"column {name!r}, which the model needs": name for name in asked}
+    named |= {f"--columns {name}": name for name in inputs.copied}
+    check_named_columns(named, inferred, f"input {file}")
     for column in interface.columns:
-        is_text = seen[column.name] is ColumnKind.BYTES
-        if given.format != "csv" and is_text and column.dtype != "string":
+        is_text = inferred[column.name] is ColumnKind.BYTES
+        if inputs.format != "csv" and is_text and column.dtype != "string":
             raise DataError(
-                f"Column {column.name!r} of {file} holds text, where the model takes numbers."
+                f"Column {column.name!r} of {file} holds text, but the model takes numbers."
             )
 
 
-def _picture_paths(given: Input, interface: ModelInterface) -> dict[str, str]:
+def _picture_paths(inputs: Input, interface: ModelInterface) -> dict[str, str]:
     """Returns the folders of columns that contain paths of pictures.
 
     In Parquet alone, such a column may contain the pictures themselves.
     """
     return {
-        c.name: given.pictures.get(c.name, "") for c in interface.columns if c.picture == "path"
+        c.name: inputs.pictures.get(c.name, "") for c in interface.columns if c.picture == "path"
     }
 
 
-def _kept(rows: pa.RecordBatch, name: str) -> pa.Array:
+def _copied_column(rows: pa.RecordBatch, name: str) -> pa.Array:
     column = rows.column(name)
     if list_lengths(column).max(initial=0) > 1:
-        raise ConfigError(f"--columns {name}: it holds lists, which do not go along; leave it out.")
+        raise ConfigError(
+            f"--columns {name}: the column holds lists, which cannot be copied; remove it."
+        )
     values = first_values(column)
     return text_column(values) if pa.types.is_binary(values.type) else values
 
 
-def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
+def _read_pictures(inputs: Input, interface: ModelInterface) -> Iterator[Block]:
     asked = [column.name for column in interface.columns]
     if len(asked) != 1 or not interface.columns[0].picture:
         raise ConfigError(
-            f"--input holds pictures, and the model takes {enumerate_names(asked, 'and')}: give"
-            " it a table with these columns."
+            f"--input holds pictures, but the model takes {enumerate_names(asked, 'and')}: give"
+            " a table with these columns."
         )
-    if unknown := [name for name in given.kept if name != FILE_COLUMN]:
-        raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
+    if unknown := [name for name in inputs.copied if name != FILE_COLUMN]:
+        raise ConfigError(f"--columns {unknown[0]}: pictures have only the column `{FILE_COLUMN}`.")
     source = make_source(
         ExampleGenSettings(
             format="images",
             label="class",
             task=_label_kind(interface),
-            max_pixels=given.max_pixels,
+            max_pixels=inputs.max_pixels,
             on_bad_file=None,
         )
     )
-    for start in range(0, len(given.files), _PICTURES):
-        files = given.files[start : start + _PICTURES]
+    for start in range(0, len(inputs.files), _PICTURES):
+        files = inputs.files[start : start + _PICTURES]
         for batch in source.read(files, {}):
-            names = [IMAGE_FEATURE, *given.also]
+            names = [IMAGE_FEATURE, *inputs.extra_columns]
             rows = batch.rows.rename_columns([IMAGE_FEATURE, interface.label]).select(names)
-            rows = rows.rename_columns([*asked, *given.also])
+            rows = rows.rename_columns([*asked, *inputs.extra_columns])
             yield Block(
                 rows.num_rows,
                 Cell(files[0], start + 1),
                 rows,
-                kept={FILE_COLUMN: pa.array(files, pa.string())},
+                copied={FILE_COLUMN: pa.array(files, pa.string())},
             )
 
 
 def _read_records(
-    files: Sequence[str], kept: Sequence[str], interface: ModelInterface, max_pixels: int
+    files: Sequence[str], copied: Sequence[str], interface: ModelInterface, max_pixels: int
 ) -> Iterator[Block]:
     """Yields the records of files, in order.
 
     Args:
       files: TFRecord files; gzipped if the name ends in .gz.
-      kept: the features that are copied to the output.
+      copied: the features that are copied to the output.
       interface: the interface of the model.
       max_pixels: the most pixels of a picture.
 
@@ -362,14 +375,14 @@ def _read_records(
         try:
             for records in dataset.batch(_RECORDS).as_numpy_iterator():
                 first, examples = Cell(file, row), records.tolist()
-                columns = {name: _column(name, examples, first) for name in kept}
+                columns = {name: _column(name, examples, first) for name in copied}
                 _check_pictures(examples, first, interface, max_pixels)
                 yield Block(len(examples), first, None, examples, columns)
                 row += len(examples)
         except tf.errors.OpError as error:
             raise DataError(
-                f"{file} is damaged or cut off after about {counted(row - 1, 'record')}: copy or"
-                " write it again (a gzipped file's name must end in .gz)."
+                f"{file} is damaged or truncated after about {counted(row - 1, 'record')}: copy or"
+                " write the file again (the name of a gzipped file must end in .gz)."
             ) from error
 
 
@@ -400,7 +413,7 @@ def _value(name: str, serialised: bytes, first: Cell, place: int) -> str | float
     if len(found) > 1:
         raise ConfigError(
             f"--columns {name}: record {first.row + place} of {first.file} has {len(found)}"
-            " values of it; leave it out."
+            " values, expected one; remove the column."
         )
     if not found:
         return None

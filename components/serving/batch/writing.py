@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from components.disk import disk_full, says_full, write_whole
+from components.disk import disk_full, is_disk_full, write_atomically
 from trainer_module.errors import ConfigError, TryLaterError
 
 _CLASSES, _SCORES = "classes", "scores"
@@ -48,11 +48,11 @@ def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
     return columns
 
 
-def check_names(kept: list[str], answers: Mapping[str, pa.Array]) -> None:
+def check_names(copied: list[str], answers: Mapping[str, pa.Array]) -> None:
     """Raises ConfigError if a copied column has the name of a column of predictions."""
-    if twice := [name for name in kept if name in answers]:
+    if twice := [name for name in copied if name in answers]:
         raise ConfigError(
-            f"--columns {twice[0]}: the answers have a column of that name; rename yours."
+            f"--columns {twice[0]}: the predictions have a column of the same name; rename yours."
         )
 
 
@@ -140,14 +140,16 @@ def check_output(output: Path) -> None:
     """Raises ConfigError unless the output is a file of a known format in an existing folder."""
     if output.is_dir():
         raise ConfigError(
-            f"--output {output} is a folder: name a file, such as {output / 'predictions.csv'};"
-            " the folder with the pipeline's output is given by --output-folder."
+            f"--output {output} is a folder: name a file, such as {output / 'predictions.csv'}"
+            " (--output-folder names the folder with the pipeline's output)."
         )
     if output.suffix.lower() not in WRITERS:
         right = ", ".join(WRITERS)
-        raise ConfigError(f"--output {output} ends in {output.suffix!r}: right is one of {right}.")
+        raise ConfigError(f"--output {output} ends in {output.suffix!r}, expected one of {right}.")
     if not output.absolute().parent.is_dir():
-        raise ConfigError(f"--output {output}: there is no folder {output.absolute().parent}.")
+        raise ConfigError(
+            f"--output {output}: the folder {output.absolute().parent} does not exist."
+        )
 
 
 PART_ROWS = 200_000
@@ -166,7 +168,7 @@ class Part:
 
 
 @contextmanager
-def only_writer(output: Path) -> Iterator[None]:
+def exclusive_output(output: Path) -> Iterator[None]:
     """Locks an output against other commands in a `with` block; a killed process releases the lock.
 
     Args:
@@ -181,15 +183,15 @@ def only_writer(output: Path) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         raise TryLaterError(
-            f"--output {output} is being written by another command: wait for it to end, or name"
+            f"--output {output} is being written by another command: wait for its end, or name"
             " another file."
         ) from None
     except OSError as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise disk_full(output) from None
         raise ConfigError(
             f"--output {output} cannot be written ({error.strerror or error}): name a file in a"
-            " folder of yours."
+            " folder that you may write."
         ) from None
     try:
         yield
@@ -225,7 +227,7 @@ class Parts:
         return sum(part.rows for part in self.done)
 
     @property
-    def rows_until_now(self) -> int:
+    def rows_so_far(self) -> int:
         """The number of rows written, including the part in progress."""
         return self.rows + self._rows
 
@@ -272,7 +274,9 @@ class Parts:
         self._scratch().rename(self._path(len(self.done)))
         self.done.append(Part(self._rows, self._checksum))
         parts = [asdict(part) for part in self.done]
-        write_whole(self._folder / _STATE, json.dumps({"identity": self._identity, "parts": parts}))
+        write_atomically(
+            self._folder / _STATE, json.dumps({"identity": self._identity, "parts": parts})
+        )
         self._writer, self._rows, self._checksum = None, 0, 0
 
     def join(self) -> None:

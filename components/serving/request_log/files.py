@@ -32,7 +32,7 @@ _FILE = re.compile(r"\d\d-\d{4}-[0-9a-f]{6}")
 _HEAD = struct.Struct("<QQII")
 """The head of each batch, after the stream's name: the number of earlier rows, the size in bytes,
 the number of rows, and the checksum of the batch."""
-_SUM = struct.Struct("<I")
+_HEAD_CHECKSUM = struct.Struct("<I")
 """The checksum of name and head, which follows them."""
 
 
@@ -83,20 +83,20 @@ class UnfinishedFile:
         self.size += len(content)
         self.rows += batch.num_rows
 
-    def finish(self) -> Loss | None:
+    def finish(self) -> RowLoss | None:
         """Converts the stream to a Parquet file.
 
         Returns:
           The loss, if part of the stream could not be read.
 
         Raises:
-          OSError: the disk is full; `finish_left` may convert the stream later.
+          OSError: the disk is full; `finish_abandoned` may convert the stream later.
         """
         with self._file:
             return _to_parquet(self._path, self._file, self._folder)
 
 
-class Loss(NamedTuple):
+class RowLoss(NamedTuple):
     """The loss of rows in a stream that could not be read completely."""
 
     stream: str
@@ -105,21 +105,21 @@ class Loss(NamedTuple):
     """The number of rows that could be read, and are in a Parquet file."""
     lost: int
     """The number of rows that could not be read, as far as the rest of the stream shows."""
-    is_aside: bool
+    is_damaged: bool
     """Whether the stream was kept, as it is damaged and not only truncated."""
 
 
-def unfinished(folder: Path) -> list[Path]:
+def unfinished_streams(folder: Path) -> list[Path]:
     """Returns the streams that are in progress or abandoned, except for damaged ones."""
     found = (folder / _UNFINISHED).glob("*")
     return sorted(path for path in found if path.suffix == _STREAM and _time_of(path))
 
 
-def finish_left(path: Path, folder: Path) -> Loss | None:
+def finish_abandoned(path: Path, folder: Path) -> RowLoss | None:
     """Converts an abandoned stream to a Parquet file.
 
     Args:
-      path: a path from `unfinished`.
+      path: a path from `unfinished_streams`.
       folder: the folder of the log.
 
     Returns:
@@ -157,7 +157,7 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
         return False
 
 
-def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
+def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> RowLoss | None:
     """Converts a locked stream to a Parquet file; removes the stream unless it is damaged."""
     file.seek(0)
     content = _read(file.read(), stream.stem)
@@ -180,7 +180,7 @@ def _to_parquet(stream: Path, file: BinaryIO, folder: Path) -> Loss | None:
     if not (content.is_damaged or content.is_cut):
         return None
     kept = sum(batch.num_rows for batch in content.batches)
-    return Loss(stream.name, kept, content.known - kept, content.is_damaged)
+    return RowLoss(stream.name, kept, content.known - kept, content.is_damaged)
 
 
 def _to_bytes(name: str, batch: pa.RecordBatch, first: int) -> bytes:
@@ -191,7 +191,7 @@ def _to_bytes(name: str, batch: pa.RecordBatch, first: int) -> bytes:
     body = sink.getvalue()
     # The name has a random part, so that a logged request cannot contain a forged head.
     head = name.encode() + _HEAD.pack(first, body.size, batch.num_rows, zlib.crc32(body))
-    return b"".join((head, _SUM.pack(zlib.crc32(head)), body))
+    return b"".join((head, _HEAD_CHECKSUM.pack(zlib.crc32(head)), body))
 
 
 class _Content(NamedTuple):
@@ -213,8 +213,8 @@ def _read(content: bytes, name: str) -> _Content:
     is_damaged = ends_early = False
     while (place := content.find(marker, place)) >= 0:
         start = place + len(marker) + _HEAD.size
-        head, body = content[place:start], start + _SUM.size
-        if content[start:body] == _SUM.pack(zlib.crc32(head)):
+        head, body = content[place:start], start + _HEAD_CHECKSUM.size
+        if content[start:body] == _HEAD_CHECKSUM.pack(zlib.crc32(head)):
             first, size, rows, checksum = _HEAD.unpack(head[len(marker) :])
             found = content[body : body + size]
             if first >= known:
@@ -229,7 +229,7 @@ def _read(content: bytes, name: str) -> _Content:
                 ends_early = place == end and len(found) < size
         place += 1
     left = len(content) - end
-    is_cut = ends_early or 0 < left < len(marker) + _HEAD.size + _SUM.size
+    is_cut = ends_early or 0 < left < len(marker) + _HEAD.size + _HEAD_CHECKSUM.size
     return _Content(batches, known, is_damaged or (left > 0 and not is_cut), is_cut)
 
 

@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry, Counter
 from components.serving.failure_log import FailureLog
 from components.serving.request_log.files import (
     MOST_BYTES,
-    Loss,
+    RowLoss,
     UnfinishedFile,
-    finish_left,
+    finish_abandoned,
     make_room,
     now_utc,
-    unfinished,
+    unfinished_streams,
 )
 from components.serving.request_log.rows import AnsweredBatch, to_rows
 from components.serving.settings import LogOptions
@@ -30,11 +30,11 @@ from components.serving.settings import LogOptions
 QUEUE_BYTES = 64 << 20
 """The size limit of the queue; beyond it requests are not logged, as responses do not wait for a
 disk."""
-_TOGETHER = 512
+_WRITE_ROWS = 512
 """The most rows that are written together: the thread holds Python's lock meanwhile."""
 _PAUSE_SECONDS = 0.5
 """The interval of writing the queue, so that no request has to wake the thread."""
-_LOOK_SECONDS = 10.0
+_CHECK_SECONDS = 10.0
 """The interval of checking the size of the log and the abandoned streams."""
 _END_SECONDS = 20.0
 _HASHES = 2.0**64
@@ -69,10 +69,10 @@ class RequestLog:
         self._waiting = 0
         """The number of bytes in the queue."""
         self._file: UnfinishedFile | None = None
-        self._most_of_file = min(MOST_BYTES, options.most_bytes // _FILES_OF_LIMIT)
-        self._looked, self._since = -math.inf, 0
+        self._max_file_bytes = min(MOST_BYTES, options.most_bytes // _FILES_OF_LIMIT)
+        self._checked_at, self._since = -math.inf, 0
         """The time of the last size check, and the bytes written since then."""
-        self._failing = defaultdict[str, FailureLog](
+        self._failure_logs = defaultdict[str, FailureLog](
             lambda: FailureLog(logger, "the request log cannot be written")
         )
         """The logs of failures, by the step that may fail."""
@@ -80,13 +80,13 @@ class RequestLog:
         self._thread = threading.Thread(target=self._work, name="request log", daemon=True)
         self._rows = Counter(
             "scopeline_request_log_rows",
-            "Rows of the request log: written, or lost to the queue, to the disk or as damaged.",
+            "Rows of the request log, written or lost (a full queue, a write error, damage).",
             ["outcome"],
             registry=registry,
         )
         self._deleted = Counter(
             "scopeline_request_log_deleted_files",
-            "Files of the request log that went, as it had its limit.",
+            "Files of the request log that were deleted to keep its size limit.",
             registry=registry,
         )
         for outcome in ("written", "queue_full", "disk_failed", "damaged"):
@@ -103,12 +103,12 @@ class RequestLog:
 
     def note(self, answered: AnsweredBatch) -> None:
         """Queues the requests that belong to the sample; may be called from any thread."""
-        with self._failing["note"].suppressed():
+        with self._failure_logs["note"].suppressed():
             chosen = answered.select(lambda name: is_sampled(name, self._options.sample))
             if not chosen.requests:
                 return
             # A slice would keep the arrays of the whole batch in memory.
-            chosen = chosen.without_views()
+            chosen = chosen.copy_views()
             with self._queueing:
                 has_room = self._waiting + chosen.size <= QUEUE_BYTES
                 if has_room:
@@ -121,7 +121,7 @@ class RequestLog:
         is_last = False
         while not is_last:
             is_last = self._stop.wait(_PAUSE_SECONDS)
-            with self._failing["turn"].suppressed():
+            with self._failure_logs["turn"].suppressed():
                 self._write_waiting()
                 if is_last or self._is_over():
                     self._finish()
@@ -129,11 +129,11 @@ class RequestLog:
 
     def _write_waiting(self) -> None:
         while self._queue:
-            together, outcome = self._take_next(), "disk_failed"
-            with self._failing["write"].suppressed():
-                self._append(to_rows(together, self._options.dropped))
+            batches, outcome = self._take_next(), "disk_failed"
+            with self._failure_logs["write"].suppressed():
+                self._append(to_rows(batches, self._options.dropped))
                 outcome = "written"
-            self._rows.labels(outcome).inc(sum(one.rows for one in together))
+            self._rows.labels(outcome).inc(sum(one.rows for one in batches))
             # Under load the queue may never become empty.
             self._maintain()
 
@@ -142,7 +142,7 @@ class RequestLog:
         found, rows = [self._queue.popleft()], 0
         while self._queue and self._queue[0].has_same_signature(found[0]):
             rows += found[-1].rows
-            if rows + self._queue[0].rows > _TOGETHER:
+            if rows + self._queue[0].rows > _WRITE_ROWS:
                 break
             found.append(self._queue.popleft())
         with self._queueing:
@@ -162,7 +162,7 @@ class RequestLog:
             self._finish()
         if self._file is None:
             self._file = UnfinishedFile(
-                self._options.folder, schema, self._clock(), self._most_of_file
+                self._options.folder, schema, self._clock(), self._max_file_bytes
             )
         return self._file
 
@@ -175,43 +175,48 @@ class RequestLog:
     def _finish(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            with self._failing["finish"].suppressed():
+            with self._failure_logs["finish"].suppressed():
                 self._report_loss(file.finish())
 
     def _maintain(self, is_last: bool = False) -> None:
         """Enforces the size limit and converts abandoned streams, if the interval has passed."""
-        is_time = time.monotonic() - self._looked > _LOOK_SECONDS
-        if not (is_last or is_time or self._since > self._most_of_file):
+        is_time = time.monotonic() - self._checked_at > _CHECK_SECONDS
+        if not (is_last or is_time or self._since > self._max_file_bytes):
             return
-        self._looked, self._since = time.monotonic(), 0
+        self._checked_at, self._since = time.monotonic(), 0
         self._make_room()
-        for path in unfinished(self._options.folder):
-            with self._failing[path.name].suppressed():
-                self._report_loss(finish_left(path, self._options.folder))
+        for path in unfinished_streams(self._options.folder):
+            with self._failure_logs[path.name].suppressed():
+                self._report_loss(finish_abandoned(path, self._options.folder))
         self._make_room()
 
     def _make_room(self) -> None:
-        with self._failing["room"].suppressed():
+        with self._failure_logs["room"].suppressed():
             # Leaves room for the rows until the next check, and for a file being converted.
-            most = self._options.most_bytes - 3 * self._most_of_file
+            most = self._options.most_bytes - 3 * self._max_file_bytes
             room = make_room(self._options.folder, most)
             if room.deleted:
                 self._deleted.inc(room.deleted)
-                logger.info("the request log had its limit: its %d oldest files went", room.deleted)
+                logger.info(
+                    "the request log reached its size limit: its %d oldest files were deleted",
+                    room.deleted,
+                )
             if room.error is not None:
                 raise room.error
 
-    def _report_loss(self, loss: Loss | None) -> None:
+    def _report_loss(self, loss: RowLoss | None) -> None:
         """Reports rows that could not be read from a stream."""
         if loss is not None:
             self._rows.labels("damaged").inc(loss.lost)
             logger.warning(
-                "the request log: %s %s: %d rows of it are kept, and at least %d are lost%s",
+                "the request log: %s %s: %d of its rows are kept, and at least %d are lost%s",
                 loss.stream,
-                "is damaged" if loss.is_aside else "was cut off at its end",
+                "is damaged" if loss.is_damaged else "was truncated",
                 loss.kept,
                 loss.lost,
-                "; it stays there until there is no room" if loss.is_aside else "",
+                "; the file is kept until the log reaches its size limit"
+                if loss.is_damaged
+                else "",
             )
 
 

@@ -24,9 +24,9 @@ from components.serving.model import Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, MISSING, Arrays, join_rows
 from trainer_module.export.interface import RawColumn
 
-_OF_PYTHON = 200
+_OBJECT_BYTES = 200
 """The approximate size of a Python object in bytes."""
-_OF_TEXT = 33
+_TEXT_BYTES = 33
 """The bytes that Python adds to those of a text."""
 
 
@@ -62,7 +62,7 @@ class AnsweredBatch:
     def size(self) -> int:
         """The memory of the batch in the queue, in bytes."""
         values = (*self.columns.values(), *self.answers.values())
-        return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
+        return _OBJECT_BYTES * (len(self.requests) + len(values)) + sum(map(_size, values))
 
     def has_same_signature(self, other: AnsweredBatch) -> bool:
         """Returns whether both batches have the same version and signature."""
@@ -81,16 +81,16 @@ class AnsweredBatch:
             answers={name: values[chosen] for name, values in self.answers.items()},
         )
 
-    def without_views(self) -> AnsweredBatch:
+    def copy_views(self) -> AnsweredBatch:
         """Returns a copy of arrays that are slices, so that no larger arrays stay in memory."""
         return replace(
             self,
-            columns={name: _without_view(values) for name, values in self.columns.items()},
-            answers={name: _without_view(values) for name, values in self.answers.items()},
+            columns={name: _copy_view(values) for name, values in self.columns.items()},
+            answers={name: _copy_view(values) for name, values in self.answers.items()},
         )
 
 
-def _without_view(values: np.ndarray) -> np.ndarray:
+def _copy_view(values: np.ndarray) -> np.ndarray:
     whole = values.base
     is_part = isinstance(whole, np.ndarray) and whole.nbytes > values.nbytes
     return values.copy() if is_part else values
@@ -99,36 +99,36 @@ def _without_view(values: np.ndarray) -> np.ndarray:
 def _size(values: np.ndarray) -> int:
     if values.dtype != object:
         return values.nbytes
-    return values.nbytes + values.size * _OF_TEXT + sum(map(len, values.ravel().tolist()))
+    return values.nbytes + values.size * _TEXT_BYTES + sum(map(len, values.ravel().tolist()))
 
 
-def to_rows(together: Sequence[AnsweredBatch], dropped: Collection[str]) -> pa.RecordBatch:
+def to_rows(batches: Sequence[AnsweredBatch], dropped: Collection[str]) -> pa.RecordBatch:
     """Returns requests as rows of a table, in their order.
 
     Missing values are null. Whole numbers are integers, even if the model takes them as floats.
 
     Args:
-      together: batches of the same version and signature, with at least one row.
+      batches: batches of the same version and signature, with at least one row.
       dropped: the columns to leave out.
     """
-    first, parts = together[0], [one.columns for one in together]
+    first, parts = batches[0], [one.columns for one in batches]
     wanted = [c for c in first.model.interface.columns if c.name not in dropped]
     if first.signature == EXAMPLES:
         examples = np.concatenate([part[EXAMPLES_INPUT] for part in parts])
         columns = _from_examples(examples, wanted)
     else:
         columns = {c.name: _column([part[c.request] for part in parts], c) for c in wanted}
-    own = _own_columns(together)
+    own = _own_columns(batches)
     table = pa.RecordBatch.from_pydict(columns | own)
     return table.replace_schema_metadata(mark_own(own))
 
 
-def _own_columns(together: Sequence[AnsweredBatch]) -> dict[str, pa.Array]:
+def _own_columns(batches: Sequence[AnsweredBatch]) -> dict[str, pa.Array]:
     """Returns the columns that are added to the data: id, time, version and outputs."""
-    ids = [name for one in together for request in one.requests for name in _ids(request)]
-    times = np.repeat([round(one.time * 1000) for one in together], [one.rows for one in together])
-    version = together[0].model.folder.name
-    answers = join_rows([one.answers for one in together])
+    ids = [name for one in batches for request in one.requests for name in _ids(request)]
+    times = np.repeat([round(one.time * 1000) for one in batches], [one.rows for one in batches])
+    version = batches[0].model.folder.name
+    answers = join_rows([one.answers for one in batches])
     return {
         REQUEST_ID: pa.array(ids, pa.string()),
         REQUEST_TIME: pa.array(times, pa.timestamp("ms", "UTC")),
@@ -144,45 +144,45 @@ def _ids(request: LoggedRequest) -> list[str]:
     return [f"{request.name}/{place}" for place in range(start, start + request.rows)]
 
 
-def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:
+def _column(parts: Sequence[np.ndarray], raw_column: RawColumn) -> pa.Array:
     """Returns a column of values, or of lists, from the arrays of several batches."""
-    if wanted.width == 1:
-        return _values(np.concatenate(parts), wanted)
+    if raw_column.width == 1:
+        return _values(np.concatenate(parts), raw_column)
     alike = (list(some) for _, some in groupby(parts, key=lambda part: part.shape[1]))
-    return pa.concat_arrays([_lists(np.concatenate(some), wanted) for some in alike])
+    return pa.concat_arrays([_lists(np.concatenate(some), raw_column) for some in alike])
 
 
-def _lists(part: np.ndarray, wanted: RawColumn) -> pa.Array:
+def _lists(part: np.ndarray, raw_column: RawColumn) -> pa.Array:
     """Returns lists without the padding up to the longest."""
     known = np.ones(part.shape, bool)
-    if wanted.width is None and wanted.dtype in MISSING:
+    if raw_column.width is None and raw_column.dtype in MISSING:
         is_known = part != b"" if part.dtype == object else ~np.isnan(part)
         # Only trailing missing values are padding; gaps within a list stay.
         known = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1] > 0
     ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[known], wanted))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[known], raw_column))
 
 
-def _values(values: np.ndarray, wanted: RawColumn) -> pa.Array:
-    if wanted.dtype == "string":
+def _values(values: np.ndarray, raw_column: RawColumn) -> pa.Array:
+    if raw_column.dtype == "string":
         found = pa.array(values.tolist(), pa.binary())
         found = pc.if_else(pc.equal(pc.binary_length(found), 0), None, found)
-        return found if wanted.picture == "bytes" else text_column(found)
+        return found if raw_column.picture == "bytes" else text_column(found)
     if not np.issubdtype(values.dtype, np.floating):
         return pa.array(values)
     missing = np.isnan(values)
-    if wanted.is_whole:
+    if raw_column.is_whole:
         return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
     return pa.array(values, mask=missing)
 
 
-def _from_examples(examples: np.ndarray, wanted: Sequence[RawColumn]) -> dict[str, pa.Array]:
+def _from_examples(examples: np.ndarray, columns: Sequence[RawColumn]) -> dict[str, pa.Array]:
     """Returns the columns of serialised tf.Examples, which the model has already accepted."""
     import tensorflow as tf
 
-    spec = {c.name: tf.io.RaggedFeature(_dtype_of(c)) for c in wanted}
+    spec = {c.name: tf.io.RaggedFeature(_dtype_of(c)) for c in columns}
     parsed = tf.io.parse_example(tf.constant(examples, tf.string), spec)
-    return {c.name: _ragged(parsed[c.name], c) for c in wanted}
+    return {c.name: _ragged(parsed[c.name], c) for c in columns}
 
 
 def _dtype_of(column: RawColumn) -> str:
@@ -191,10 +191,10 @@ def _dtype_of(column: RawColumn) -> str:
     return "int64" if column.is_whole else "float32"
 
 
-def _ragged(lists: Any, wanted: RawColumn) -> pa.Array:
+def _ragged(lists: Any, raw_column: RawColumn) -> pa.Array:
     values, ends = lists.values.numpy(), lists.row_splits.numpy()
-    column = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(values, wanted))
-    if wanted.width != 1:
+    column = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(values, raw_column))
+    if raw_column.width != 1:
         return column
     starts = pa.array(ends[:-1], mask=ends[:-1] == ends[1:])
     return column.values.take(starts)

@@ -48,8 +48,8 @@ from components.serving.server.reading import (
 from components.serving.server.replies import (
     Reply,
     RequestError,
+    error_reply,
     identify,
-    refusal,
     request_id,
 )
 from components.serving.server.repository import Repository
@@ -130,7 +130,7 @@ def _make_app(endpoints: _Endpoints) -> Starlette:
 _PIECE_BYTES = 1 << 18
 _VERBS = ("predict", "classify", "regress", "infer", "metadata", "ready", "metrics", "healthz")
 _NO_KEY = Reply(
-    orjson.dumps({"error": "a key is needed: Authorization: Bearer KEY, or X-API-Key."}),
+    orjson.dumps({"error": "send the header Authorization: Bearer KEY, or X-API-Key: KEY."}),
     headers=((b"www-authenticate", b"Bearer"),),
     status=401,
 )
@@ -180,25 +180,25 @@ class _PredictionMiddleware:
     async def _predict(
         self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with Reservation(self._predictions.room) as held:
+        with Reservation(self._predictions.room) as reservation:
             try:
-                reply = await self._answer(path, scope, receive, held)
-                held.give_back(held.size)
-                held.take(len(reply.body))  # Until the client has read most of it.
+                reply = await self._answer(path, scope, receive, reservation)
+                reservation.release(reservation.size)
+                reservation.take(len(reply.body))  # Until the client has read most of it.
             except ClientDisconnect:
                 return
             except Exception as error:
-                reply = refusal(error)
+                reply = error_reply(error)
             await _send_reply(send, reply)
 
     async def _answer(
-        self, path: PredictionPath, scope: Scope, receive: Receive, held: Reservation
+        self, path: PredictionPath, scope: Scope, receive: Receive, reservation: Reservation
     ) -> Reply:
         headers = dict(scope["headers"])
-        body = await read_body(headers, receive, self._options, held)
+        body = await read_body(headers, receive, self._options, reservation)
         request = PredictionRequest(path, headers, body, request_id.get())
         answer = AsyncResponseFuture(scope["client"])
-        self._predictions.answer(request, answer, held)
+        self._predictions.answer(request, answer, reservation)
         del body, request  # Frees them while the request waits.
         try:
             reply: Reply = await answer
@@ -245,10 +245,10 @@ class _Endpoints:
         self._repository.start()
         if log is not None:
             log.start()
-        telling = asyncio.create_task(self._share_state(self._place)) if self._place else None
+        reporting = asyncio.create_task(self._share_state(self._place)) if self._place else None
         yield
-        if telling is not None:
-            telling.cancel()
+        if reporting is not None:
+            reporting.cancel()
         self._repository.stop()
         if log is not None:
             log.close()
@@ -258,20 +258,20 @@ class _Endpoints:
 
         A worker that no longer follows the versions exits, and the supervisor restarts it.
         """
-        failure_log = FailureLog(logger, "to tell the other workers failed, and is tried again")
-        while self._repository.is_following:
+        failure_log = FailureLog(logger, "cannot report to the other workers, retrying")
+        while self._repository.is_watching:
             with failure_log.suppressed():
                 place.report(self._repository.number)
                 self._predictions.metrics.refresh()
             await asyncio.sleep(_SHARE_SECONDS)
-        logger.error("the versions are not followed any more: worker %d ends", place.number)
+        logger.error("the thread that loads new versions has died: worker %d ends", place.number)
         signal.raise_signal(signal.SIGTERM)
 
     async def live(self, request: Request) -> Response:
         """Responds 200 while this process and all workers run and follow the versions, else 503."""
         self._check_following(503)
         if self._place is not None:
-            self._check_workers(self._place.workers.up, 503)
+            self._check_workers(self._place.workers.running, 503)
         return _json({"live": True})
 
     def _check_following(self, status: int) -> None:
@@ -279,13 +279,15 @@ class _Endpoints:
 
         A withdrawn version would then be served indefinitely.
         """
-        if not self._repository.is_following:
-            raise RequestError("the versions are not followed any more: start it again.", status)
+        if not self._repository.is_watching:
+            raise RequestError(
+                "the thread that loads new versions has died: restart the server.", status
+            )
 
-    def _check_workers(self, there: int, status: int) -> None:
+    def _check_workers(self, count: int, status: int) -> None:
         """Raises RequestError unless all workers are present."""
-        if there < self._options.workers:
-            raise RequestError(f"{there} of {self._options.workers} workers are ready.", status)
+        if count < self._options.workers:
+            raise RequestError(f"{count} of {self._options.workers} workers are ready.", status)
 
     async def ready(self, request: Request) -> Response:
         """Responds 200 if each worker serves a version, else 400."""
@@ -322,7 +324,7 @@ class _Endpoints:
         return _json({"name": self._options.name, "version": str(number), "ready": True})
 
     def _named(self, path: dict[str, str]) -> tuple[int, Servable]:
-        return self._predictions.named(path["name"], path.get("version"), path.get("label"))
+        return self._predictions.find_version(path["name"], path.get("version"), path.get("label"))
 
     async def tf_serving(self, request: Request) -> Response:
         """Answers TF Serving's paths other than predictions: status and metadata."""
@@ -337,7 +339,7 @@ class _Endpoints:
         return self._status(path.groupdict())
 
     def _status(self, path: dict[str, str | None]) -> Response:
-        number, _ = self._predictions.named(path["name"] or "", label=path["label"])
+        number, _ = self._predictions.find_version(path["name"] or "", label=path["label"])
         asked = path["version"] if path["label"] is None else str(number)
         states = [s for s in self._repository.states if asked in (None, str(s.number))]
         if not states:
@@ -350,7 +352,7 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    reply = refusal(error)
+    reply = error_reply(error)
     headers = {name.decode(): value.decode() for name, value in reply.headers}
     return Response(reply.body, reply.status, headers, "application/json")
 
@@ -369,4 +371,4 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
 
 async def _fail(request: Request, error: Exception) -> Response:
     """Returns the response for an unexpected error, whose traceback uvicorn logs."""
-    return _json({"error": "the server failed; its log says more."}, 500)
+    return _json({"error": "internal server error; see the log of the server."}, 500)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from components.serving.server.reading import MemoryBudget
-from components.serving.server.replies import Reply, RequestError, attempt, refusal
+from components.serving.server.replies import Reply, RequestError, attempt, error_reply
 
 PredictFunction = Callable[[Sequence[Any]], list[Any]]
 """Predicts several requests; returns an answer, or the Reply of an error, for each."""
@@ -34,18 +34,18 @@ QUICK_SECONDS = 0.005
 LONG_SECONDS = 0.25
 """The most seconds for which a batch should delay other requests. Batches grow beyond it only while
 larger ones take less time per row."""
-_STILL_FALLS = 1.3
+_GROWTH_LIMIT = 1.3
 """The factor below which the time of a batch has to grow, when its rows double, for the time per
 row to count as falling."""
 SUSPECT_SECONDS = 10.0
 """The seconds for which a client's requests are predicted one by one, after one of them made a
 batch fail."""
 _MOST_SUSPECTS = 1024
-_FEW = 64
+_MOST_DROPPED = 64
 """The number of dropped requests that may stay in the queues, beyond as many as wait."""
 _REFUSED = 400
 """The least status of an error response."""
-_NEWEST = 0.2
+_NEWEST_WEIGHT = 0.2
 """The weight of the newest batch in the moving average of batch times."""
 
 
@@ -122,7 +122,7 @@ class _BatchTimes:
         """Updates the average times and the batch size with a batch."""
         digits = rows.bit_length()
         before = self.seconds.get(digits, seconds)
-        self.seconds[digits] = before + _NEWEST * (seconds - before)
+        self.seconds[digits] = before + _NEWEST_WEIGHT * (seconds - before)
         fine = [d for d in self.seconds if self._may_be_doubled(d)]
         if _FIRST_DIGITS not in self.seconds:
             fine.append(_FIRST_DIGITS)
@@ -137,7 +137,7 @@ class _BatchTimes:
         if not smaller:  # There is nothing to compare with, so a batch twice as large is tried.
             return digits == max(self.seconds)
         nearest = max(smaller)
-        return seconds < self.seconds[nearest] * _STILL_FALLS ** (digits - nearest)
+        return seconds < self.seconds[nearest] * _GROWTH_LIMIT ** (digits - nearest)
 
     def is_quick(self, rows: int) -> bool:
         """Returns whether a batch of this size may run in the event loop."""
@@ -176,8 +176,8 @@ class Batcher:
         """
         self._executor, self._on_batch, self._queue_rows = executor, on_batch, queue_rows
         self._free = threads
-        self._paces: WeakKeyDictionary[PredictFunction, _BatchTimes] = WeakKeyDictionary()
-        self._is_due_here = False
+        self._times: WeakKeyDictionary[PredictFunction, _BatchTimes] = WeakKeyDictionary()
+        self._is_due_in_loop = False
         """Whether a batch is scheduled in the thread of the event loop."""
         self._queue: deque[_PendingRequest] = deque()
         self._suspect_queue: deque[_PendingRequest] = deque()
@@ -195,8 +195,8 @@ class Batcher:
 
     def most_rows(self, predict: PredictFunction) -> int:
         """Returns the most rows of a batch for a model."""
-        pace = self._paces.get(predict)
-        return FIRST_ROWS if pace is None else pace.most_rows
+        times = self._times.get(predict)
+        return FIRST_ROWS if times is None else times.most_rows
 
     def enqueue(
         self,
@@ -219,13 +219,15 @@ class Batcher:
           RequestError: too many rows wait, or the memory limit is reached; the status is 503.
         """
         if self.waiting_rows and self.waiting_rows + rows > self._queue_rows:
-            raise RequestError(f"{self.waiting_rows} rows wait already: come again later.", 503)
+            raise RequestError(
+                f"the queue is full ({self.waiting_rows} rows): try again later.", 503
+            )
         self._room.take(size)
         loop = asyncio.get_running_loop()
         one = _PendingRequest(predict, request, rows, size, answer, loop.time() + self._seconds)
         self._due[answer] = one
         if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._give_up, loop)
+            self._timer = loop.call_later(self._seconds, self._expire_requests, loop)
         is_suspect = bool(self._suspects) and self._is_suspect(answer.client, loop.time())
         (self._suspect_queue if is_suspect else self._queue).append(one)
         self._queued += 1
@@ -236,16 +238,16 @@ class Batcher:
         """Cancels a request whose response is no longer needed, unless it is being predicted."""
         one = self._due.pop(answer, None)
         if one is not None:
-            self._forget(one)
+            self._mark_dropped(one)
 
-    def _forget(self, one: _PendingRequest) -> None:
+    def _mark_dropped(self, pending: _PendingRequest) -> None:
         """Marks a waiting request as dropped; its place in the queue is skipped later."""
-        if one.is_queued:
-            one.is_queued, one.request = False, None
+        if pending.is_queued:
+            pending.is_queued, pending.request = False, None
             self._queued -= 1
-            self.waiting_rows -= one.rows
-            self._room.give_back(one.size)
-            if len(self._queue) + len(self._suspect_queue) > 2 * self._queued + _FEW:
+            self.waiting_rows -= pending.rows
+            self._room.release(pending.size)
+            if len(self._queue) + len(self._suspect_queue) > 2 * self._queued + _MOST_DROPPED:
                 for queue in (self._queue, self._suspect_queue):
                     alive = [other for other in queue if other.is_queued]
                     queue.clear()
@@ -264,14 +266,14 @@ class Batcher:
         self._suspects[client] = now + SUSPECT_SECONDS
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._free and not self._is_due_here and (queue := self._next_queue()):
-            pace = self._paces.get(queue[0].predict)
-            if pace is not None and pace.is_quick(queue[0].rows):
-                self._is_due_here = True
+        while self._free and not self._is_due_in_loop and (queue := self._next_queue()):
+            times = self._times.get(queue[0].predict)
+            if times is not None and times.is_quick(queue[0].rows):
+                self._is_due_in_loop = True
                 # Runs after the loop has read the requests of other clients.
-                loop.call_soon(self._answer_here, loop)
+                loop.call_soon(self._answer_in_loop, loop)
                 return
-            self._submit(self._next(queue), loop)
+            self._submit(self._take_batch(queue), loop)
 
     def _submit(self, batch: _Batch, loop: asyncio.AbstractEventLoop) -> None:
         self._free -= 1
@@ -286,7 +288,7 @@ class Batcher:
             return self._suspect_queue
         return self._queue or None
 
-    def _next(self, queue: deque[_PendingRequest]) -> _Batch:
+    def _take_batch(self, queue: deque[_PendingRequest]) -> _Batch:
         is_suspect = queue is self._suspect_queue
         self._is_suspects_turn = not is_suspect
         parts = [queue.popleft()]
@@ -306,13 +308,13 @@ class Batcher:
         self._on_batch(rows)
         return _Batch(parts, rows, is_suspect)
 
-    def _answer_here(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_due_here = False
+    def _answer_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_due_in_loop = False
         try:
             if self._free and (queue := self._next_queue()):
-                batch = self._next(queue)
-                pace = self._paces.get(batch.predict)
-                if pace is not None and pace.is_quick(batch.rows):
+                batch = self._take_batch(queue)
+                times = self._times.get(batch.predict)
+                if times is not None and times.is_quick(batch.rows):
                     self._deliver(batch, *batch.answer(), loop)
                 else:  # Meanwhile other requests have joined the batch.
                     self._submit(batch, loop)
@@ -320,9 +322,9 @@ class Batcher:
             self._start(loop)
 
     def _answer_in_thread(self, batch: _Batch, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_soon_threadsafe(self._take_up, batch, *batch.answer(), loop)
+        loop.call_soon_threadsafe(self._finish_batch, batch, *batch.answer(), loop)
 
-    def _take_up(
+    def _finish_batch(
         self,
         batch: _Batch,
         answers: Sequence[Any],
@@ -343,7 +345,7 @@ class Batcher:
         may_suspect, is_whole = batch.is_suspect or len(batch.parts) > 1, True
         for one in batch.parts:  # All before the first response, whose transport may fail.
             self._due.pop(one.answer, None)
-            self._room.give_back(one.size)
+            self._room.release(one.size)
         for one, answer in zip(batch.parts, answers, strict=True):
             if isinstance(answer, Reply) and answer.status >= _REFUSED:
                 is_whole = False
@@ -351,19 +353,19 @@ class Batcher:
                     self._suspect(one.answer.client, loop.time())
             _resolve(one.answer, answer)
         if is_whole:  # Otherwise the model may not have been called for all rows.
-            self._paces.setdefault(batch.predict, _BatchTimes()).note(batch.rows, seconds)
+            self._times.setdefault(batch.predict, _BatchTimes()).note(batch.rows, seconds)
 
-    def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _expire_requests(self, loop: asyncio.AbstractEventLoop) -> None:
         """Times out requests that are due; one timer for all costs less than one for each."""
         self._timer = None
         for answer, one in list(self._due.items()):
             if self._due.get(answer) is not one:
                 continue
             if one.due > loop.time():
-                self._timer = loop.call_at(one.due, self._give_up, loop)
+                self._timer = loop.call_at(one.due, self._expire_requests, loop)
                 return
             self.drop(answer)
-            _resolve(answer, refusal(late(self._seconds)))
+            _resolve(answer, error_reply(timeout_error(self._seconds)))
 
 
 def _resolve(awaited: ResponseFuture, answer: Any) -> None:
@@ -372,9 +374,9 @@ def _resolve(awaited: ResponseFuture, answer: Any) -> None:
         if not awaited.done():
             awaited.set_result(answer)
     except Exception:
-        logger.exception("an answer could not be given to a client")
+        logger.exception("a response could not be sent to a client")
 
 
-def late(seconds: float) -> RequestError:
+def timeout_error(seconds: float) -> RequestError:
     """Returns the error for a request that has timed out."""
-    return RequestError(f"there was no answer within {seconds:g} seconds.", 504)
+    return RequestError(f"the prediction took longer than {seconds:g} seconds.", 504)

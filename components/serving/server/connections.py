@@ -35,7 +35,7 @@ from components.serving.server.reading import (
     read_length,
     read_plain_url,
 )
-from components.serving.server.replies import HEADER, Reply, RequestError, choose_id, refusal
+from components.serving.server.replies import HEADER, Reply, RequestError, choose_id, error_reply
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +94,9 @@ class OpenConnections:
             logger.warning("all %d connections are in use: new ones are refused", self.limit)
         return False
 
-    def refusal(self) -> RequestError:
+    def limit_error(self) -> RequestError:
         """Returns the error for a client that exceeds the limit of connections."""
-        return RequestError(f"all {self.limit} connections are in use: come again later.", 503)
+        return RequestError(f"all {self.limit} connections are in use: try again later.", 503)
 
 
 class ClientConnection(HttpConnection):
@@ -120,12 +120,16 @@ class ClientConnection(HttpConnection):
         self,
         predictions: Predictions,
         options: ServeOptions,
-        others: OpenConnections,
+        open_connections: OpenConnections,
         *arguments: Any,
         **named: Any,
     ) -> None:
         super().__init__(*arguments, **named)
-        self._predictions, self._options, self._others = predictions, options, others
+        self._predictions, self._options, self._open_connections = (
+            predictions,
+            options,
+            open_connections,
+        )
         self._seconds = options.body_seconds
         """The seconds for a head to arrive, and for the client to read some of a response."""
         self._is_spare = False
@@ -176,14 +180,14 @@ class ClientConnection(HttpConnection):
         self._wait_for_client()
 
     def _find_room(self) -> None:
-        beyond, now = len(self.connections) - self._others.limit, self.loop.time()
-        if beyond <= 0 or self._others.make_room(cast("Any", self.connections), now):
+        beyond, now = len(self.connections) - self._open_connections.limit, self.loop.time()
+        if beyond <= 0 or self._open_connections.make_room(cast("Any", self.connections), now):
             return
         if beyond <= SPARE_CONNECTIONS:
             self._is_spare = True
         else:
             self._is_over = True
-            self._write_error(refusal(self._others.refusal()))
+            self._write_error(error_reply(self._open_connections.limit_error()))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -244,7 +248,7 @@ class ClientConnection(HttpConnection):
         elif self._is_silent or self._gets_body:
             self.transport.close()  # A connection pool would take a 408 for its next response.
         else:
-            said = f"the head did not come within {self._seconds:g} seconds."
+            said = f"the request's headers did not arrive within {self._seconds:g} seconds."
             self._refuse(RequestError(said, 408))
 
     def _refuse(self, error: RequestError) -> None:
@@ -253,7 +257,7 @@ class ClientConnection(HttpConnection):
             return
         self._is_over, self._unread = True, b""
         if self._drop_unfinished():
-            self._last_reply = refusal(error)
+            self._last_reply = error_reply(error)
         self._end_if_answered()
 
     def _drop_unfinished(self) -> bool:
@@ -395,7 +399,7 @@ class ClientConnection(HttpConnection):
             rest = self._feed(rest)
         self._head_bytes = 0 if self._is_in_order else self._head_bytes + size
         if self._head_bytes > MOST_HEAD_BYTES:
-            said = f"the head of the request is larger than {MOST_HEAD_BYTES:,} bytes."
+            said = f"the request's headers are larger than {MOST_HEAD_BYTES:,} bytes."
             self._refuse(RequestError(said, 431))
 
     def _feed(self, data: bytes) -> bytes:
@@ -416,7 +420,7 @@ class ClientConnection(HttpConnection):
         else:
             return b""
         if self.parser.get_method() == b"CONNECT":
-            self._refuse(RequestError("CONNECT is for proxies, which this is none.", 405))
+            self._refuse(RequestError("this server is not a proxy: CONNECT is not supported.", 405))
             return b""
         version = self.parser.get_http_version().encode()
         head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
@@ -438,11 +442,11 @@ class ClientConnection(HttpConnection):
             return cause
         if isinstance(cause, httptools.HttpParserInvalidURLError):
             is_long = len(self.url) >= MOST_HEAD_BYTES
-            return RequestError("the request is for no path.", 414 if is_long else 400)
+            return RequestError("the request has no valid path.", 414 if is_long else 400)
         if isinstance(error, httptools.HttpParserCallbackError):
             logger.error("a request failed", exc_info=cause)
-            return RequestError("the server failed; its log says more.", 500)
-        return RequestError(f"the request is no HTTP: {error}.")
+            return RequestError("internal server error; see the log of the server.", 500)
+        return RequestError(f"the request is not valid HTTP: {error}.")
 
     def on_message_begin(self) -> None:
         """Resets the state for a new request."""
@@ -464,7 +468,7 @@ class ClientConnection(HttpConnection):
         if version == "1.0":
             self.expect_100_continue = False
         if self._is_spare and self.url.decode("latin-1") not in OPEN_PATHS:
-            raise self._others.refusal()
+            raise self._open_connections.limit_error()
         self._start_asgi()
         if self._is_spare:
             self.cycle.keep_alive = False
@@ -533,21 +537,21 @@ class ClientConnection(HttpConnection):
                 )
             return
         path, self._path = self._path, None
-        asked = _PredictionCycle(self, path, choose_id(self._head.get(HEADER, b"")))
-        self.cycle = cast("Any", asked)
-        self._running, self._task = asked, None
+        cycle = _PredictionCycle(self, path, choose_id(self._head.get(HEADER, b"")))
+        self.cycle = cast("Any", cycle)
+        self._running, self._task = cycle, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._predictions.answer(PredictionRequest(path, self._head, body, asked.name), asked)
+        self._predictions.answer(PredictionRequest(path, self._head, body, cycle.name), cycle)
 
-    def send(self, asked: _PredictionCycle, reply: Reply) -> None:
+    def send(self, cycle: _PredictionCycle, reply: Reply) -> None:
         """Sends the response to a request that avoided ASGI."""
         if len(reply.body) > _LARGE_BYTES:
             reply = self._take_room(reply)
         self._predictions.metrics.observe(
-            asked.route, reply.status, time.perf_counter() - asked.began
+            cycle.route, reply.status, time.perf_counter() - cycle.began
         )
-        self._write(reply, asked.name, asked.keep_alive)
-        if not asked.keep_alive:
+        self._write(reply, cycle.name, cycle.keep_alive)
+        if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
 
@@ -560,14 +564,14 @@ class ClientConnection(HttpConnection):
         try:
             self._predictions.room.take(len(reply.body), _LARGE_BYTES)
         except RequestError as error:
-            return refusal(error)
+            return error_reply(error)
         self._unsent_bytes = len(reply.body)
         self.loop.call_soon(self._give_back_room)
         return reply
 
     def _give_back_room(self) -> None:
         if not self.flow.write_paused or self.transport.is_closing():
-            self._predictions.room.give_back(self._unsent_bytes)
+            self._predictions.room.release(self._unsent_bytes)
             self._unsent_bytes = 0
 
     def _write(self, reply: Reply, name: bytes, keep_alive: bool) -> None:
@@ -597,19 +601,19 @@ def _check_head(
     """
     if version not in ("1.1", "1.0"):  # 0.9 stands for a request without a version.
         status = 400 if version == "0.9" else 505
-        raise RequestError(f"HTTP/{version} is not spoken: right are HTTP/1.1 and 1.0.", status)
+        raise RequestError(f"HTTP/{version} is not supported, expected HTTP/1.1 or 1.0.", status)
     hosts = 1 if len(named) == len(headers) else sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (b"host" not in named and version == "1.1"):
-        raise RequestError("a request of HTTP/1.1 has the header Host, once.")
+        raise RequestError("an HTTP/1.1 request needs exactly one Host header.")
     if len(named.get(b"content-length", b"")) > MOST_DIGITS:
         raise RequestError(f"Content-Length has more than {MOST_DIGITS} digits.")
     if b"transfer-encoding" in named:
         values = [value for name, value in headers if name == b"transfer-encoding"]
         *others, last = [coding.strip().lower() for coding in b",".join(values).split(b",")]
         if last != b"chunked" or b"chunked" in others:
-            raise RequestError("Transfer-Encoding does not end with chunked, once.")
+            raise RequestError("Transfer-Encoding must end with chunked, and name it once.")
         if others:
-            raise RequestError("of Transfer-Encoding chunked alone is taken.", 501)
+            raise RequestError("Transfer-Encoding supports only chunked.", 501)
 
 
 async def _answer_unless_gone(

@@ -54,20 +54,20 @@ class Metrics:
         self._is_shared = is_shared
         self.registry = CollectorRegistry()
         self._seconds = self._histogram(
-            "request_seconds", "Of requests.", _SECONDS, "route", "status"
+            "request_seconds", "Latency of requests.", _SECONDS, "route", "status"
         )
         self._known: dict[tuple[str, int], Histogram] = {}
         """A cache of histograms: finding one by its labels takes as long as recording a request."""
-        self.batch_rows = self._histogram("batch_rows", "Rows asked together.", _ROWS)
+        self.batch_rows = self._histogram("batch_rows", "Rows per coalesced batch.", _ROWS)
         self._predictions = Counter(
             "scopeline_predictions",
-            "Rows by the class that was predicted.",
+            "Rows by predicted class.",
             ["label"],
             registry=self.registry,
         )
         self._unreadable = Counter(
             "scopeline_unreadable_values",
-            "Texts that the model cannot read, by column; they count as missing values.",
+            "Values that cannot be parsed, by column; they count as missing values.",
             ["column"],
             registry=self.registry,
         )
@@ -75,9 +75,18 @@ class Metrics:
         """The time of the last log line about each column."""
         # Workers are combined by the sum of rows, the oldest version and the most failures.
         self._gauges = [
-            (self._gauge("queue_rows", "Rows that wait.", "livesum"), waiting_rows),
-            (self._gauge("serving_version", "That answers.", "livemin"), version),
-            (self._gauge("failed_versions", "That could not be loaded.", "livemax"), failures),
+            (
+                self._gauge("queue_rows", "Rows that wait for a prediction.", "livesum"),
+                waiting_rows,
+            ),
+            (
+                self._gauge("serving_version", "The version that answers requests.", "livemin"),
+                version,
+            ),
+            (
+                self._gauge("failed_versions", "Versions that cannot be loaded.", "livemax"),
+                failures,
+            ),
         ]
 
     def _gauge(self, name: str, text: str, mode: _Mode) -> Gauge:
@@ -104,18 +113,18 @@ class Metrics:
         for value, number in Counts(classes.tolist()).items():
             self._predictions.labels(value.decode(errors="replace")).inc(number)
 
-    def count_unreadable(self, found: Sequence[UnreadableValues]) -> None:
+    def count_unreadable(self, unreadable: Sequence[UnreadableValues]) -> None:
         """Counts texts that the model cannot parse; logs a line per column at most once a minute.
 
         The log does not show the texts, as a client may have sent anything.
         """
-        for one in found:
+        for one in unreadable:
             self._unreadable.labels(one.column).inc(one.count)
             if time.monotonic() - self._said.get(one.column, -math.inf) >= _PAUSE_SECONDS:
                 self._said[one.column] = time.monotonic()
                 logger.warning(
-                    "column %r: texts that cannot be read count as missing, %d in these requests;"
-                    " right is %s",
+                    "column %r: %d values of these requests cannot be parsed and count as missing;"
+                    " expected %s",
                     one.column,
                     one.count,
                     one.right,

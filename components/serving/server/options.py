@@ -14,11 +14,11 @@ from trainer_module.export.interface import read_interface
 from trainer_module.features.pixels import SERVED_PIXELS
 
 KEY_VARIABLE = "SCOPELINE_API_KEY"
-"""The environment variable with the key that clients have to give."""
+"""The environment variable with the API key that clients must send."""
 MEMORY_OF_BODY = 5
 """The least memory limit for all requests, as a multiple of the largest body."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-_NEAR = 0.8
+_LEAST_SIMILARITY = 0.8
 """The similarity from which two names may be spellings of the same column."""
 
 
@@ -75,27 +75,27 @@ def check_options(options: ServeOptions, is_insecure: bool) -> None:
     """Raises ConfigError for missing authentication, missing files or inconsistent options."""
     if options.host not in _LOCAL and not options.key and not is_insecure:
         raise ConfigError(
-            f"--host {options.host} would let anybody ask the model: set {KEY_VARIABLE}, or say"
-            " --insecure where something before it keeps them out."
+            f"--host {options.host} lets everybody in the network query the model: set"
+            f" {KEY_VARIABLE}, or add --insecure if a proxy or firewall protects the server."
         )
     files = {"--tls-cert": options.certificate, "--tls-key": options.private_key}
     for option, path in files.items():
         if path is not None and not path.is_file():
-            raise ConfigError(f"{option} {path}: there is no such file.")
+            raise ConfigError(f"{option} {path}: the file does not exist.")
     if (options.certificate is None) != (options.private_key is None):
         raise ConfigError("--tls-cert and --tls-key go together: give both.")
     if options.transformed and options.variant is None:
-        raise ConfigError("--transformed is for what a variant takes: add --variant NAME.")
+        raise ConfigError("--transformed serves a variant: add --variant NAME.")
     if options.transformed and options.log is not None:
         raise ConfigError(
-            "--log-requests writes the columns of training data, which a server with --transformed"
-            " is not given: leave one of them out."
+            "--log-requests logs the columns of the training data, but requests with --transformed"
+            " have transformed features: remove one of the two options."
         )
     if options.memory_bytes < MEMORY_OF_BODY * options.max_bytes:
         raise ConfigError(
             f"--memory-megabytes {options.memory_bytes >> 20} is too little for requests of"
-            f" {options.max_bytes >> 20} megabytes: right is {MEMORY_OF_BODY} times as much, or"
-            " more."
+            f" {options.max_bytes >> 20} megabytes: expected at least {MEMORY_OF_BODY} times as"
+            " much."
         )
     if options.log is not None:
         check_log(options.log)
@@ -109,7 +109,7 @@ def check_log(options: LogOptions) -> None:
     """
     if not 0 < options.sample <= 1:
         raise ConfigError(
-            f"--sample {options.sample:g}: right is a share of the requests, such as 0.1."
+            f"--sample {options.sample:g}: expected a share of the requests, such as 0.1."
         )
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def check_dropped(options: LogOptions, serving: Path) -> None:
         return
     columns = [column.name for column in read_interface(version).columns]
     for name in sorted(options.dropped.difference(columns)):
-        if near := difflib.get_close_matches(name, columns, n=1, cutoff=_NEAR):
+        if near := difflib.get_close_matches(name, columns, n=1, cutoff=_LEAST_SIMILARITY):
             raise ConfigError(
-                f"log.drop: the model asks for no column {name!r}; did you mean {near[0]!r}?"
+                f"log.drop: the model has no column {name!r}; did you mean {near[0]!r}?"
             )

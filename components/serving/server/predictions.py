@@ -25,7 +25,12 @@ from components.serving.requests import (
     find_unreadable,
     measure_pictures,
 )
-from components.serving.server.batching import AsyncResponseFuture, Batcher, ResponseFuture, late
+from components.serving.server.batching import (
+    AsyncResponseFuture,
+    Batcher,
+    ResponseFuture,
+    timeout_error,
+)
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.open_inference import check_tensors
@@ -54,7 +59,7 @@ from components.serving.server.replies import (
     ResponseFormat,
     ResultSlice,
     attempt,
-    refusal,
+    error_reply,
     size_of_part,
 )
 from components.serving.server.repository import Repository
@@ -62,7 +67,7 @@ from components.serving.settings import OnUnreadable
 from trainer_module.errors import DataError
 from trainer_module.machine import count_cores
 
-PICTURES_AT_ONCE = 4
+PICTURES_PER_REQUEST = 4
 """The most pixels of a request, as a multiple of the largest picture's."""
 _TENSORS_OF_BODY = 2
 """The memory reserved for the tensors of a large request before they are known, in bodies."""
@@ -97,37 +102,39 @@ class SignatureCall:
     metrics: Metrics
     log: RequestLog | None = None
 
-    def __call__(self, asked: Sequence[ParsedRows]) -> list[Any]:
+    def __call__(self, requests: Sequence[ParsedRows]) -> list[Any]:
         """Returns the serialised outputs, or the Reply of an error, for each request.
 
         Invalid requests are found before the model is called. The model predicts all others
         together, unless these are too large together.
         """
-        found: dict[int, Any] = {}
-        parts = self._join_halves(asked, range(len(asked)), found)
-        if len(parts) > 1 and found:
-            good = [place for place in range(len(asked)) if place not in found]
-            parts = self._join_halves(asked, good, found)
+        results: dict[int, Any] = {}
+        parts = self._join_halves(requests, range(len(requests)), results)
+        if len(parts) > 1 and results:
+            good = [place for place in range(len(requests)) if place not in results]
+            parts = self._join_halves(requests, good, results)
         for part in parts:
-            self._predict(asked, part, found)
-        return [found[place] for place in range(len(asked))]
+            self._predict(requests, part, results)
+        return [results[place] for place in range(len(requests))]
 
     def _join_halves(
-        self, asked: Sequence[ParsedRows], places: Sequence[int], found: dict[int, Any]
+        self, requests: Sequence[ParsedRows], places: Sequence[int], results: dict[int, Any]
     ) -> list[_Joined]:
         """Returns the tensors of all requests together; if that fails, of recursive halves.
 
-        Errors of single requests are stored in `found`.
+        Errors of single requests are stored in `results`.
         """
         try:
-            return [self._join(asked, places)]
+            return [self._join(requests, places)]
         except Exception as error:
             if len(places) == 1:
-                found[places[0]] = refusal(error)
+                results[places[0]] = error_reply(error)
                 return []
-        return [one for half in _halves(places) for one in self._join_halves(asked, half, found)]
+        return [
+            one for half in _halves(places) for one in self._join_halves(requests, half, results)
+        ]
 
-    def _join(self, asked: Sequence[ParsedRows], places: Sequence[int]) -> _Joined:
+    def _join(self, requests: Sequence[ParsedRows], places: Sequence[int]) -> _Joined:
         """Returns the concatenated tensors of several requests.
 
         JSON rows of all requests are converted together, and so are JSON columns.
@@ -135,9 +142,9 @@ class SignatureCall:
         order: tuple[list[int], ...] = [], [], []
         of_kind: tuple[list[Any], ...] = [], [], []
         for place in places:
-            kind = _kind_of(asked[place].inputs)
+            kind = _kind_of(requests[place].inputs)
             order[kind].append(place)
-            of_kind[kind].append(asked[place].inputs)
+            of_kind[kind].append(requests[place].inputs)
         rows, columns, tensors = of_kind
         parts, interface = [], self.model.interface
         if rows:
@@ -149,9 +156,9 @@ class SignatureCall:
         joined = {name: join([part[name] for part in parts]) for name in parts[0]}
         if tensors and self.signature == RAW:
             check_tensors(joined, interface)
-        return _Joined([*chain.from_iterable(order)], self.checked(joined))
+        return _Joined([*chain.from_iterable(order)], self.check(joined))
 
-    def checked(self, tensors: Arrays) -> Arrays:
+    def check(self, tensors: Arrays) -> Arrays:
         """Returns the tensors after checking their pictures and texts.
 
         Raises:
@@ -165,24 +172,24 @@ class SignatureCall:
             )
         except DataError as error:
             raise RequestError(str(error)) from None
-        pixels, most = sum(measured.pixels) if measured else 0, PICTURES_AT_ONCE * most
+        pixels, most = sum(measured.pixels) if measured else 0, PICTURES_PER_REQUEST * most
         if pixels > most:
             raise RequestError(
-                f"the pictures have {pixels:,} pixels together: at most {most:,} are decoded for a "
-                "request; send fewer at once.",
+                f"the pictures have {pixels:,} pixels in total, more than the {most:,} of a "
+                "request; send fewer pictures per request.",
                 413,
             )
         if self.options.on_unreadable is OnUnreadable.REFUSE:
             for one in self._find_unreadable(tensors):
                 raise RequestError(
                     f"{one.column!r} of row {one.row} is {one.text!r}, expected {one.right}, or"
-                    " null where it is missing."
+                    " null for a missing value."
                 )
         return tensors
 
     def read(self, inputs: RequestInputs) -> Arrays:
         """Returns the tensors of a request; raises RequestError for invalid inputs."""
-        return self.checked(as_tensors(inputs, self.model.interface))
+        return self.check(as_tensors(inputs, self.model.interface))
 
     @property
     def _are_examples(self) -> bool:
@@ -199,40 +206,42 @@ class SignatureCall:
             self.metrics.count_unreadable(self._find_unreadable(columns))
         return answers
 
-    def _predict(self, asked: Sequence[ParsedRows], joined: _Joined, found: dict[int, Any]) -> None:
+    def _predict(
+        self, requests: Sequence[ParsedRows], joined: _Joined, results: dict[int, Any]
+    ) -> None:
         """Predicts requests together; if that fails, predicts recursive halves."""
         try:
             answers = BatchResults(self._answer(joined.columns))
         except Exception as error:
             if len(joined.places) == 1:
-                found[joined.places[0]] = refusal(error)
+                results[joined.places[0]] = error_reply(error)
                 return
         else:
-            self._write(asked, joined, answers, found)
+            self._write(requests, joined, answers, results)
             return
         for half in _halves(joined.places):
-            for part in self._join_halves(asked, half, found):
-                self._predict(asked, part, found)
+            for part in self._join_halves(requests, half, results):
+                self._predict(requests, part, results)
 
     def _write(
         self,
-        asked: Sequence[ParsedRows],
+        requests: Sequence[ParsedRows],
         joined: _Joined,
         answers: BatchResults,
-        found: dict[int, Any],
+        results: dict[int, Any],
     ) -> None:
         """Serialises the outputs for each request, and adds the requests to the log."""
         end = 0
         for place in joined.places:
-            start, end = end, end + asked[place].rows
+            start, end = end, end + requests[place].rows
             answer = ResultSlice(answers, slice(start, end))
-            found[place] = attempt(_write, asked[place], answer)
+            results[place] = attempt(_write, requests[place], answer)
         if self.log is not None:
-            ones = [asked[place] for place in joined.places]
-            requests = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
+            ones = [requests[place] for place in joined.places]
+            logged = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
             columns, arrays = joined.columns, answers.arrays
             self.log.note(
-                AnsweredBatch(requests, time.time(), self.model, self.signature, columns, arrays)
+                AnsweredBatch(logged, time.time(), self.model, self.signature, columns, arrays)
             )
 
 
@@ -267,10 +276,10 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
     return together
 
 
-def _write(asked: ParsedRows, answer: ResultSlice) -> Any:
+def _write(parsed: ParsedRows, answer: ResultSlice) -> Any:
     """Returns the response, or the serialised outputs of some rows."""
-    part = asked.form.part(answer)
-    return asked.form.reply([part]) if asked.start is None else part
+    part = parsed.form.part(answer)
+    return parsed.form.reply([part]) if parsed.start is None else part
 
 
 class Predictions:
@@ -306,7 +315,7 @@ class Predictions:
         self._calls: dict[str, SignatureCall] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
-    def named(
+    def find_version(
         self, name: str, version: str | None = None, label: str | None = None
     ) -> tuple[int, Servable]:
         """Returns the number and the model of the version that a path names.
@@ -316,26 +325,30 @@ class Predictions:
         """
         if name != self._options.name:
             raise RequestError(
-                f"there is no model {name!r} here; {self._options.name!r} is served.", 404
+                f"there is no model {name!r}; this server has {self._options.name!r}.", 404
             )
         return self._repository.find(version, label)
 
     def answer(
-        self, request: PredictionRequest, answer: ResponseFuture, held: Reservation | None = None
+        self,
+        request: PredictionRequest,
+        answer: ResponseFuture,
+        reservation: Reservation | None = None,
     ) -> None:
         """Answers a request, at once or later.
 
         Args:
           request: the received request.
           answer: the future for the Reply.
-          held: the memory reserved for the body, if any.
+          reservation: the memory reserved for the body, if any.
         """
         try:
             path, size = request.path, memory_of(request.body)
-            number, model = self.named(path.name, path.version, path.label)
+            number, model = self.find_version(path.name, path.version, path.label)
             if size > SMALL_BYTES:
                 self._start(
-                    partial(self._answer_large, request, number, model, answer.client, held), answer
+                    partial(self._answer_large, request, number, model, answer.client, reservation),
+                    answer,
                 )
                 return
             read = read_request(request, number, model.interface, self._options.max_rows)
@@ -345,10 +358,10 @@ class Predictions:
                     partial(self._answer_parts, read, model, request.name, answer.client), answer
                 )
                 return
-            asked = ParsedRows(read.inputs, read.form, request.name, read.rows)
-            self._batcher.enqueue(call, asked, read.rows, answer, size)
+            parsed = ParsedRows(read.inputs, read.form, request.name, read.rows)
+            self._batcher.enqueue(call, parsed, read.rows, answer, size)
         except Exception as error:
-            answer.set_result(refusal(error))
+            answer.set_result(error_reply(error))
 
     def drop(self, answer: ResponseFuture) -> None:
         """Cancels a request whose response is no longer needed."""
@@ -358,23 +371,23 @@ class Predictions:
         else:
             self._batcher.drop(answer)
 
-    def _start(self, answering: Callable[[], Awaitable[Reply]], answer: ResponseFuture) -> None:
+    def _start(self, respond: Callable[[], Awaitable[Reply]], answer: ResponseFuture) -> None:
         """Starts a task that answers a request, with the usual timeout."""
-        self._tasks[answer] = asyncio.create_task(self._finish(answering, answer))
+        self._tasks[answer] = asyncio.create_task(self._finish(respond, answer))
 
     async def _finish(
-        self, answering: Callable[[], Awaitable[Reply]], answer: ResponseFuture
+        self, respond: Callable[[], Awaitable[Reply]], answer: ResponseFuture
     ) -> None:
         seconds = self._options.answer_seconds
         try:
             async with asyncio.timeout(seconds):
-                begun = answering()
-                del answering  # Frees the reference to the body.
+                begun = respond()
+                del respond  # Frees the reference to the body.
                 reply = await begun
         except TimeoutError:
-            reply = refusal(late(seconds))
+            reply = error_reply(timeout_error(seconds))
         except Exception as error:
-            reply = refusal(error)
+            reply = error_reply(error)
         self._tasks.pop(answer, None)
         if not answer.done():
             answer.set_result(reply)
@@ -385,7 +398,7 @@ class Predictions:
         number: int,
         model: Servable,
         client: Hashable,
-        held: Reservation | None,
+        reservation: Reservation | None,
     ) -> Reply:
         """Answers a large request, which is parsed in the child process."""
         name, size = request.name, len(request.body)
@@ -395,9 +408,9 @@ class Predictions:
             del request
             if isinstance(read, Reply):
                 return read
-            if held is not None:
-                held.give_back(held.size)
-            more.give_back(more.size)
+            if reservation is not None:
+                reservation.release(reservation.size)
+            more.release(more.size)
             more.take(size_of_part(read.inputs))
             return await self._answer_parts(read, model, name, client)
 
@@ -412,24 +425,24 @@ class Predictions:
         if isinstance(tensors, Reply):
             return tensors
         parts, start = [], 0
-        with Reservation(self.room) as held:
+        with Reservation(self.room) as reservation:
             while start < rows:
                 end = min(rows, start + self._batcher.most_rows(call))
                 some = {column: values[start:end] for column, values in tensors.items()}
                 answer = AsyncResponseFuture(client)
-                asked = ParsedRows(some, read.form, name, end - start, start)
-                self._batcher.enqueue(call, asked, end - start, answer)
+                parsed = ParsedRows(some, read.form, name, end - start, start)
+                self._batcher.enqueue(call, parsed, end - start, answer)
                 try:
                     part = await answer
                 finally:
                     self._batcher.drop(answer)
                 if isinstance(part, Reply):
                     return part
-                held.take(size_of_part(part))
-                if held.size > self._options.max_bytes:
+                reservation.take(size_of_part(part))
+                if reservation.size > self._options.max_bytes:
                     raise RequestError(
                         f"the answer is larger than {self._options.max_bytes:,} bytes: send fewer"
-                        " rows at once.",
+                        " rows per request.",
                         413,
                     )
                 parts.append(part)

@@ -1,9 +1,9 @@
 """The process or processes of a server, and their socket.
 
 With several workers, a parent process starts, restarts and stops them. uvicorn's `Multiprocess`
-(0.54) lacks some of this: its workers survive a killed parent and go on answering; a worker that
+(0.54) lacks some of this: its workers survive a killed parent and continue to serve; a worker that
 repeatedly fails to start ends all others; a worker that does not end is awaited forever; and
-workers do not know which others are running.
+workers have no information on the other workers.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def serve(options: ServeOptions) -> None:
             finally:
                 del os.environ[METRICS_VARIABLE]
     else:
-        from components.serving.server.answering import answer
+        from components.serving.server.worker import run_server
 
-        answer(options, bound)
+        run_server(options, bound)
 
 
 def _allow_files(connections: int) -> None:
@@ -79,7 +79,7 @@ def _allow_files(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ConfigError(
-            f"--connections {connections:,} takes {needed:,} open files, of which `ulimit -Hn`"
+            f"--connections {connections:,} needs {needed:,} open files, but `ulimit -Hn`"
             f" allows {hard:,}: give at most {hard - _OTHER_FILES:,}."
         )
     if soft != resource.RLIM_INFINITY and needed > soft:
@@ -96,7 +96,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise ConfigError(
-            f"--port {port} at {host} cannot be had ({error.strerror}): give another one."
+            f"--port {port} is not available on {host} ({error.strerror}): give another port."
         ) from None
     return bound
 
@@ -144,10 +144,10 @@ def work(
     _log_as_json(place.number)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     # Imported here, as the parent process needs this module but not the application.
-    from components.serving.server.answering import answer
+    from components.serving.server.worker import run_server
 
     try:
-        answer(options, bound, place)
+        run_server(options, bound, place)
     except ScopelineError as error:
         failed.send(str(error))
         sys.exit(_EXIT_UNUSABLE)
@@ -247,18 +247,18 @@ class Supervisor:
     def _schedule_restart(self, number: int, worker: _Worker) -> None:
         """Schedules the restart of a worker that has died."""
         del self._running[number]
-        process, had_answered = worker.process, self._workers.is_up(number)
-        self._have_answered |= any(map(self._workers.is_up, range(self._options.workers)))
+        process, had_answered = worker.process, self._workers.is_running(number)
+        self._have_answered |= any(map(self._workers.is_running, range(self._options.workers)))
         said = worker.error_message()
         if said and not self._have_answered:
             raise ConfigError(said)
         if not said:
             name = name_signal(process.exitcode or 0)
-            said = f"by {name}" if name else f"exit code {process.exitcode}"
+            said = f"killed by {name}" if name else f"exit code {process.exitcode}"
         self._workers.report_exit(number)
         mark_process_dead(process.pid, self._metrics)
         self._due[number] = time.monotonic() + (0.0 if had_answered else _RESTART_SECONDS)
-        logger.error("worker %d has died (%s): it is started again", number, said)
+        logger.error("worker %d has died (%s) and is restarted", number, said)
 
     def _end(self) -> None:
         # New connections are refused once the last worker has stopped listening.
@@ -270,7 +270,7 @@ class Supervisor:
         alive = self._alive()
         for which, process in alive.items():
             if number == signal.SIGKILL:
-                logger.error("worker %d does not end: it is killed", which)
+                logger.error("worker %d does not end and is killed", which)
             # The process is not reaped yet, so its id cannot have been reused.
             os.kill(process.ident or 0, number)
         return bool(alive)

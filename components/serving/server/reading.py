@@ -62,11 +62,11 @@ def read_plain_url(url: bytes) -> PredictionPath | None:
     return read_path(url.decode())
 
 
-_AS_IT_IS, _PACKED = ("", "identity"), ("gzip", "x-gzip", "deflate")
+_IDENTITY, _COMPRESSED = ("", "identity"), ("gzip", "x-gzip", "deflate")
 """The values of Content-Encoding that are accepted."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 """The zlib option that detects gzip or zlib; `deflate` means zlib."""
-_UNPACKED_BYTES = 4 << 20
+_DECOMPRESSED_BYTES = 4 << 20
 """The bytes that are decompressed at a time."""
 _SHOWN = 40
 """The most characters of an invalid header that a message shows."""
@@ -85,11 +85,11 @@ SMALL_BYTES = 1 << 20
 _SHARE_OF_LARGE = 0.75
 _COUNTED_BYTES = 1 << 14
 """The size below which a body is not scanned, as parsing it is faster."""
-_MOST = 16
+_MAX_BYTES_PER_BYTE = 16
 """The assumed memory per byte of an unscanned body."""
-_OF_SIGN = {b",": 48, b"[": 96, b"{": 256}
+_BYTES_PER_SIGN = {b",": 48, b"[": 96, b"{": 256}
 """The bytes that the parser and Python objects take for a comma, a list and an object."""
-_OF_BYTE = 4
+_BYTES_PER_TEXT_BYTE = 4
 """The bytes that Python takes for a byte of a text that contains a rare character."""
 _QUOTE, _PIECE_BYTES = ord('"'), 1 << 20
 
@@ -104,25 +104,25 @@ class MemoryBudget:
         self._limit = limit
         self.taken = 0
 
-    def take(self, size: int, before: int = 0) -> None:
+    def take(self, size: int, reserved: int = 0) -> None:
         """Reserves memory for a request.
 
         Args:
           size: the bytes to reserve.
-          before: the bytes that the same request has reserved already.
+          reserved: the bytes that the same request has reserved already.
 
         Raises:
           RequestError: the limit is reached; the status is 503.
         """
-        is_small = before + size <= SMALL_BYTES
+        is_small = reserved + size <= SMALL_BYTES
         limit = self._limit if is_small else int(self._limit * _SHARE_OF_LARGE)
         if self.taken + size > limit:
             raise RequestError(
-                f"requests of {self.taken:,} bytes are under way: come again later.", 503
+                f"requests of {self.taken:,} bytes are in progress: try again later.", 503
             )
         self.taken += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Releases the memory of a request."""
         self.taken -= size
 
@@ -137,16 +137,16 @@ class Reservation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.give_back(self.size)
+        self.release(self.size)
 
     def take(self, size: int) -> None:
         """Reserves more memory; raises RequestError as `MemoryBudget.take` does."""
         self._room.take(size, self.size)
         self.size += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Releases some of the memory."""
-        self._room.give_back(size)
+        self._room.release(size)
         self.size -= size
 
 
@@ -156,28 +156,31 @@ def memory_of(body: bytes) -> int:
     Commas and brackets within texts are counted too. A large body is not scanned.
     """
     if len(body) <= _COUNTED_BYTES:
-        return _MOST * len(body)
+        return _MAX_BYTES_PER_BYTE * len(body)
     if len(body) > SMALL_BYTES:
         return len(body)
-    return len(body) + sum(body.count(sign) * size for sign, size in _OF_SIGN.items())
+    return len(body) + sum(body.count(sign) * size for sign, size in _BYTES_PER_SIGN.items())
 
 
 def memory_of_json(body: bytes) -> int:
     """Returns an estimate of the memory of parsed JSON that ignores texts; ten times as slow."""
     if b"\\" in body:
         body = body.replace(b"\\\\", b"--").replace(b'\\"', b"--")
-    signs, is_text, size = np.frombuffer(body, np.uint8), False, _OF_BYTE * len(body)
+    signs, is_text, size = np.frombuffer(body, np.uint8), False, _BYTES_PER_TEXT_BYTE * len(body)
     for start in range(0, len(signs), _PIECE_BYTES):
         piece = signs[start : start + _PIECE_BYTES]
         are_texts = np.logical_xor.accumulate(piece == _QUOTE) ^ is_text
         is_text = bool(are_texts[-1])
         outside = piece[~are_texts]
-        size += sum(int((outside == ord(s)).sum()) * of for s, of in _OF_SIGN.items())
+        size += sum(int((outside == ord(s)).sum()) * of for s, of in _BYTES_PER_SIGN.items())
     return size
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions, held: Reservation
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    options: ServeOptions,
+    reservation: Reservation,
 ) -> bytes:
     """Receives the whole body of a request.
 
@@ -185,7 +188,7 @@ async def read_body(
       headers: the headers of the request.
       receive: the ASGI function that returns parts of the body.
       options: the options with the limits.
-      held: reserves memory for the body as it arrives.
+      reservation: reserves memory for the body as it arrives.
 
     Raises:
       RequestError: the body is too large, too slow, in an unknown encoding, or the memory limit is
@@ -193,10 +196,10 @@ async def read_body(
       ClientDisconnect: the client has gone.
     """
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
-    if encoding not in _AS_IT_IS + _PACKED:
+    if encoding not in _IDENTITY + _COMPRESSED:
         raise RequestError(
-            f"a body in {encoding[:_SHOWN]} is not taken: right are gzip and deflate, or send it as"
-            " it is.",
+            f"the Content-Encoding {encoding[:_SHOWN]} is not supported: use gzip or deflate, or"
+            " send the body uncompressed.",
             415,
         )
     length = read_length(headers.get(b"content-length", b""))
@@ -213,46 +216,46 @@ async def read_body(
                 size += len(parts[-1])
                 if size > options.max_bytes:
                     raise _too_large(options)
-                held.take(len(parts[-1]))
+                reservation.take(len(parts[-1]))
                 is_whole = not message.get("more_body", False)
     except TimeoutError:
         raise RequestError(
-            f"the body did not come within {options.body_seconds:g} seconds.", 408
+            f"the body did not arrive within {options.body_seconds:g} seconds.", 408
         ) from None
     body = parts[0] if len(parts) == 1 else b"".join(parts)
-    if encoding in _AS_IT_IS:
+    if encoding in _IDENTITY:
         return body
-    content = await _unpack(body, options, held)
-    held.give_back(len(body))
+    content = await _decompress(body, options, reservation)
+    reservation.release(len(body))
     return content
 
 
-async def _unpack(body: bytes, options: ServeOptions, held: Reservation) -> bytes:
+async def _decompress(body: bytes, options: ServeOptions, reservation: Reservation) -> bytes:
     """Returns a decompressed body; stops when the size limit is exceeded."""
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
     parts: list[bytes] = []
     size = 0
     while not unpacker.eof and (body or not parts):
         try:
-            part = await asyncio.to_thread(unpacker.decompress, body, _UNPACKED_BYTES)
+            part = await asyncio.to_thread(unpacker.decompress, body, _DECOMPRESSED_BYTES)
         except zlib.error as error:
-            raise RequestError(
-                f"the body is not what its Content-Encoding says: {error}."
-            ) from None
+            raise RequestError(f"the body does not match its Content-Encoding: {error}.") from None
         parts.append(part)
         size += len(part)
         if size > options.max_bytes:
             raise _too_large(options)
-        held.take(len(part))
+        reservation.take(len(part))
         body = unpacker.unconsumed_tail
     if not unpacker.eof or unpacker.unused_data:
-        raise RequestError("the body is not what its Content-Encoding says: it ends elsewhere.")
+        raise RequestError(
+            "the body does not match its Content-Encoding: the compressed data ends elsewhere."
+        )
     return b"".join(parts)
 
 
 def _too_large(options: ServeOptions) -> RequestError:
     return RequestError(
-        f"the body is larger than {options.max_bytes:,} bytes: send fewer rows at once.", 413
+        f"the body is larger than {options.max_bytes:,} bytes: send fewer rows per request.", 413
     )
 
 
@@ -303,7 +306,7 @@ def read_request(
     rows = row_count(inputs)
     if rows > most_rows:
         raise RequestError(
-            f"the request has {rows:,} rows: at most {most_rows:,} are answered at once.", 413
+            f"the request has {rows:,} rows, expected at most {most_rows:,} per request.", 413
         )
     return ReadRequest(signature, inputs, form, rows)
 
@@ -319,5 +322,5 @@ def json_length(request: PredictionRequest) -> int:
     length = len(request.body) if header is None else read_length(header)
     if length is None or length > len(request.body):
         said = (header or b"")[:_SHOWN].decode("latin-1")
-        raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
+        raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, expected a length.")
     return length

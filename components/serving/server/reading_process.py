@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from components.serving.server.batching import late
+from components.serving.server.batching import timeout_error
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.values import as_tensors
 from components.serving.server.reading import (
@@ -37,7 +37,7 @@ from components.serving.server.reading import (
     memory_of_json,
     read_request,
 )
-from components.serving.server.replies import Reply, RequestError, refusal, size_of_part
+from components.serving.server.replies import Reply, RequestError, error_reply, size_of_part
 from trainer_module.export.interface import ModelInterface
 
 logger = logging.getLogger(__name__)
@@ -118,14 +118,16 @@ class LargeReader:
                 self._process = _Process(self._options)
         except OSError as error:
             logger.error("the process that reads large requests cannot be started: %s", error)
-            return refusal(RequestError("large requests cannot be read: come again later.", 503))
+            return error_reply(
+                RequestError("large requests cannot be read now: try again later.", 503)
+            )
         answer: ReadRequest | Reply | None = None
         try:
             answer = self._process.read(task, body, until)
         except TimeoutError:
-            return refusal(late(self._options.answer_seconds))
+            return error_reply(timeout_error(self._options.answer_seconds))
         except (EOFError, OSError):
-            return refusal(_memory_error())
+            return error_reply(_memory_error())
         finally:
             if answer is None:  # A late answer would be taken for that of the next request.
                 self._end()
@@ -184,7 +186,9 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
 
 
 def _memory_error() -> RequestError:
-    return RequestError("the request takes too much memory to read: send fewer rows at once.", 413)
+    return RequestError(
+        "the request takes too much memory to read: send fewer rows per request.", 413
+    )
 
 
 def _take(tensor: _Tensor, connection: Connection) -> np.ndarray:
@@ -220,19 +224,19 @@ def _read(task: _ReadTask, body: bytes, most_bytes: int, most_rows: int) -> Read
             raise _memory_error()
         return read._replace(inputs=tensors)
     except MemoryError:
-        return refusal(_memory_error())
+        return error_reply(_memory_error())
     except Exception as error:
-        return refusal(error)
+        return error_reply(error)
 
 
-def _answer(connection: Connection, found: ReadRequest | Reply) -> None:
-    if isinstance(found, Reply):
-        connection.send(found)
+def _answer(connection: Connection, result: ReadRequest | Reply) -> None:
+    if isinstance(result, Reply):
+        connection.send(result)
         return
-    inputs: Any = found.inputs
+    inputs: Any = result.inputs
     sent = [_send(name, values) for name, values in inputs.items()]
     described: Any = [tensor for tensor, _ in sent]
-    connection.send(found._replace(inputs=described))
+    connection.send(result._replace(inputs=described))
     for _, data in sent:
         connection.send_bytes(data)
 

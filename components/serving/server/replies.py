@@ -39,18 +39,18 @@ class RequestError(Exception):
         self.status = status
 
 
-def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
+def unknown_name(where: str, name: str, known_names: Iterable[str]) -> RequestError:
     """Returns the error for a name that the model does not have, with a suggestion."""
-    names, name = list(known), name[:_LONGEST_NAME]
+    names, name = list(known_names), name[:_LONGEST_NAME]
     near = difflib.get_close_matches(name, names, n=1)  # Slow for long names, hence the limit.
-    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(names))}."
+    hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(sorted(names))}."
     return RequestError(f"{where} has {name!r}, which the model does not take; {hint}")
 
 
 ID_HEADER = "X-Request-Id"
 HEADER = ID_HEADER.lower().encode()
 """The header of the request id, as ASGI has it."""
-_GOOD = re.compile(rb"[\x21-\x7e]{1,200}")
+_VALID_ID = re.compile(rb"[\x21-\x7e]{1,200}")
 """The pattern of an acceptable id: one word of ASCII. Any other id is replaced by a new one, which
 the response shows."""
 
@@ -58,9 +58,9 @@ request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
 """The id of the request in progress."""
 
 
-def choose_id(given: bytes) -> bytes:
+def choose_id(header: bytes) -> bytes:
     """Returns the id from a request's header, or a new one if that is missing or invalid."""
-    return given if given and _GOOD.fullmatch(given) else os.urandom(16).hex().encode()
+    return header if header and _VALID_ID.fullmatch(header) else os.urandom(16).hex().encode()
 
 
 def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
@@ -97,7 +97,7 @@ _NO_THREAD = "can't start new thread"
 """Python's message when the system cannot start a thread."""
 
 
-def refusal(error: BaseException) -> Reply:
+def error_reply(error: BaseException) -> Reply:
     """Returns the response for an error; errors of the server itself are logged.
 
     The response is created where the error is caught, and kept in its place: an error refers to the
@@ -105,7 +105,7 @@ def refusal(error: BaseException) -> Reply:
     error, only garbage collection would free them.
     """
     if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
-        error = RequestError("there is too little memory for this now: come again later.", 503)
+        error = RequestError("the server is out of memory: try again later.", 503)
     if isinstance(error, RequestError | DataError):
         status = error.status if isinstance(error, RequestError) else 400
         headers = ((b"retry-after", _RETRY_SECONDS),) if status == 503 else ()
@@ -116,7 +116,9 @@ def refusal(error: BaseException) -> Reply:
         said = said.encode(errors="replace").decode()
         return Reply(orjson.dumps({"error": said}), headers=headers, status=status)
     logger.error("a request failed", exc_info=error)
-    return Reply(orjson.dumps({"error": "the server failed; its log says more."}), status=500)
+    return Reply(
+        orjson.dumps({"error": "internal server error; see the log of the server."}), status=500
+    )
 
 
 def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:
@@ -124,12 +126,12 @@ def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:
     try:
         return make(*given)
     except Exception as error:
-        return refusal(error)
+        return error_reply(error)
 
 
 Texts = list[bytes]
 """The JSON of each row."""
-_OF_TEXT = 64
+_TEXT_BYTES = 64
 """The approximate size in bytes of a short text in an array."""
 
 
@@ -164,23 +166,23 @@ class BatchResults:
 class ResultSlice:
     """The slice of a batch's outputs that belongs to one request."""
 
-    of: BatchResults
+    batch: BatchResults
     rows: slice
 
     @property
     def arrays(self) -> Arrays:
         """The outputs by name, [rows, ...] each."""
-        return {name: values[self.rows] for name, values in self.of.arrays.items()}
+        return {name: values[self.rows] for name, values in self.batch.arrays.items()}
 
     @property
     def column_texts(self) -> dict[str, Texts]:
         """The JSON of each output of each row, by name of the output."""
-        return {name: texts[self.rows] for name, texts in self.of.column_texts.items()}
+        return {name: texts[self.rows] for name, texts in self.batch.column_texts.items()}
 
     @property
     def row_texts(self) -> Texts:
         """The JSON of each row."""
-        return self.of.row_texts[self.rows]
+        return self.batch.row_texts[self.rows]
 
 
 class ResponseFormat(Protocol):
@@ -198,7 +200,7 @@ def size_of_part(part: Any) -> int:
     if isinstance(part, bytes):
         return len(part)
     if isinstance(part, np.ndarray):
-        return part.size * _OF_TEXT if part.dtype == object else part.nbytes
+        return part.size * _TEXT_BYTES if part.dtype == object else part.nbytes
     return sum(map(size_of_part, part.values()))
 
 

@@ -38,8 +38,8 @@ _SETTLE_SECONDS = 0.5
 _QUIET_SECONDS = 2.0
 """The seconds without a change after which files count as completely written."""
 _ABANDONED_SECONDS = 60.0
-"""The seconds after which a folder without a SavedModel is reported as such."""
-_LAST_LOOK_SECONDS = 0.2
+"""The seconds after which a folder without a SavedModel counts as complete; its load then fails."""
+_JOIN_SECONDS = 0.2
 """The seconds that the shutdown waits for a scan of the folder in progress."""
 STABLE = "stable"
 """The label of the served version, which is also the default."""
@@ -98,7 +98,7 @@ class Repository:
     def of(cls, model: Servable) -> Repository:
         """Returns a repository of one model, as version 1, which follows no folder."""
         repository = cls(Path(os.devnull))
-        repository._put_in_place(1, model, {})
+        repository._activate(1, model, {})
         return repository
 
     @property
@@ -126,15 +126,17 @@ class Repository:
         """
         current = self._current
         if current is None:
-            raise RequestError("no version is loaded yet: come again later.", 503)
+            raise RequestError("no version is loaded yet: try again later.", 503)
         if label not in (None, STABLE):
             # Clients of TF Serving match this message.
             raise RequestError(
-                f"Unrecognized servable version label: {label}; there is {STABLE!r} alone, which is"
-                " the version that answers."
+                f"Unrecognized servable version label: {label}; the only label is {STABLE!r},"
+                " the version in service."
             )
         if number is not None and number != str(current[0]):
-            raise RequestError(f"version {number} is not served; {current[0]} is.", 404)
+            raise RequestError(
+                f"version {number} is not in service, but version {current[0]} is.", 404
+            )
         return current
 
     def scan(self) -> None:
@@ -151,19 +153,19 @@ class Repository:
         except OSError as error:
             logger.warning("%s cannot be read: %s", self._folder, error)
             return
-        self._forget_all_but(versions)
+        self._drop_deleted(versions)
         withdrawn = ""
         for number, path in versions.items():
             reason = reasons[number]
             if reason is not None:
                 said = "it was withdrawn" + (f": {reason}" if reason else "")
-                withdrawn = self._pass_over(number, said) or withdrawn
-            elif self._follow_version(number, path):
+                withdrawn = self._end_withdrawn(number, said) or withdrawn
+            elif self._update_version(number, path):
                 return
         if withdrawn:
             self._keep_withdrawn(withdrawn)
 
-    def _forget_all_but(self, versions: Mapping[int, Path]) -> None:
+    def _drop_deleted(self, versions: Mapping[int, Path]) -> None:
         """Drops the state of deleted versions, except for the served one."""
         for gone in self._states.keys() - {*versions, self.number}:
             del self._states[gone]
@@ -171,23 +173,23 @@ class Repository:
             for gone in known.keys() - versions.keys():
                 known.pop(gone)
 
-    def _pass_over(self, number: int, said: str) -> str:
+    def _end_withdrawn(self, number: int, message: str) -> str:
         """Marks a withdrawn version as ended; returns the message if the version is served."""
         self._failures.pop(number, None)
         if number == self.number:
-            return said
-        self._set_state(number, "END", said)
+            return message
+        self._set_state(number, "END", message)
         return ""
 
-    def _keep_withdrawn(self, said: str) -> None:
+    def _keep_withdrawn(self, message: str) -> None:
         """Continues to serve a withdrawn version, as no other version can be loaded."""
         assert self.number is not None  # noqa: S101 - the served version is the withdrawn one
-        said += "; it goes on answering, as no other version can be loaded"
-        if self._states[self.number].message != said:
-            logger.error("version %d: %s", self.number, said)
-        self._set_state(self.number, "AVAILABLE", said)
+        message += "; it stays in service, as no other version can be loaded"
+        if self._states[self.number].message != message:
+            logger.error("version %d: %s", self.number, message)
+        self._set_state(self.number, "AVAILABLE", message)
 
-    def _follow_version(self, number: int, path: Path) -> bool:
+    def _update_version(self, number: int, path: Path) -> bool:
         """Loads a version unless it is served already; returns whether to skip older versions."""
         listing = self._settled_files(number, path)
         answers = number == self.number
@@ -234,26 +236,26 @@ class Repository:
         except Exception as error:  # The old version stays in service after any error.
             words = str(error) if isinstance(error, ScopelineError) else f"{error!r}"
         else:
-            self._put_in_place(number, model, listing)
+            self._activate(number, model, listing)
             return True
         self._fail(number, path, listing, words)
         _free_memory()
         return False
 
-    def _put_in_place(self, number: int, model: Servable, listing: Listing) -> None:
+    def _activate(self, number: int, model: Servable, listing: Listing) -> None:
         old, self._current, self._loaded = self.number, (number, model), listing
         self._loads += 1
         self._clear(number)
         if old is not None and old != number:
             self._set_state(old, "END")
-        logger.info("version %d answers", number)
+        logger.info("version %d is in service", number)
 
     def _clear(self, number: int) -> None:
         """Marks a version as available, without an error."""
         self._failures.pop(number, None)
         self._set_state(number, "AVAILABLE")
 
-    def _fail(self, number: int, path: Path, listing: Listing, words: str) -> None:
+    def _fail(self, number: int, path: Path, listing: Listing, message: str) -> None:
         """Records that a version cannot be loaded, unless its files have changed meanwhile."""
         if _list_files(path)[0] != listing:
             self._is_settling = True
@@ -266,12 +268,12 @@ class Repository:
             pause = min(2 * before.pause, LAST_PAUSE_SECONDS)
         self._failures[number] = _Failure(listing, pause, time.monotonic() + pause)
         if number == self.number:
-            words += "; what was loaded of it before goes on answering"
-        self._set_state(number, "AVAILABLE" if number == self.number else "END", words)
+            message += "; the model that was loaded before stays in service"
+        self._set_state(number, "AVAILABLE" if number == self.number else "END", message)
         logger.error(
-            "version %d does not serve: %s (it is tried again in %.0f s, or when its files change)",
+            "version %d cannot be loaded: %s (the next try is in %.0f s, or when its files change)",
             number,
-            words,
+            message,
             pause,
         )
 
@@ -280,13 +282,13 @@ class Repository:
 
     def start(self) -> None:
         """Starts the thread that follows the folder."""
-        self._thread = threading.Thread(target=self._follow, name="versions", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="versions", daemon=True)
         self._thread.start()
 
-    def _follow(self) -> None:
+    def _watch(self) -> None:
         loads, failure_log = (
             self._loads,
-            FailureLog(logger, "the look at the versions failed, and is tried again"),
+            FailureLog(logger, "the check for new versions failed, retrying"),
         )
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
             with failure_log.suppressed():
@@ -299,10 +301,10 @@ class Repository:
         """Stops following the folder; a load in progress continues."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(_LAST_LOOK_SECONDS)
+            self._thread.join(_JOIN_SECONDS)
 
     @property
-    def is_following(self) -> bool:
+    def is_watching(self) -> bool:
         """Whether the thread that follows the folder is running."""
         return self._thread is not None and self._thread.is_alive()
 

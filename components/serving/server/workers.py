@@ -32,12 +32,12 @@ class Workers:
         """Records that a worker has died, and will be restarted."""
         self._versions[number] = _STARTING
 
-    def is_up(self, number: int) -> bool:
+    def is_running(self, number: int) -> bool:
         """Returns whether a worker has been running since its last start."""
         return bool(self._versions[number] != _STARTING)
 
     @property
-    def up(self) -> int:
+    def running(self) -> int:
         """The number of running workers, with or without a version."""
         return self._count(_NO_VERSION)
 

@@ -180,10 +180,10 @@ def span_patterns(data: DataSettings) -> list[str]:
 def data_is_in_files(data: DataSettings, target: LearningTask) -> Iterator[Issue]:
     """Checks that supervised data is in files, as a label is a column of a file."""
     if not FORMATS[data.format].has_files:
-        able = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")
+        suitable = enumerate_names((n for n, f in FORMATS.items() if f.has_files), "or")
         yield Issue(
             "data.format",
-            f"found {data.format!r}, which holds no labels; task {target.kind} learns from {able}",
+            f"found {data.format!r}, which has no labels; task {target.kind} needs {suitable}",
         )
 
 
@@ -193,7 +193,7 @@ def episodes_are_of_an_environment(data: DataSettings, target: LearningTask) -> 
         return
     for key in ("episodes", "policy"):
         if getattr(data, key) is not None:
-            yield Issue(f"data.{key}", "it is for data of an environment; leave it out")
+            yield Issue(f"data.{key}", "only data of an environment has this key; leave it out")
 
 
 def path_exists(data: DataSettings) -> Iterator[Issue]:
@@ -210,7 +210,7 @@ def path_exists(data: DataSettings) -> Iterator[Issue]:
         yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
 
 
-def policy_is_there(data: DataSettings) -> Iterator[Issue]:
+def policy_exists(data: DataSettings) -> Iterator[Issue]:
     """Checks that the policy that acts is a pushed model."""
     policy = data.policy
     if policy is None or policy == "random" or is_remote(policy):
@@ -218,8 +218,8 @@ def policy_is_there(data: DataSettings) -> Iterator[Issue]:
     if not (Path(policy) / "saved_model.pb").is_file():
         yield Issue(
             "data.policy",
-            f"found {policy!r}, which is no folder of a pushed version; right is one such as"
-            " output/NAME/serving/NAME/1795396366, or random",
+            f"found {policy!r}, which is not the folder of a pushed version; right is a folder "
+            "such as output/NAME/serving/NAME/1795396366, or random",
         )
 
 
@@ -230,7 +230,8 @@ def builtin_data_is_known(data: DataSettings) -> Iterator[Issue]:
     name = data.path.removeprefix(BUILTIN_PREFIX)
     if name not in BUILTIN_DATA:
         yield Issue(
-            "data.path", f"found {name!r} as shipped data; {near_match(name, BUILTIN_DATA)}"
+            "data.path",
+            f"found {name!r}, which is not shipped data; {near_match(name, BUILTIN_DATA)}",
         )
     elif data.format != BUILTIN_DATA[name].format:
         yield Issue(
@@ -285,7 +286,9 @@ def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Itera
     """Checks that only one key decides how rows are split, and that it fits the data."""
     chosen = [key for key in ("split_by", "stratify", "order_by") if getattr(data, key)]
     for key in chosen[1:]:
-        yield Issue(f"data.{key}", f"it excludes data.{chosen[0]}; leave one of them out")
+        yield Issue(
+            f"data.{key}", f"it cannot be combined with data.{chosen[0]}; leave one of them out"
+        )
     if any(isinstance(share, str) for share in data.splits.values()):
         for key in {"stratify", "order_by"}.intersection(chosen):
             yield Issue(
@@ -299,40 +302,40 @@ def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Itera
         )
 
 
-def files_left_out_are_examples(
-    data: DataSettings, features: dict[str, Feature]
-) -> Iterator[Issue]:
+def skipped_files_are_examples(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
     """Checks that `on_bad_file: skip` is given for pictures only: a bad file of rows ends the
     run.
     """
     if data.on_bad_file is not OnBadFile.SKIP or FORMATS[data.format].has_file_per_example:
         return
     if not any(isinstance(f, ImageFeature) and f.origin == "path" for f in features.values()):
-        able = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
+        suitable = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
         yield Issue(
             "data.on_bad_file",
-            f"found 'skip'; of {data.format} data a broken file ends the run, as it holds many "
-            f"rows; skip is for {able}, and for pictures that a column names (from: path)",
+            f"found 'skip'; a {data.format} file contains many rows, so a broken one ends the "
+            f"run; skip is for {suitable}, and for pictures that a column names (from: path)",
         )
 
 
-def labels_of_others_are_of_tables(data: DataSettings) -> Iterator[Issue]:
+def joined_labels_are_of_tables(data: DataSettings) -> Iterator[Issue]:
     """Checks that labels in files of their own join rows of tables, by a column other than the
     label.
     """
     if data.labels is None:
         return
     if FORMATS[data.format].first_look != FORMATS["csv"].first_look:
-        able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
-        yield Issue("data.labels", f"found {data.format} data; labels are joined to {able}")
+        suitable = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
+        yield Issue("data.labels", f"found {data.format} data; labels are joined to {suitable}")
     if data.labels.key == data.label:
-        yield Issue("data.labels.key", f"found {data.label!r}, which is the label; name another")
+        yield Issue(
+            "data.labels.key", f"found {data.label!r}, which is the label; name another column"
+        )
     path = data.labels.path
     if is_remote(path) or "{" in path:
         yield Issue(
             "data.labels.path",
-            f"found {path!r}; right is a local file, folder or glob, without spans: each span's "
-            "rows look for their labels in all of them",
+            f"found {path!r}; right is a local file, folder or glob, without spans: the rows of "
+            "each span are joined with the labels of all files",
         )
 
 
@@ -372,9 +375,7 @@ def weight_is_a_column_of_its_own(
         yield Issue("data.weight", found)
 
 
-def pictures_are_the_one_feature(
-    data: DataSettings, features: dict[str, Feature]
-) -> Iterator[Issue]:
+def image_is_the_only_feature(data: DataSettings, features: dict[str, Feature]) -> Iterator[Issue]:
     """Checks that image data has exactly one feature, `image`."""
     if not FORMATS[data.format].holds_images:
         return
@@ -382,13 +383,13 @@ def pictures_are_the_one_feature(
         if name != IMAGE_FEATURE:
             yield Issue(
                 f"features.{name}",
-                f"{data.format} data has the one feature `{IMAGE_FEATURE}`",
+                f"{data.format} data has only the feature `{IMAGE_FEATURE}`",
             )
     if not isinstance(features.get(IMAGE_FEATURE), ImageFeature):
         yield Issue(
             f"features.{IMAGE_FEATURE}",
-            f"{data.format} data holds pictures; leave all features out, or give this one, "
-            "such as {type: image, height: 28, width: 28, channels: 1}",
+            f"{data.format} data consists of pictures; leave all features out, or declare this "
+            "one, such as {type: image, height: 28, width: 28, channels: 1}",
         )
 
 
@@ -401,17 +402,17 @@ def pictures_of_tables_have_files(
         if not isinstance(feature, ImageFeature):
             continue
         if feature.origin == "path" and not spec.names_pictures:
-            able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
+            suitable = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
             yield Issue(
                 f"features.{name}.from",
-                f"found 'path', but {data.format} data holds pictures; leave it out. Paths "
-                f"are for {able}",
+                f"found 'path', but {data.format} data consists of pictures; leave it out. Paths "
+                f"are for {suitable}",
             )
         elif feature.origin != "path" and not spec.holds_bytes:
             yield Issue(
                 f"features.{name}",
-                f"{data.format} files hold no encoded pictures, but may name their files; "
-                "add from: path",
+                f"{data.format} files contain no encoded pictures; if the column contains paths "
+                "of pictures, add from: path",
             )
 
 
@@ -420,8 +421,8 @@ def picture_folders_exist(data: DataSettings, features: dict[str, Feature]) -> I
     for name, feature in features.items():
         folder = feature.folder if isinstance(feature, ImageFeature) else None
         if folder and not is_remote(folder) and not Path(folder).is_dir():
-            beside = Path(data.path).parent / folder
-            hint = f"; did you mean {str(beside)!r}?" if beside.is_dir() else f" in {Path.cwd()}"
+            sibling = Path(data.path).parent / folder
+            hint = f"; did you mean {str(sibling)!r}?" if sibling.is_dir() else f" in {Path.cwd()}"
             found = f"found {folder!r}; there is no such folder{hint}"
             yield Issue(f"features.{name}.folder", found)
 
@@ -448,9 +449,9 @@ def workers_are_of_this_machine(beam: BeamSettings) -> Iterator[Issue]:
     if beam.args and "workers" in beam.model_fields_set:
         yield Issue(
             "beam.workers",
-            f"found {beam.workers} beside beam.args, which say where Beam runs: leave "
-            "beam.args out to use the cores of this machine, or say it in the words of that "
-            "runner, such as --parallelism=4 of Flink",
+            f"found {beam.workers}, but beam.args choose the runner: leave beam.args out to use "
+            "the cores of this machine, or add the runner's own option to beam.args, such as "
+            "Flink's --parallelism=4",
         )
 
 

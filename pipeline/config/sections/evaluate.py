@@ -301,17 +301,17 @@ def metrics_have_names_of_their_own(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that the metrics given as mappings have unique names, which thresholds refer to."""
-    taken = {**target.metrics(), COUNT: None}
+    known = {**target.metrics(), COUNT: None}
     for i, metric in enumerate(evaluate.metrics):
         if isinstance(metric, str):
             continue
-        if metric.name in taken:
+        if metric.name in known:
             yield Issue(
                 f"evaluate.metrics.{i}",
-                f"found {metric.name!r} a second time, or as the name of another metric; give "
-                "config: {name: ...} one of its own",
+                f"found {metric.name!r}, which is the name of another metric too; give this "
+                "metric a name by config: {name: ...}",
             )
-        taken[metric.name] = None
+        known[metric.name] = None
 
 
 def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
@@ -322,22 +322,22 @@ def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) 
         if name in known and not known[name].is_number:
             yield Issue(
                 f"evaluate.thresholds.{name}",
-                f"{name} is no number; put it into evaluate.metrics, and bound one of "
-                f"{', '.join(numbers)}",
+                f"{name} is not a number; list it in evaluate.metrics, and set thresholds for "
+                f"some of {', '.join(numbers)}",
             )
 
 
-def thresholds_leave_room(evaluate: EvaluateSettings) -> Iterator[Issue]:
+def thresholds_have_valid_bounds(evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that a threshold has a bound, and that its bounds leave values between them."""
     for name, threshold in evaluate.thresholds.items():
         path = f"evaluate.thresholds.{name}"
         if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
-            yield Issue(path, "it bounds nothing; give it min, max or tolerance")
+            yield Issue(path, "the threshold is empty; give min, max or tolerance")
         elif None not in (threshold.least, threshold.most) and threshold.least > threshold.most:  # type: ignore[operator]
             yield Issue(path, f"min {threshold.least:g} is above max {threshold.most:g}")
 
 
-def thresholds_can_be_held(evaluate: EvaluateSettings) -> Iterator[Issue]:
+def thresholds_have_intervals_and_slices(evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that `confident` comes with `evaluate.confidence`, and `slices` with
     `evaluate.slices`.
     """
@@ -357,7 +357,7 @@ def thresholds_can_be_held(evaluate: EvaluateSettings) -> Iterator[Issue]:
             )
 
 
-def tolerances_are_of_what_is_compared(
+def tolerances_need_a_comparison(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that tolerances are given only for metrics that are compared with the model in
@@ -380,7 +380,7 @@ def leaking_columns_can_be_found(
     if evaluate.leakage is OnLeakage.FAIL and preprocessing:
         yield Issue(
             "evaluate.leakage",
-            "found 'fail', but with preprocessing no column is looked at; leave one of them out",
+            "found 'fail', but with `preprocessing` no column is checked; leave one of them out",
         )
 
 

@@ -41,7 +41,7 @@ def _check_endpoint(address: str) -> str:
 
 
 class KubeflowSettings(Settings):
-    """How the pipeline runs on Kubernetes; only `kubeflow_runner.py` reads it."""
+    """How the pipeline runs on Kubernetes; only `scopeline-kubeflow` reads it."""
 
     image: Annotated[str, AfterValidator(_check_image)] | None = None
     """The container image of every step, with a tag; `make image` builds one."""

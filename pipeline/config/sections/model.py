@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.config.issues import Issue, near_match, near_match_and, rules_of
-from pipeline.config.user_code import import_paths_lead_somewhere
+from pipeline.config.user_code import import_paths_exist
 from trainer_module.errors import DataError, TrainingError, counted, enumerate_names
 from trainer_module.families.supervised.models.bert_files import read_files
 from trainer_module.families.supervised.models.weight_formats import check_format
@@ -35,7 +35,7 @@ from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.tune import AnyTune
 from trainer_module.strategies.base import Processes
 
-FOUND = ("text",)
+COLUMN_TYPES_FOUND_BY_INFERENCE = ("text",)
 """Types that a column may be inferred to have without an entry in the config."""
 
 
@@ -44,7 +44,7 @@ def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
     kind = model.kind
     if kind in LEARNERS:
         tasks = enumerate_names(LEARNERS[kind].tasks, "or")
-        yield Issue("model.kind", f"found {kind!r}, which is for the task {tasks} alone")
+        yield Issue("model.kind", f"found {kind!r}, which is only for the task {tasks}")
     elif not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
@@ -61,7 +61,7 @@ def model_has_the_feature_it_needs(
     """Checks that there is a feature of the type that the model needs, such as an image."""
     kind = trainer_settings.model.kind
     needs = ZOO[kind].needs if kind in ZOO else ""
-    if not needs or needs in FOUND or preprocessing is not None:
+    if not needs or needs in COLUMN_TYPES_FOUND_BY_INFERENCE or preprocessing is not None:
         return
     if not any(feature.type == needs for feature in features.values()):
         article = "an" if needs[0] in "aeiou" else "a"
@@ -71,7 +71,7 @@ def model_has_the_feature_it_needs(
         )
 
 
-def model_can_do_what_is_asked(
+def model_supports_task_and_features(
     label_task: BaseTask,
     features: dict[str, Feature],
     preprocessing: str | None,
@@ -84,19 +84,21 @@ def model_can_do_what_is_asked(
     others = {n: s for n, s in ZOO.items() if not s.needs or s.needs in types}
     for name, feature in features.items():
         if feature.type in spec.refuses and preprocessing is None:
-            able = enumerate_names((n for n, s in others.items() if not types & {*s.refuses}), "or")
+            suitable = enumerate_names(
+                (n for n, s in others.items() if not types & {*s.refuses}), "or"
+            )
             yield Issue(
                 "model.kind",
-                f"found {kind!r}, which takes no {feature.type}, and feature {name!r} is one; use "
-                f"{able}",
+                f"found {kind!r}, which takes no {feature.type} features, such as {name!r}; use "
+                f"{suitable}",
             )
     plain = not label_task.has_options
     if spec.tasks and not (plain and label_task.kind in spec.tasks):
-        able = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
+        suitable = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
         yield Issue(
             "task",
-            f"found {label_task.kind}{'' if plain else ' with options'}, but {kind} know "
-            f"{enumerate_names(spec.tasks, 'and')} alone, without options; use the model {able}",
+            f"found {label_task.kind}{'' if plain else ' with options'}, but {kind} support only "
+            f"{enumerate_names(spec.tasks, 'and')} without options; use the model {suitable}",
         )
 
 
@@ -104,11 +106,12 @@ def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
     """Checks that the layers over pictures are given by one key only."""
     if model.layers is not None and "filters" in model.model_fields_set:
         yield Issue(
-            "model.filters", f"found {model.filters}, but model.layers says so too; leave one out"
+            "model.filters",
+            f"found {model.filters}, but model.layers sets the filters too; leave one out",
         )
 
 
-def layers_leave_something(
+def layers_keep_a_positive_size(
     features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
 ) -> Iterator[Issue]:
     """Checks that convolutions and poolings leave at least one pixel of each picture."""
@@ -120,14 +123,14 @@ def layers_leave_something(
             yield Issue("model.layers", f"features.{name}: {why}")
 
 
-MODEL_RULES = (import_paths_lead_somewhere, *rules_of(__name__))
+MODEL_RULES = (import_paths_exist, *rules_of(__name__))
 
 
 KEYS = ("size", "weights", "transfer", "sync_batch_norm")
 """Keys of `model` that only some models read, and builders of the user's do not."""
 
 
-def networks_are_there_to_transfer(
+def transferred_network_exists(
     model: ModelSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
     """Checks that keys about pretrained networks are given for models that have one."""
@@ -138,9 +141,10 @@ def networks_are_there_to_transfer(
         given |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
     for key in (key for key in type(model).model_fields if key in given):
         if not (spec and key in spec.reads) and getattr(model, key) is not None:
-            able = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
+            suitable = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
-                f"model.{key}", f"{model.kind} does not read it; leave it out, or use {able}"
+                f"model.{key}",
+                f"{model.kind} does not read this key; leave it out, or use {suitable}",
             )
 
 
@@ -162,7 +166,7 @@ def pictures_are_large_enough(
             )
 
 
-def something_is_left_to_fine_tune(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+def fine_tuning_has_epochs(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
     """Checks that a network is unfrozen before the last epoch."""
     transfer, epochs = model.transfer, train.epochs
     after = transfer.unfreeze_after if transfer else None
@@ -174,7 +178,7 @@ def something_is_left_to_fine_tune(model: ModelSettings, train: TrainSettings) -
         )
 
 
-def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
+def fine_tuning_keys_need_unfreeze_after(model: ModelSettings) -> Iterator[Issue]:
     """Checks that settings for unfreezing come with `unfreeze_after`."""
     transfer = model.transfer
     if transfer is None or transfer.unfreeze_after:
@@ -183,18 +187,18 @@ def unfreezing_has_its_time(model: ModelSettings) -> Iterator[Issue]:
         if key in transfer.model_fields_set:
             yield Issue(
                 f"model.transfer.{key}",
-                f"found {getattr(transfer, key)}, but the network is never unfrozen; say when by "
+                f"found {getattr(transfer, key)}, but the network stays frozen; add "
                 "unfreeze_after: 10, or leave it out",
             )
 
 
-def heads_are_said_once(model: ModelSettings) -> Iterator[Issue]:
+def head_is_given_once(model: ModelSettings) -> Iterator[Issue]:
     """Checks that the dense layers before the output are given by one key only."""
     transfer = model.transfer
     if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
         yield Issue(
             "model.hidden_units",
-            f"found {model.hidden_units}, but model.transfer.head says so too; leave one "
+            f"found {model.hidden_units}, but model.transfer.head sets the layers too; leave one "
             "of them out",
         )
 
@@ -215,7 +219,7 @@ def published_heads_stay_as_they_are(
     if getattr(label_task, "classes", None) != IMAGENET:
         yield Issue(
             "task",
-            f"found {label_task.kind}, but a published head tells ImageNet's classes; give "
+            f"found {label_task.kind}, but a published head predicts ImageNet's classes; give "
             "{kind: multiclass, classes: imagenet}",
         )
     unused_keys = {
@@ -231,7 +235,7 @@ def published_heads_stay_as_they_are(
         "optimize.quantize": trainer_settings.optimize.quantize is not None,
     }
     for key in (key for key, is_given in unused_keys.items() if is_given):
-        yield Issue(key, "a published head is taken as it is, and nothing is trained; leave it out")
+        yield Issue(key, "nothing is trained with a published head; leave it out")
 
 
 def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
@@ -249,8 +253,8 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
         hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
         yield Issue(
             "model.weights",
-            f"found {path!r}; there is no such file or folder{hint}; those that Keras publishes "
-            f"are called {IMAGENET}",
+            f"found {path!r}; there is no such file or folder{hint}; the name of the weights that "
+            f"Keras publishes is {IMAGENET}",
         )
     elif Path(path).is_file():
         try:
@@ -262,9 +266,7 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
 TRANSFER_RULES = rules_of(__name__, *MODEL_RULES)
 
 
-def bert_reads_pieces_of_words(
-    features: dict[str, Feature], model: ModelSettings
-) -> Iterator[Issue]:
+def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
     """Checks that BERT reads wordpiece sequences: only they begin with its first token."""
     if model.kind != "bert":
         return
@@ -280,14 +282,11 @@ def bert_reads_pieces_of_words(
             if (found := getattr(feature, key)) not in fine[key]:
                 yield Issue(
                     f"features.{name}.{key}",
-                    f"found {found!r}; the model bert reads pieces of words in their order: leave "
-                    "it out",
+                    f"found {found!r}; the model bert reads a sequence of subwords: leave it out",
                 )
 
 
-def weights_are_those_of_a_bert(
-    features: dict[str, Feature], model: ModelSettings
-) -> Iterator[Issue]:
+def bert_weights_are_valid(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
     """Checks that BERT weights fit the files beside them, the requested size and the texts."""
     if model.kind != "bert":
         return
@@ -295,8 +294,8 @@ def weights_are_those_of_a_bert(
     if weights == IMAGENET:
         yield Issue(
             "model.weights",
-            f"found {IMAGENET}, weights of networks of pictures; a bert's are called "
-            "bert-base-uncased, or are in a folder",
+            f"found {IMAGENET}, the weights of image networks; give a name such as "
+            "bert-base-uncased, or a folder",
         )
         return
     if weights and hub_name(weights) and local_folder(weights) == weights:
@@ -306,12 +305,13 @@ def weights_are_those_of_a_bert(
     except DataError as error:
         yield Issue("model.weights", str(error).rstrip("."))
         return
-    if shape and model.size and not shape.is_of(model.size):
+    if shape and model.size and not shape.matches(model.size):
         yield Issue(
             "model.size",
             f"found {counted(model.size.layers, 'layer')} of {model.size.hidden} with "
-            f"{counted(model.size.heads, 'head')}, but {model.weights} are the weights of "
-            f"{shape.layers} of {shape.hidden} with {shape.heads}; leave it out",
+            f"{counted(model.size.heads, 'head')}, but {model.weights} has "
+            f"{counted(shape.layers, 'layer')} of {shape.hidden} with "
+            f"{counted(shape.heads, 'head')}; leave it out",
         )
     positions = shape.positions if shape else (model.size or SIZES["tiny"]).max_tokens
     for name, feature in features.items():
@@ -336,8 +336,7 @@ def weights_bring_their_vocabulary(
         if folder and Path(folder) != Path(weights):
             yield Issue(
                 f"features.{name}.vocabulary",
-                f"found {folder!r}, but model.weights, {weights}, have a vocabulary of their own; "
-                "leave it out",
+                f"found {folder!r}, but the weights {weights} come with a vocabulary; leave it out",
             )
 
 
@@ -353,7 +352,7 @@ def vocabularies_can_be_read(features: dict[str, Feature], model: ModelSettings)
             yield Issue(f"features.{name}.vocabulary", str(error).rstrip("."))
 
 
-def layers_decay_where_they_have_numbers(
+def layer_decay_needs_numbered_layers(
     train: TrainSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
     """Checks that `layer_decay` is given for BERT, or for a builder whose layers may be
@@ -363,8 +362,8 @@ def layers_decay_where_they_have_numbers(
     if decay and kind in ZOO and kind != "bert":
         yield Issue(
             "train.optimizer.layer_decay",
-            f"found {decay:g}, but the model {kind} has no blocks whose rates could differ; leave "
-            "it out, or use the model bert",
+            f"found {decay:g}, but the model {kind} has no blocks with separate learning rates; "
+            "leave it out, or use the model bert",
         )
 
 

@@ -122,17 +122,23 @@ class NotifySettings(Settings):
         return {key: variable for key, variable in named.items() if variable}
 
 
-def stale_alarms_reach_somebody(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:
+def stale_alarms_are_sent(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:
     """Checks that a schedule can raise `stale`, and that the occasion is enabled."""
     if notify.stale_after is None:
         return
     if not has_trigger:
-        yield Issue("notify.stale_after", "nobody looks without a `schedule:` that runs by itself")
+        yield Issue(
+            "notify.stale_after",
+            "only scheduled checks find a stale model; give `schedule:` a cron or on_new_data",
+        )
     if Occasion.STALE not in notify.occasions:
-        yield Issue("notify.stale_after", "it is told as `stale`, which notify.occasions lacks")
+        yield Issue(
+            "notify.stale_after",
+            "the alarm has the occasion `stale`, which notify.occasions lacks",
+        )
 
 
-NOTIFY_RULES = (stale_alarms_reach_somebody,)
+NOTIFY_RULES = (stale_alarms_are_sent,)
 
 
 def read_secret(variable: str) -> str | None:

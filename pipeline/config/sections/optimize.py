@@ -25,14 +25,14 @@ LITERT_PACKAGES = ("ai_edge_litert",)
 ONNX_PACKAGES = ("onnx", "onnxruntime", "tf2onnx")
 
 
-def trained_in_steps_is_pruned(
+def pruning_needs_an_optimizer(
     model: ModelSettings, train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
     """Checks that a model trained by an optimizer is pruned or quantised while training."""
     for key, verb in _while_training(optimize).items():
         where = f"optimize.{key}"
         if train.run_fn:
-            yield Issue(where, f"{train.run_fn} trains in its own way; leave it out")
+            yield Issue(where, f"{train.run_fn} does not read this key; leave it out")
         elif is_forest(model.kind):
             yield Issue(
                 where,
@@ -47,20 +47,20 @@ def constant_schedules_have_no_end(optimize: OptimizeSettings | None) -> Iterato
     if prune and prune.is_constant and "end" in prune.model_fields_set:
         yield Issue(
             "optimize.prune.end",
-            f"found {prune.end:g}, but a constant schedule has all of its sparsity at begin; leave "
+            f"found {prune.end:g}, but a constant schedule reaches its sparsity at `begin`; leave "
             "it out, or use schedule: polynomial",
         )
 
 
-def networks_begin_whole(
+def pruning_needs_trainable_network(
     model: ModelSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
     """Checks that a pruned network is not frozen: frozen weights cannot compensate."""
     if _optimize(optimize).prune and model.begins_frozen:
         yield Issue(
             "optimize.prune",
-            "the network begins frozen, and could not adjust to what is pruned of it; give "
-            "model.transfer.freeze: false, or leave one of them out",
+            "a frozen network cannot adapt to pruning; give model.transfer.freeze: false, or "
+            "leave one of them out",
         )
 
 
@@ -73,8 +73,9 @@ def pruning_has_steps_in_order(
         if strategy.processes is Processes.SERVERS:
             yield Issue(
                 f"optimize.{key}",
-                f"the workers of {strategy.kind} take their steps in no order, of which some would "
-                "undo what others do; use multi_worker_mirrored or mirrored, or leave it out",
+                f"the workers of {strategy.kind} train asynchronously, so that their steps could "
+                "undo each other's pruning; use multi_worker_mirrored or mirrored, or leave it "
+                "out",
             )
 
 
@@ -106,8 +107,8 @@ def networks_can_be_quantised(
     if kind in NOT_QUANTISED:
         yield Issue(
             "optimize.quantize",
-            f"tensorflow-model-optimization knows no 8 bits for the layers of {kind}; leave it "
-            "out, as the variant int8 needs no such training, or use the model mlp or cnn",
+            f"tensorflow-model-optimization cannot train the layers of {kind} for 8 bits; leave "
+            "it out (the variant int8 does not need this key), or use the model mlp or cnn",
         )
     if precision is not Precision.FLOAT32:
         yield Issue(
@@ -118,8 +119,8 @@ def networks_can_be_quantised(
     if schedule_or_default.warm_start:
         yield Issue(
             "optimize.quantize",
-            "training for 8 bits begins from scratch, as layers that are wrapped for it do not "
-            "tell what their weights stand for; leave it out, or schedule.warm_start",
+            "training for 8 bits begins from scratch, as it wraps layers, whose weights cannot "
+            "be matched to earlier ones; leave this key or schedule.warm_start out",
         )
 
 
@@ -139,7 +140,7 @@ def required_are_variants(optimize: OptimizeSettings | None) -> Iterator[Issue]:
         if name not in optimize.variants:
             yield Issue(
                 "optimize.required",
-                f"{name.value!r} is none of optimize.variants; "
+                f"{name.value!r} is not in optimize.variants; "
                 f"{near_match(name, optimize.variants)}",
             )
 
@@ -148,7 +149,7 @@ def variants_are_named_once(optimize: OptimizeSettings | None) -> Iterator[Issue
     """Checks that each variant is named once, as each has one folder."""
     variants = _optimize(optimize).variants
     for name in dict.fromkeys(n for n in variants if variants.count(n) > 1):
-        yield Issue("optimize.variants", f"{name.value!r} is there twice; name it once")
+        yield Issue("optimize.variants", f"{name.value!r} is listed twice; list it once")
 
 
 def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
@@ -157,15 +158,15 @@ def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     """
     optimize = _optimize(optimize)
     most = optimize.accept.max_size_ratio
-    able = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
-    unable = optimize.required_variants if able else optimize.variants
-    for name in unable:
-        if name not in able and name in optimize.variants:
+    possible = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
+    impossible = optimize.required_variants if possible else optimize.variants
+    for name in impossible:
+        if name not in possible and name in optimize.variants:
             yield Issue(
                 "optimize.accept.max_size_ratio",
                 f"found {most:g}, but a weight of {name.value} has {name.weight_bits} of "
-                f"{FLOAT_BITS} bits, so that its file cannot be smaller than "
-                f"{_least_ratio(name):g}; give more than that, or leave {name.value} out",
+                f"{FLOAT_BITS} bits, so its file has at least {_least_ratio(name):g} of the "
+                f"model's size; give a greater ratio, or leave {name.value} out",
             )
 
 
@@ -193,9 +194,8 @@ def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]
         if missing:
             yield Issue(
                 f"optimize.{key}",
-                f"the package{'s' if len(missing) > 1 else ''} "
-                f"{enumerate_names(missing, 'and')} cannot be found here; "
-                f"pip install '{EXTRA}', or leave it out",
+                f"the package{'s' if len(missing) > 1 else ''} {enumerate_names(missing, 'and')} "
+                f"cannot be imported; pip install '{EXTRA}', or leave it out",
             )
 
 

@@ -65,7 +65,7 @@ class PushSettings(Settings):
     directory: str | None = None
     """The folder that a model server watches; default: `<output>/<name>/serving/<name>`."""
     approve: Approve = Approve.AUTO
-    """Whether a blessed model is pushed at once, or waits for `local_runner.py approve`."""
+    """Whether a blessed model is pushed at once, or waits for `scopeline approve`."""
 
 
 def approvals_have_a_folder(push: PushSettings) -> Iterator[Issue]:
@@ -76,8 +76,8 @@ def approvals_have_a_folder(push: PushSettings) -> Iterator[Issue]:
     if push.approve is Approve.MANUAL and directory is not None and is_remote(directory):
         yield Issue(
             "push.approve",
-            f"found 'manual', but push.directory is {directory}, and `approve` pushes to folders "
-            "alone; leave it out, or give a folder",
+            f"found 'manual', but push.directory is {directory}, and `approve` pushes only to "
+            "folders; leave it out, or give a folder",
         )
 
 

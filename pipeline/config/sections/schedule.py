@@ -134,7 +134,7 @@ class ScheduleSettings(Settings):
     def _is_time_zone(cls, name: str) -> str:
         if name not in available_timezones():
             near = difflib.get_close_matches(name, available_timezones(), n=1)
-            hint = f"did you mean `{near[0]}`?" if near else "one is Europe/Paris"
+            hint = f"did you mean `{near[0]}`?" if near else "give a name such as Europe/Paris"
             raise ValueError(f"there is no such time zone; {hint}")
         return name
 
@@ -181,8 +181,8 @@ class DriftSettings(Settings):
 
 
 TRIGGERS = (
-    "give it cron: 0 3 * * * or on_new_data: true, or let drift do it with drift.on_drift: retrain "
-    "and drift.columns, or skew with skew.on_skew: retrain"
+    "give cron: 0 3 * * *, on_new_data: true, drift.on_drift: retrain with drift.columns, or "
+    "skew.on_skew: retrain"
 )
 _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 
@@ -203,7 +203,7 @@ def schedule_has_an_occasion(
     by_hand = {"window", "missing_span", "settle", "warm_start", "keep"}
     if schedule is None or has_trigger or schedule.model_fields_set <= by_hand:
         return
-    yield Issue("schedule", f"nothing ever sets it off; {TRIGGERS}")
+    yield Issue("schedule", f"the schedule has no trigger; {TRIGGERS}")
 
 
 def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) -> Iterator[Issue]:
@@ -214,7 +214,7 @@ def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) ->
         if key in schedule.model_fields_set:
             yield Issue(
                 f"schedule.{key}",
-                f"data.path has no spans; leave this out, or give it some, {_SPANS}",
+                f"data.path has no spans; leave this out, or give a path with spans, {_SPANS}",
             )
 
 
@@ -233,7 +233,8 @@ def drift_needs_spans(data: DataSettings, drift: DriftSettings) -> Iterator[Issu
     if drift.columns and not has_spans(data):
         yield Issue(
             "drift.columns",
-            f"data.path has no spans to compare; leave this out, or give it some, {_SPANS}",
+            "data.path has no spans to compare; leave this out, or give a path with spans, "
+            f"{_SPANS}",
         )
 
 
@@ -242,8 +243,8 @@ def retraining_by_drift_has_thresholds(drift: DriftSettings) -> Iterator[Issue]:
     if drift.on_drift is OnDrift.RETRAIN and not drift.columns:
         yield Issue(
             "drift.columns",
-            "on_drift: retrain, but no column has a threshold; one is "
-            "{payment_type: {infinity_norm: 0.1}}",
+            "on_drift: retrain, but no column has a threshold; give one, such as {payment_type: "
+            "{infinity_norm: 0.1}}",
         )
 
 
@@ -291,7 +292,8 @@ def skew_has_requests_and_thresholds(skew: SkewSettings) -> Iterator[Issue]:
         yield Issue("skew.requests", f"found {skew.requests!r}; right is a local folder, or glob")
     elif not skew.columns and skew.model_fields_set:
         yield Issue(
-            "skew.columns", "no column has a threshold; one is {fare: {jensen_shannon: 0.1}}"
+            "skew.columns",
+            "no column has a threshold; give one, such as {fare: {jensen_shannon: 0.1}}",
         )
 
 

@@ -36,10 +36,10 @@ def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[I
     loss, known = train.loss, losses_for(label_task.kind)
     if loss is None or loss.is_custom or loss.kind in known:
         return
-    what = f"for {label_task.kind}" if loss.kind in LOSSES else "of ours"
+    kind_of_loss = f"for {label_task.kind}" if loss.kind in LOSSES else "of Scopeline"
     yield Issue(
         "train.loss",
-        f"{loss.kind!r} is no loss {what}; "
+        f"{loss.kind!r} is no loss {kind_of_loss}; "
         + near_match_and(
             loss.kind, known, "A loss of yours is an import path, such as my_losses.asymmetric"
         ),
@@ -63,8 +63,7 @@ def averages_have_steps_in_order(train: TrainSettings) -> Iterator[Issue]:
     if strategy.processes is Processes.SERVERS and ema:
         yield Issue(
             "train.optimizer.ema",
-            f"found {ema:g}, but the workers of {strategy.kind} take their steps in no order; "
-            "leave it out",
+            f"found {ema:g}, but the workers of {strategy.kind} train asynchronously; leave it out",
         )
 
 
@@ -74,8 +73,9 @@ def averages_have_all_steps(train: TrainSettings) -> Iterator[Issue]:
     if precision is Precision.MIXED_FLOAT16 and ema:
         yield Issue(
             "train.optimizer.ema",
-            f"found {ema:g}, but the loss scaling of {precision} skips steps, so that epochs would "
-            f"not end with the average; use precision {Precision.MIXED_BFLOAT16}, or leave it out",
+            f"found {ema:g}, but the loss scaling of {precision} skips steps, so that an epoch "
+            f"could end without averaged weights; use precision {Precision.MIXED_BFLOAT16}, or "
+            "leave it out",
         )
 
 
@@ -99,20 +99,20 @@ def class_weights_have_classes(label_task: BaseTask, train: TrainSettings) -> It
         )
 
 
-def other_trainings_read_less(
+def unread_train_keys_are_absent(
     model: ModelSettings, train: TrainSettings, tune: AnyTune | None, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that a `run_fn` of the user's does not come with keys that only our training reads."""
     unused_keys = {
-        "model.transfer": (model.transfer, "trains in its own way"),
-        "train.augment": (train.augment, "reads pictures as they are"),
-        "train.checkpoints": (train.checkpoints, "keeps its own"),
-        "tune": (tune, "trains in its own way"),
-        "evaluate.folds": (evaluate.folds, "trains in its own way, without folds"),
+        "model.transfer": (model.transfer, "does not read this key"),
+        "train.augment": (train.augment, "does not augment pictures"),
+        "train.checkpoints": (train.checkpoints, "has checkpoints of its own"),
+        "tune": (tune, "does not read this key"),
+        "evaluate.folds": (evaluate.folds, "does not train folds"),
     }
-    for key, (value, what) in unused_keys.items():
+    for key, (value, reason) in unused_keys.items():
         if train.run_fn and value:
-            yield Issue(key, f"{train.run_fn} {what}; leave it out")
+            yield Issue(key, f"{train.run_fn} {reason}; leave it out")
 
 
 def workers_have_a_strategy(train: TrainSettings) -> Iterator[Issue]:
@@ -141,20 +141,19 @@ def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
         )
 
 
-def steps_are_shown_where_they_are_seen(train: TrainSettings) -> Iterator[Issue]:
+def step_settings_are_applicable(train: TrainSettings) -> Iterator[Issue]:
     """Checks that TensorBoard by step is used where each step is reported on its own."""
     strategy, board, together = train.strategy, train.tensorboard, train.steps_per_execution or 1
     if not board.looks_at_steps:
         return
     key = "train.tensorboard.profile" if board.profile else "train.tensorboard.every"
     if strategy.processes is Processes.SERVERS:
-        yield Issue(
-            key, f"the workers of {strategy.kind} take their steps in no order; leave it out"
-        )
+        yield Issue(key, f"the workers of {strategy.kind} train asynchronously; leave it out")
     elif together > 1:
         yield Issue(
             key,
-            f"train.steps_per_execution is {together}; leave that out, so that each step is seen",
+            f"train.steps_per_execution is {together}; leave that key out, as TensorBoard needs "
+            "each step",
         )
 
 
@@ -175,12 +174,12 @@ def replicas_share_the_batch(train: TrainSettings) -> Iterator[Issue]:
         yield Issue(found, f"found {right}")
 
 
-def kernels_are_of_our_models(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+def l2_is_for_built_in_models(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
     """Checks that `l2` is given for our models only: other builders set regularizers themselves."""
     if train.l2 and model.is_custom and train.run_fn is None:
         yield Issue(
             "train.l2",
-            f"found {train.l2:g}, but {model.kind} builds its own layers; give them a "
+            f"found {train.l2:g}, but {model.kind} builds its own layers; set their "
             "kernel_regularizer there, and leave it out",
         )
 
@@ -200,8 +199,8 @@ def trees_are_grown_on_one_device(model: ModelSettings, train: TrainSettings) ->
     if _grows(model, train) and kind not in ONE_DEVICE:
         yield Issue(
             "train.strategy",
-            f"found {kind}, but {model.kind} are grown on one machine, by all its cores; "
-            f"use {enumerate_names(ONE_DEVICE, 'or')}",
+            f"found {kind}, but {model.kind} are grown on all cores of one machine; use "
+            f"{enumerate_names(ONE_DEVICE, 'or')}",
         )
 
 
@@ -213,14 +212,14 @@ def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[
         if key not in READ_WITHOUT_STEPS and getattr(train, key) != field.default:
             yield Issue(
                 f"train.{key}",
-                f"{model.kind} are not trained in steps, and do not read it; leave it out. "
-                f"They read {enumerate_names(READ_WITHOUT_STEPS, 'and')}",
+                f"{model.kind} train without steps and do not read this key; leave it out. They "
+                f"read {enumerate_names(READ_WITHOUT_STEPS, 'and')}",
             )
     stopping = train.early_stopping
     if isinstance(stopping, EarlyStoppingSettings) and stopping.min_delta:
         yield Issue(
             "train.early_stopping.min_delta",
-            f"found {stopping.min_delta:g}, but {model.kind} stop by patience alone; leave it out",
+            f"found {stopping.min_delta:g}, but {model.kind} stop only by patience; leave it out",
         )
 
 

@@ -28,10 +28,10 @@ from pipeline.kubeflow.api.errors import (
     ServerFailedError,
     UnavailableError,
     check_json,
-    explained,
     find_api,
     message_of,
     shown_endpoint,
+    translated_errors,
     user_namespace,
 )
 from pipeline.kubeflow.cluster_layout import pipeline_name
@@ -100,8 +100,8 @@ class PipelineVersion:
 
 
 class Kubeflow:
-    """A client for an installation of Kubeflow Pipelines; every method raises as `explained`
-    does.
+    """A client for an installation of Kubeflow Pipelines; every method raises as
+    `translated_errors` does.
     """
 
     def __init__(self, settings: KubeflowSettings) -> None:
@@ -120,9 +120,7 @@ class Kubeflow:
         self.endpoint = shown_endpoint(self._connection.configuration.host)
         """The address of the API without credentials."""
         try:
-            health = self._call(
-                "ask for its health", self._kfp.healthzs.healthz_service_get_healthz
-            )
+            health = self._call("read its health", self._kfp.healthzs.healthz_service_get_healthz)
         except NotFoundError:
             raise ConfigError(
                 f"{self.endpoint}: this is no API of Kubeflow Pipelines {OLDEST} or newer (404); "
@@ -141,8 +139,8 @@ class Kubeflow:
         if self._is_older and self._settings.retries:
             raise ConfigError(
                 f"kubeflow.retries: found {self._settings.retries}, but {self.endpoint} is older "
-                f"than Kubeflow Pipelines {OLDEST} and tries no step again but the last; upgrade "
-                "it, or set kubeflow.retries=0"
+                f"than Kubeflow Pipelines {OLDEST} and retries only the last step; upgrade it, or "
+                "set kubeflow.retries=0"
             )
         name = compiled.version
         pipeline, _ = _find_or_create(
@@ -204,7 +202,7 @@ class Kubeflow:
           NoLogError: the pod is gone, or the API does not provide logs.
         """
         try:
-            with explained(self.endpoint, f"read the log of {pod}"):
+            with translated_errors(self.endpoint, f"read the log of {pod}"):
                 yield from self._stream(run_id, pod)
         except UnavailableError:
             raise
@@ -296,7 +294,9 @@ class Kubeflow:
             pieces = answer.stream(_PIECE_BYTES)
             first = next(pieces, b"")
             if first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-                raise NoLogError(f"the log of {pod} cannot be read: {self.endpoint} gives a page")
+                raise NoLogError(
+                    f"the log of {pod} cannot be read: {self.endpoint} returns a web page"
+                )
             if first.startswith(_ERROR_BEGINS):
                 # The API sends status 200 before it looks for the pod.
                 body = first + b"".join(pieces)
@@ -352,7 +352,7 @@ class Kubeflow:
     def _call(self, action: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
         """Returns the parsed JSON response of a call."""
         # kfp prints links, which contain the endpoint's credentials.
-        with explained(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
+        with translated_errors(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
             answer = method(*values, **options)
         check_json(self.endpoint, self._connection.last_response.getheader("content-type"))
         return answer

@@ -75,7 +75,7 @@ def shown_endpoint(url: str) -> str:
 
 
 @contextmanager
-def explained(endpoint: str, action: str) -> Iterator[None]:
+def translated_errors(endpoint: str, action: str) -> Iterator[None]:
     """Translates the exceptions of a call into readable errors.
 
     Args:
@@ -104,8 +104,8 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
     except (ValueError, TypeError, AttributeError) as error:
         # Errors of kfp's models for a response of another shape.
         raise InternalError(
-            f"{endpoint}: cannot {action}: the answer is not what Kubeflow Pipelines {OLDEST} or "
-            f"newer gives ({_shorten(str(error))})"
+            f"{endpoint}: cannot {action}: the answer is not that of Kubeflow Pipelines {OLDEST} "
+            f"or newer ({_shorten(str(error))})"
         ) from None
 
 
@@ -114,9 +114,9 @@ def check_json(endpoint: str, content_type: str | None) -> None:
     kind = content_type or ""
     if "json" not in kind:
         raise ConfigError(
-            f"{endpoint}: answered with a page ({kind or 'of no type'}), not as an API: perhaps "
-            f"that of a log-in, for which {TOKEN_VARIABLE} takes a token, or the user interface's; "
-            f"{WHERE}"
+            f"{endpoint}: answered with a web page ({kind or 'of no type'}), not as an API: the "
+            f"page may be a log-in, for which {TOKEN_VARIABLE} takes a token, or the user "
+            f"interface; {WHERE}"
         )
 
 
@@ -129,15 +129,15 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
         return UnavailableError(f"{endpoint}: cannot {action} now {answered}")
     if status == 401:
         return ConfigError(
-            f"{endpoint}: does not accept who you are (401){detail}; "
-            f"{TOKEN_VARIABLE} takes a token that is valid there"
+            f"{endpoint}: the authentication failed (401){detail}; {TOKEN_VARIABLE} takes a token "
+            "that is valid there"
         )
     if status == 403:
         return ConfigError(f"{endpoint}: you may not {action} (403){detail}")
     if status == 404:
-        return NotFoundError(f"{endpoint}: cannot {action}: there is no such thing (404){detail}")
+        return NotFoundError(f"{endpoint}: cannot {action}: it was not found (404){detail}")
     if status == 409:
-        return ConflictError(f"{endpoint}: cannot {action}: there is one already (409){detail}")
+        return ConflictError(f"{endpoint}: cannot {action}: it already exists (409){detail}")
     if 300 <= status < 500:
         return ConfigError(f"{endpoint}: cannot {action} {answered}")
     return ServerFailedError(f"{endpoint}: Kubeflow Pipelines failed to {action} {answered}")
@@ -219,17 +219,17 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
     connection = client.runs.run_service_get_run.__self__.api_client
     if endpoint is None and connection.configuration.host == kfp_server_api.Configuration().host:
         raise ConfigError(
-            "kubeflow.endpoint: nothing says where Kubeflow Pipelines is: give its address, such "
-            f"as http://localhost:8888 of a port-forward, here or as {ENDPOINT_VARIABLE}; inside "
-            "the cluster, and where kubectl is set up, it is found without"
+            "kubeflow.endpoint: the address of Kubeflow Pipelines is unknown: give it, such as "
+            f"http://localhost:8888 of a port-forward, here or as {ENDPOINT_VARIABLE}; inside the "
+            "cluster, and where kubectl is set up, this key is not needed"
         )
     ask = connection.request
 
-    def ask_within_limits(*values: Any, **options: Any) -> Any:
+    def call_within_limits(*values: Any, **options: Any) -> Any:
         return ask(*values, **options | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
 
     # kfp's client has no timeouts, and would wait forever for a server that does not respond.
-    connection.request = ask_within_limits
+    connection.request = call_within_limits
     return client, connection
 
 
@@ -240,7 +240,7 @@ def _token() -> str | None:
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigError(f"{TOKEN_VARIABLE}: this is no token; one has no spaces in it")
+        raise ConfigError(f"{TOKEN_VARIABLE}: this is not a token: a token has no spaces")
     return token or None
 
 
@@ -256,5 +256,5 @@ def user_namespace(settings: KubeflowSettings) -> str:
         return _POD_NAMESPACE.read_text().strip()
     raise ConfigError(
         "kubeflow.namespace: this Kubeflow Pipelines has several users, each with a namespace; "
-        "name yours"
+        "give the name of yours"
     )

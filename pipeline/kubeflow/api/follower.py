@@ -28,7 +28,7 @@ from pipeline.kubeflow.compiled import (
     read_progress,
     read_report,
     read_summary,
-    without_marked,
+    without_records,
 )
 from pipeline.records.summary import RunSummary, State
 from pipeline.runs.console import RunConsole
@@ -120,12 +120,12 @@ class Follower:
         if self.summary is not None:
             self._console.conclude(self.summary, hints)
             return self.summary.status.exit_code
-        reason = self._log_error or "its last step did not come to one"
+        reason = self._log_error or "its last step has not written one"
         lines = [f"the run {state.lower()}; its summary cannot be read: {reason}"]
         if state == CANCELED:
             lines = ["the run was terminated"]
         elif state == SUCCEEDED:
-            lines.append("whether a model was pushed is not known here")
+            lines.append("the run may have pushed a model")
         for line in lines + hints:
             self._console.write(line)
         return EXIT_FAILED
@@ -210,6 +210,6 @@ def _explain_failure(step: Step, log: str) -> str:
         return "it was terminated"
     if not step.pods:
         return "it could not be started"
-    lines = without_marked(log.encode()).decode().splitlines()
+    lines = without_records(log.encode()).decode().splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"it ended without a report; its last words: {last}" if last else "it was killed"
+    return f"it ended without a report; its last line: {last}" if last else "it was killed"

@@ -34,9 +34,9 @@ class Recurring:
     def differences(self, wanted: Recurring, besides: str = "") -> list[str]:
         """Returns a line for each property that differs, except one."""
         return [
-            f"{what}: {there or 'none'} -> {wanted.properties[what] or 'none'}"
-            for what, there in self.properties.items()
-            if what != besides and there != wanted.properties[what]
+            f"{name}: {value or 'none'} -> {wanted.properties[name] or 'none'}"
+            for name, value in self.properties.items()
+            if name != besides and value != wanted.properties[name]
         ]
 
     def __str__(self) -> str:
@@ -54,18 +54,18 @@ def cron_for_kubeflow(config: PipelineConfig) -> str:
     schedule = config.schedule_or_default
     if schedule.cron is None:
         raise ConfigError(
-            "schedule.cron: there is none; a recurring run needs one, such as `0 3 * * *` for 3 "
-            "o'clock every night"
+            "schedule.cron: this key is missing; a recurring run needs it, such as `0 3 * * *` "
+            "for 3 o'clock every night"
         )
     if schedule.timezone != "UTC":
         raise ConfigError(
-            f"schedule.timezone: found {schedule.timezone}; Kubeflow has one clock for the whole "
-            "cluster, which shows UTC: leave the key out, and write `schedule.cron` in UTC"
+            f"schedule.timezone: found {schedule.timezone}; Kubeflow schedules all runs in UTC: "
+            "leave the key out, and write `schedule.cron` in UTC"
         )
     *_, weekday = schedule.cron.split()
     if re.search(r"[LW#]", schedule.cron.upper().replace("JUL", "").replace("WED", "")):
         raise ConfigError(
-            f"schedule.cron: found {schedule.cron}; Kubeflow does not know L, W and #"
+            f"schedule.cron: found {schedule.cron}; Kubeflow does not support L, W and #"
         )
     if "7" in re.split(r"[,\-/]", weekday):
         raise ConfigError(
@@ -76,7 +76,11 @@ def cron_for_kubeflow(config: PipelineConfig) -> str:
 
 
 def apply(
-    kubeflow: Kubeflow, config: PipelineConfig, compiled: CompiledPipeline, dry_run: bool, say: Say
+    kubeflow: Kubeflow,
+    config: PipelineConfig,
+    compiled: CompiledPipeline,
+    dry_run: bool,
+    show_line: Say,
 ) -> None:
     """Makes the pipeline's recurring run match the config; shows the differences first.
 
@@ -89,53 +93,53 @@ def apply(
       config: a config with a schedule.
       compiled: the compiled pipeline of the config.
       dry_run: whether to show the differences only.
-      say: shows a line.
+      show_line: shows a line.
 
     Raises:
       ConfigError: Kubeflow does not support the schedule, or refuses a call.
     """
-    cron, there = cron_for_kubeflow(config), _list(kubeflow, config)
-    wanted = _wanted(config, cron, compiled.version, there)
-    right = next((item for item in there if not item.differences(wanted)), None)
-    wrong = [item for item in there if item is not right]
-    _say_plan(config.name, wanted, right, wrong, say)
-    if dry_run or (right and not wrong):
+    cron, existing = cron_for_kubeflow(config), _list(kubeflow, config)
+    wanted = _wanted(config, cron, compiled.version, existing)
+    current = next((item for item in existing if not item.differences(wanted)), None)
+    outdated = [item for item in existing if item is not current]
+    _show_plan(config.name, wanted, current, outdated, show_line)
+    if dry_run or (current and not outdated):
         return
-    if right is None:
+    if current is None:
         # A disabled one was left by an interrupted `apply`.
-        right = next((item for item in there if not item.differences(wanted, _ENABLED)), None)
-        if right is None:
+        current = next((item for item in existing if not item.differences(wanted, _ENABLED)), None)
+        if current is None:
             version = kubeflow.ensure_version(compiled)
             new = kubeflow.create_recurring_run(compiled.name, version, cron)
         else:
-            new = right.id
-        _enable_instead([item.id for item in wrong if item.enabled], new, kubeflow)
-    _delete(kubeflow, config, [item for item in wrong if item is not right], say)
-    say("done")
+            new = current.id
+        _replace_enabled([item.id for item in outdated if item.enabled], new, kubeflow)
+    _delete(kubeflow, config, [item for item in outdated if item is not current], show_line)
+    show_line("done")
 
 
-def show(kubeflow: Kubeflow, config: PipelineConfig, say: Say) -> None:
+def show(kubeflow: Kubeflow, config: PipelineConfig, show_line: Say) -> None:
     """Shows the recurring runs of the pipeline."""
-    there = _list(kubeflow, config)
-    if not there:
-        say(f"{config.name}: there is no recurring run")
-    for item in there:
-        say(str(item))
+    existing = _list(kubeflow, config)
+    if not existing:
+        show_line(f"{config.name}: there is no recurring run")
+    for item in existing:
+        show_line(str(item))
 
 
-def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) -> None:
+def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, show_line: Say) -> None:
     """Deletes the pipeline's recurring runs; runs in progress continue."""
-    there = _list(kubeflow, config)
-    if not there:
-        say(f"{config.name}: there is no recurring run; nothing to do")
-    for item in there:
-        say(f"- {item}")
-    if there and not dry_run:
-        _delete(kubeflow, config, there, say)
+    existing = _list(kubeflow, config)
+    if not existing:
+        show_line(f"{config.name}: there is no recurring run; nothing to do")
+    for item in existing:
+        show_line(f"- {item}")
+    if existing and not dry_run:
+        _delete(kubeflow, config, existing, show_line)
 
 
 def _delete(
-    kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], say: Say
+    kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], show_line: Say
 ) -> None:
     """Deletes recurring runs; disables those with a run in progress."""
     if not unwanted:
@@ -148,10 +152,10 @@ def _delete(
         # Before 2.16, Kubeflow would delete the run in progress too.
         if item.enabled:
             kubeflow.disable(item.id)
-        say(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
+        show_line(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
 
 
-def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
+def _replace_enabled(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
     """Enables a recurring run instead of others; on failure, enables the first of them again."""
     disabled = []
     try:
@@ -168,33 +172,39 @@ def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
         raise
 
 
-def _say_plan(
-    name: str, wanted: Recurring, right: Recurring | None, wrong: list[Recurring], say: Say
+def _show_plan(
+    name: str,
+    wanted: Recurring,
+    current: Recurring | None,
+    outdated: list[Recurring],
+    show_line: Say,
 ) -> None:
     """Shows the differences and the planned changes."""
-    if right is not None and not wrong:
-        say(f"{name}: the recurring run is as the config says; nothing to do")
+    if current is not None and not outdated:
+        show_line(f"{name}: the recurring run agrees with the config; nothing to do")
         return
-    say(f"{name}:")
-    for item in wrong:
-        say(f"- {item}")
-    if right is not None:
-        say(f"  {right}")
+    show_line(f"{name}:")
+    for item in outdated:
+        show_line(f"- {item}")
+    if current is not None:
+        show_line(f"  {current}")
         return
-    say(f"+ {wanted}")
-    for line in wrong[-1].differences(wanted) if wrong else []:
-        say(f"    {line}")
+    show_line(f"+ {wanted}")
+    for line in outdated[-1].differences(wanted) if outdated else []:
+        show_line(f"    {line}")
 
 
 def _yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _wanted(config: PipelineConfig, cron: str, version: str, there: list[Recurring]) -> Recurring:
+def _wanted(
+    config: PipelineConfig, cron: str, version: str, existing: list[Recurring]
+) -> Recurring:
     """Returns the recurring run that the config describes, without an id."""
     settings = settings_of(config)
     # If the config names no account, Kubeflow has filled in its default.
-    known = there[-1].properties["service account"] if there else ""
+    known = existing[-1].properties["service account"] if existing else ""
     return Recurring(
         {
             "cron": cron,

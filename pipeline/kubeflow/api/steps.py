@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.issues import near_match
 from pipeline.kubeflow.api.client import Kubeflow, NoLogError, Polling
-from pipeline.kubeflow.compiled import without_marked
+from pipeline.kubeflow.compiled import without_records
 from trainer_module.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class LogReader:
 
     def _show(self, step: Step, log: bytes) -> None:
         """Writes the lines for people, below the step's name if several steps are read."""
-        shown = without_marked(log)
+        shown = without_records(log)
         if shown and self._step is None and step.name != self._current:
             self._current = step.name
             self._write(f"== {step.name}\n".encode())

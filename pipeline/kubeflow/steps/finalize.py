@@ -57,7 +57,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
         observer.restore_served_version()
         observer.conclude(None)
     else:
-        log = f"kubeflow_runner.py logs {run_id} --step {failed.step.lower()}"
+        log = f"scopeline-kubeflow logs {run_id} --step {failed.step.lower()}"
         if layout.is_kept:
             log = str(layout.run(run_id).log_of(failed.step))
         component = None if failed.step == SETUP else failed.step
@@ -87,7 +87,7 @@ def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None
         step=missing,
         state=State.FAILED,
         seconds=0,
-        detail="it left no word: its pod was killed, perhaps out of memory or time, or never ran",
+        detail="it left no report: its pod was killed, perhaps out of memory or time, or never ran",
     )
 
 

@@ -50,8 +50,8 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
         single = make_concrete(packed, record.nodes)
     except KeyError:
         raise ConfigError(
-            f"{name}: the code of the image knows no such component; compile the pipeline with "
-            "the image's code, or build the image again"
+            f"{name}: the code of the image has no such component; compile the pipeline with the "
+            "image's code, or build the image again"
         ) from None
     (node,) = compiled_nodes(single, run_id, connection=context.connection)
     console.started(name)

@@ -141,7 +141,7 @@ class RunRecord(BaseModel):
             first = error.errors()[0]
             raise ConfigError(
                 f"{folder}/{_NAME}: cannot be read ({first['msg']} at "
-                f"{'.'.join(map(str, first['loc']))}); all steps of a run have to be of one image"
+                f"{'.'.join(map(str, first['loc']))}); all steps of a run must use the same image"
             ) from None
 
     def write(self, folder: RunFolder) -> None:

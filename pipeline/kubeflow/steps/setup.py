@@ -122,7 +122,7 @@ def _compare_code(compiled_from: str) -> list[str]:
     if compiled_from == code_hash():
         return []
     note = (
-        "the image holds other code than the one that compiled the pipeline; build the image "
+        "the code in the image differs from the code that compiled the pipeline; build the image "
         "again, or compile with its code"
     )
     logger.warning(note)
@@ -143,5 +143,5 @@ def _make_output(layout: Layout) -> None:
     except OSError as error:
         raise ConfigError(
             f"{layout.root}: the volume cannot be written ({error.strerror or error}); the image "
-            "runs as user and group 1000, which its folder has to belong to"
+            "runs as user and group 1000, which must own the folder"
         ) from None

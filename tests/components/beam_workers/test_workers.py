@@ -86,9 +86,9 @@ def test_rows_are_counted(tried: tuple[Path, dict[str, Any]]) -> None:
     told = tried[1]
     assert told["complete"]["raised"] == "NoneType"
     assert told["lost"]["known"] == told["unwritten"]["known"] == "InternalError"
-    assert "9 of the 10 rows of" in told["lost"]["said"]
-    assert "5.gz were read" in told["lost"]["said"]
-    assert "of the split Split-train has 79 of 80 rows" in told["unwritten"]["said"]
+    assert "the step has read 9 of the 10 rows of" in told["lost"]["said"]
+    assert "5.gz. The output of this step is discarded" in told["lost"]["said"]
+    assert "the output for the split Split-train has 79 of 80 rows" in told["unwritten"]["said"]
 
 
 def test_an_interrupt_leaves_nobody_behind(tried: tuple[Path, dict[str, Any]]) -> None:

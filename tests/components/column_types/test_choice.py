@@ -77,7 +77,10 @@ def test_a_person_may_edit_an_annotation(schema: schema_pb2.Schema) -> None:
     [
         ("""tag: '{"type": "ignored"}'""", "'ignored'"),
         ("""tag: '{"type": ignore}'""", "it is no JSON"),
-        ("""tag: '{"type": "own_types.Money"}'""", "a type of yours is named under features: in"),
+        (
+            """tag: '{"type": "own_types.Money"}'""",
+            "declare a type of your own code under features: in",
+        ),
         ("""tag: '{"type": "categorical", "size": 9}'""", "size: Extra inputs are not permitted"),
     ],
 )
@@ -142,7 +145,7 @@ def test_choices_are_taken_out_and_tags_of_others_stay(schema: schema_pb2.Schema
 def test_pictures_without_a_size_take_the_one_that_was_chosen() -> None:
     schema = make_schema()
     found = {"type": "image", "height": 30, "width": 40, "channels": 1}
-    annotate(schema, {"side": Choice(found, "the usual size")})
+    annotate(schema, {"side": Choice(found, "the median size")})
 
     def size(**given: object) -> tuple[object, ...]:
         told = with_choices(config(side={"type": "image", **given}), schema)

@@ -12,7 +12,7 @@ import pytest
 
 from components.column_types.choice import Choice
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at, look_at_lists
+from components.column_types.facts import collect_facts, collect_list_facts
 from components.example_gen.checks.dates import find_dates, tally_dates
 from components.example_gen.columns.encoded import Cell, list_columns, single_values
 from components.example_gen.formats import ExampleGenSettings
@@ -37,7 +37,7 @@ def choose(total_rows: int = 0, **columns: Values) -> dict[str, Choice]:
     )
     settings = ExampleGenSettings(format="parquet", label="label", task="binary")
     dates = find_dates(tally_dates(rows, Cell("a.parquet", 1), settings))
-    return choose_types(look_at(told, dates, total_rows))
+    return choose_types(collect_facts(told, dates, total_rows))
 
 
 def pick(values: Values, rows: int = ROWS) -> list[str | float | None]:
@@ -74,12 +74,12 @@ CHOICES = {
     "reviews": (
         [f"the trip number {i} was good" for i in range(ROWS)],
         "text",
-        "sentences (400 different values in 400 rows), of which the first 8 words count",
+        "sentences (400 different values in 400 rows); the model reads the first 8 words",
     ),
     "impressions": (
         [f"\u3053\u308c\u306f{i}\u756a\u76ee\u306e\u3068\u3066\u3082" for i in range(ROWS)],
         "text",
-        "sentences without spaces between words, taken character by character (400 different",
+        "sentences without spaces between words, split into characters (400 different",
     ),
     "booking": (
         [f"T{i:04}" for i in range(ROWS)],
@@ -90,12 +90,20 @@ CHOICES = {
     "PassengerId": (
         shuffled(range(5, 5 + 3 * ROWS, 3)),
         "ignore",
-        "another whole number in each of 400 rows",
+        "a different whole number in each of 400 rows",
     ),
-    "n": (list(map(float, range(ROWS))), "ignore", "counts the rows (0 to 399)"),
-    "Unnamed: 0": (list(map(float, range(3, 3 + ROWS))), "ignore", "another whole number in each"),
-    "x": (list(map(float, range(7000, 7000 + ROWS))), "ignore", "counts the rows (7,000 to 7,399)"),
-    "sample": (shuffled(range(1, ROWS + 1)), "ignore", "counts the rows (1 to 400)"),
+    "n": (list(map(float, range(ROWS))), "ignore", "numbers the rows from 0 to 399"),
+    "Unnamed: 0": (
+        list(map(float, range(3, 3 + ROWS))),
+        "ignore",
+        "a different whole number in each",
+    ),
+    "x": (
+        list(map(float, range(7000, 7000 + ROWS))),
+        "ignore",
+        "numbers the rows from 7,000 to 7,399",
+    ),
+    "sample": (shuffled(range(1, ROWS + 1)), "ignore", "numbers the rows from 1 to 400"),
     "dwt": (shuffled(range(100, 160)), "numeric", "numbers from 100 to 159"),
     "years_old": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
     "laps": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
@@ -104,14 +112,14 @@ CHOICES = {
     "area": (shuffled(range(20, 20 + 9 * ROWS, 9)), "numeric", "numbers from "),
     "rooms": (pick([1.0, 2.0, 3.0]), "numeric", "numbers from "),
     "weight": ([i + 0.5 for i in range(ROWS)], "numeric", "numbers from "),
-    "store_id": (pick([3.0, 4.0, 9.0]), "categorical", "3 numbers that are names"),
-    "shop_id": (pick([-999.0, -1.0, 3.0, 9.0]), "categorical", "4 numbers that are names"),
+    "store_id": (pick([3.0, 4.0, 9.0]), "categorical", "3 different identifiers"),
+    "shop_id": (pick([-999.0, -1.0, 3.0, 9.0]), "categorical", "4 different identifiers"),
     "x_id": (pick(list(map(float, range(-9, 9)))), "numeric", "numbers from -9 to 8"),
     "paid": (pick([3.0, 4.0, 9.0]), "numeric", "numbers from "),
     "account_id": (
         [2.0**30 + 64 * (i // 2) for i in range(ROWS)],
         "ignore",
-        "too long for a number",
+        "more digits than a number holds",
     ),
     "amount": (
         pick([f"${n / 7:,.2f}" for n in range(0, 90000, 2000)]),
@@ -122,35 +130,39 @@ CHOICES = {
     "salary": (
         [*(f"{i * 377:,}" for i in range(ROWS)), "n/a"],
         "numeric",
-        "such as '0'; 'n/a' and the like count as missing",
+        "such as '0'; values such as 'n/a' count as missing",
     ),
     "began": ([f"{i % 24:02}:{i % 60:02}:{i % 59:02}" for i in range(ROWS)], "numeric", "'00:00"),
     "fee": (
         [*["Free"] * 8, *(f"${i}.99" for i in range(ROWS))],
         "numeric",
-        "such as '$0.99'; 'Free' and the like count as missing",
+        "such as '$0.99'; values such as 'Free' count as missing",
     ),
     "paid in": (pick(["$5", "$7.50", "€9"]), "categorical", "numbers written as text, such as"),
     "doors": (pick(["2", "4", "5"]), "categorical", "numbers written as text"),
     "serial": (shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)), "numeric", "numbers in text"),
-    "order id": (shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)), "ignore", "each row would"),
+    "order id": (
+        shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)),
+        "ignore",
+        "nearly every row would",
+    ),
     "code": (pick(["007", "042", "815"]), "categorical", "codes of digits, such as '"),
     "logged": (
         pick(["31.12.2020", "2020-12-30", "2020-12-29"]),
         "categorical",
-        "values not written as %Y-%m-%d, first '31.12.2020' in row ",
+        "values do not have the format %Y-%m-%d, first '31.12.2020' in row ",
     ),
     "due": (
         [*days("{y}-{m:02}-{d:02}"), "soon"],
         "date",
-        "dates such as '2000-01-01'; 1 of 401 values not written as %Y-%m-%d count as missing"
-        " dates, first 'soon' in row 401 of a.parquet",
+        "dates such as '2000-01-01'; 1 of 401 values do not have the format %Y-%m-%d and count as"
+        " missing dates, first 'soon' in row 401 of a.parquet",
     ),
     "expiry": (
         [*days("{y}-{m:02}-{d:02}"), *["none"] * 100],
         "categorical",
-        "dates such as '2000-01-01', but 100 of 500 values not written as %Y-%m-%d, first 'none' in"
-        " row 401 of a.parquet: write them alike",
+        "dates such as '2000-01-01', but 100 of 500 values do not have the format %Y-%m-%d, first"
+        " 'none' in row 401 of a.parquet: write all dates in one format",
     ),
 }
 
@@ -170,7 +182,7 @@ def test_a_date_has_the_format_of_all_its_values() -> None:
 @pytest.mark.parametrize(("last", "kind"), [(20241231, "date"), (20241232, "numeric")])
 def test_whole_numbers_that_are_days_are_dates(last: int, kind: str) -> None:
     days = pa.array([20240101, None, last] * 50, pa.int64())
-    (facts,) = look_at({"shipped": days}, {})
+    (facts,) = collect_facts({"shipped": days}, {})
     assert choose_types([facts])["shipped"].type == kind
 
 
@@ -184,7 +196,7 @@ def test_text_of_very_many_values_gets_no_vocabulary() -> None:
     texts = [f"street {i % 8000}" for i in range(16_000)]
     choice = choose(street=texts)["street"]
     assert choice.settings == {"type": "categorical", "hash_buckets": 2000}
-    assert choice.reason == "text of very many values (8,000 different values in 16,000 rows)"
+    assert choice.reason == "text with very many values (8,000 different values in 16,000 rows)"
 
 
 @pytest.mark.parametrize("rows", [20, 90])
@@ -210,7 +222,7 @@ def test_a_part_of_the_rows_shows_that_numbers_count_all_of_them() -> None:
 
 
 def test_what_counts_the_rows_is_kept_where_nothing_else_is_left() -> None:
-    columns = look_at({"x": arrow(list(map(float, range(ROWS)))), "none": pa.nulls(ROWS)}, {})
+    columns = collect_facts({"x": arrow(list(map(float, range(ROWS)))), "none": pa.nulls(ROWS)}, {})
     choices = choose_types(columns)
     assert choices["x"].type == "numeric"
     assert "no other column is left" in choices["x"].reason
@@ -223,12 +235,12 @@ def test_names_that_are_all_there_is_are_read_by_how_they_are_spelt(repeated: in
     letters = "abcdefghij"
     names = [f"{letters[i % 10]}o{letters[i // 10 % 10]} {letters[i // 100]}u" for i in range(ROWS)]
     names[:repeated] = names[-repeated or ROWS :]
-    (choice,) = choose_types(look_at({"name": arrow(names)}, {})).values()
+    (choice,) = choose_types(collect_facts({"name": arrow(names)}, {})).values()
     assert choice.settings == {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": 8}
     assert "no other column is left" in choice.reason
     assert choose(name=names)["name"].type == ("categorical" if repeated else "ignore")
     codes = [f"T{i:04}" for i in range(ROWS)]
-    (choice,) = choose_types(look_at({"booking": arrow(codes)}, {})).values()
+    (choice,) = choose_types(collect_facts({"booking": arrow(codes)}, {})).values()
     assert choice.type == "categorical"
 
 
@@ -248,25 +260,25 @@ def test_lists_of_several_lengths(name: str) -> None:
     values, settings = LISTS[name]
     rows = pa.RecordBatch.from_pydict({"x": pa.array(values), "one": pa.array([[1]] * len(values))})
     (choice,) = choose_types(
-        look_at_lists(list_columns([rows.slice(0, 1), rows.slice(1)]))
+        collect_list_facts(list_columns([rows.slice(0, 1), rows.slice(1)]))
     ).values()
     assert choice.settings == settings
     assert choice.reason.startswith("lists of up to ")
 
 
 def test_bytes_that_are_no_text_are_left_to_their_dtype() -> None:
-    assert look_at({"image": pa.array([b"\x89PNG\xff"] * 3)}, {}) == []
+    assert collect_facts({"image": pa.array([b"\x89PNG\xff"] * 3)}, {}) == []
 
 
 def test_thousands_of_columns_are_looked_at_in_seconds_and_without_tensorflow() -> None:
     code = """
 import sys, time, numpy as np, pyarrow as pa
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import collect_facts
 numbers = {f"n{i}": pa.array(np.random.rand(300).astype("float32")) for i in range(1500)}
 texts = {f"t{i}": pa.array([b"v%d" % (j % 40) for j in range(300)]) for i in range(1500)}
 start = time.process_time()
-assert len(choose_types(look_at(numbers | texts, {}))) == 3000
+assert len(choose_types(collect_facts(numbers | texts, {}))) == 3000
 assert time.process_time() - start < 10
 assert "tensorflow" not in sys.modules
 """
@@ -275,7 +287,7 @@ assert "tensorflow" not in sys.modules
 
 def test_integers_that_are_0_and_1_alone_are_boolean() -> None:
     def chosen(values: Sequence[int], column_type: pa.DataType) -> str:
-        (facts,) = look_at({"active": pa.array(list(values) * 100, column_type)}, {})
+        (facts,) = collect_facts({"active": pa.array(list(values) * 100, column_type)}, {})
         return choose_types([facts])["active"].type
 
     assert chosen([0, 1], pa.int64()) == "boolean"

@@ -45,10 +45,10 @@ def test_the_usual_size_is_taken_in_any_order(
 
 
 def test_the_reason_says_what_was_seen() -> None:
-    assert chosen(encode(30, 20)).reason == "20x30 is the usual size of 1 picture; all grey"
+    assert chosen(encode(30, 20)).reason == "20x30 is the median size of 1 picture; all greyscale"
     reason = chosen(*[encode(448, 300, "RGB")] * 2).reason
     assert reason == (
-        "300x448 is the usual size of 2 pictures, made smaller to 224 pixels at most; in colour"
+        "300x448 is the median size of 2 pictures, reduced to at most 224 pixels; in colour"
     )
 
 

@@ -13,11 +13,11 @@ import grpc
 import pytest
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from components.compat.beam import check_listening, listen_here_alone
+from components.compat.beam import check_listening, listen_on_loopback
 from trainer_module.errors import InternalError
 from trainer_module.strategies.network import find_exposed
 
-REFUSED = rf"^Beam {beam.__version__} serves its workers in a way .* keep off the network; "
+REFUSED = rf"^Beam {beam.__version__} opens ports for its workers .* restrict to this machine; "
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,8 @@ def unchanged() -> Iterator[Any]:
 
 @pytest.mark.parametrize("address", ["[::]:0", "0.0.0.0:0", ":0"])
 def test_whatever_beam_names_it_listens_on_the_loopback(unchanged: Any, address: str) -> None:
-    listen_here_alone()
-    listen_here_alone()
+    listen_on_loopback()
+    listen_on_loopback()
     before = find_exposed()
     server = unchanged.grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port(address)
@@ -47,7 +47,7 @@ def test_whatever_beam_names_it_listens_on_the_loopback(unchanged: Any, address:
 
 def test_a_server_that_beam_makes_in_another_way_is_found() -> None:
     with socket.create_server(("", 0)):
-        listen_here_alone()
+        listen_on_loopback()
         check_listening()
         server = grpc.server(ThreadPoolExecutor(1))
         server.add_insecure_port("[::]:0")
@@ -64,7 +64,7 @@ def test_a_beam_without_that_module_is_refused(
     for other in (SimpleNamespace(), None):
         monkeypatch.setattr(unchanged, "grpc", other)
         with pytest.raises(InternalError, match=REFUSED):
-            listen_here_alone()
+            listen_on_loopback()
     monkeypatch.delattr(unchanged, "grpc")
     with pytest.raises(InternalError, match=REFUSED):
-        listen_here_alone()
+        listen_on_loopback()

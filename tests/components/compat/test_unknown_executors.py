@@ -39,5 +39,5 @@ def test_a_pipeline_has_the_options_of_its_component(monkeypatch: pytest.MonkeyP
 
 def test_a_worker_of_another_beam_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SdkHarness, "_execute", _other)
-    with pytest.raises(InternalError, match=r"a Beam worker says of an error .*_execute has"):
+    with pytest.raises(InternalError, match=r"the errors of Beam's workers .*_execute has"):
         DescribingHarness(str, "localhost:1")

@@ -15,7 +15,7 @@ import tfx.components.transform.executor
 import tfx.components.util.tfxio_utils  # noqa: F401
 
 from components.compat import speed
-from trainer_module.compat.insides import find_changes, print_of
+from trainer_module.compat.insides import find_changes, fingerprint_of
 
 NAMES = [change.function for change in speed.CHANGES]
 
@@ -23,7 +23,7 @@ NAMES = [change.function for change in speed.CHANGES]
 @pytest.fixture
 def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The functions that would have changed a library."""
-    speed._tell.cache_clear()
+    speed._warn.cache_clear()
     found: list[str] = []
     modules = {change.function.split(".")[0] for change in speed.CHANGES}
     for name in modules:
@@ -33,7 +33,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
                 function = change.function.split(".")[1]
                 monkeypatch.setattr(module, function, lambda f=change.function: found.append(f))
     yield found
-    speed._tell.cache_clear()
+    speed._warn.cache_clear()
 
 
 def test_libraries_of_the_lock_file_are_known(applied: list[str]) -> None:
@@ -55,7 +55,7 @@ def test_each_inside_is_looked_at(
                     patch.setattr(speed, "CHANGES", (change,))
                     _take_away(patch, module, path, is_gone)
                     applied.clear()
-                    speed._tell.cache_clear()
+                    speed._warn.cache_clear()
                     with caplog.at_level(logging.WARNING):
                         speed.speed_up()
                         speed.speed_up()
@@ -86,8 +86,8 @@ def test_prints_go_by_the_source_whatever_is_around_it() -> None:
     def decorate(function: FunctionType) -> Any:
         return lambda: function()
 
-    assert print_of(decorate(_other)) != print_of(decorate(_take_away))
-    assert print_of(_other) == print_of(_other) != print_of(_take_away)
-    assert print_of(len) == ""
-    gone = {"no.such_module": {"f": "0"}, __name__: {"_other": print_of(_other)}}
+    assert fingerprint_of(decorate(_other)) != fingerprint_of(decorate(_take_away))
+    assert fingerprint_of(_other) == fingerprint_of(_other) != fingerprint_of(_take_away)
+    assert fingerprint_of(len) == ""
+    gone = {"no.such_module": {"f": "0"}, __name__: {"_other": fingerprint_of(_other)}}
     assert find_changes(gone) == ["no.such_module:f is missing"]

@@ -21,10 +21,10 @@ from as_tfma import check_metrics, check_plots
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat import tfma as tfma_insides
 from components.evaluator.batched import statistics, tfma_statistics
+from components.evaluator.batched.accumulator import Accumulator, Grouper
 from components.evaluator.batched.computations import is_plot
-from components.evaluator.batched.reading import Answers
-from components.evaluator.batched.slices import ModelRows, NotByBatches
-from components.evaluator.batched.tally import Grouper, Tally
+from components.evaluator.batched.reading import PredictedBatch
+from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
@@ -126,14 +126,14 @@ def at(rows: ModelRows, places: Any) -> ModelRows:
     )
 
 
-def measure(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch) -> Tally:
+def measure(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch) -> Accumulator:
     """In batches of another size each time."""
-    tally, first = Tally(config, [tuple(names) for names in SLICES], Grouper(0)), 0
+    accumulator, first = Accumulator(config, [tuple(names) for names in SLICES], Grouper(0)), 0
     for size in (1, 99, 200):
         part = slice(first, first + size)
-        tally.add(Answers({"": at(rows, part)}, columns.slice(first, size)))
+        accumulator.add(PredictedBatch({"": at(rows, part)}, columns.slice(first, size)))
         first += size
-    return tally
+    return accumulator
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_two_measurements_add_up(task: str) -> None:
     reverse = np.arange(ROWS)[::-1]
     parts = []
     for file, places in enumerate((reverse[:100], reverse[100:])):
-        one = Tally(config, [tuple(names) for names in SLICES], Grouper(file))
-        one.add(Answers({"": at(rows, places)}, columns.take(pa.array(places))))
+        one = Accumulator(config, [tuple(names) for names in SLICES], Grouper(file))
+        one.add(PredictedBatch({"": at(rows, places)}, columns.take(pa.array(places))))
         # As it is sent from one process to another.
         parts.append(pickle.loads(pickle.dumps(one)))  # noqa: S301
     parts[0].merge(parts[1])
@@ -196,7 +196,7 @@ def test_what_tfma_computes_otherwise_is_left_to_it(
     name = next(name for name, found in statistics.STATISTICS.items() if found is kind)
     of_module, _, of_class = name.partition(":")
     combiner = getattr(import_module(of_module), of_class)
-    monkeypatch.setattr(kind, "suits", lambda _: True)
+    monkeypatch.setattr(kind, "supports", lambda _: True)
     monkeypatch.setattr(kind, "__init__", lambda *_: None)
     plain = object.__new__(combiner)
     statistics._is_known.cache_clear()
@@ -232,5 +232,7 @@ def test_options_and_weights_that_cannot_be_told_are_not_taken_for_none() -> Non
 
     assert weights_of(_key=key) == [2, 3]
     assert weights_of(_key=key, _example_weighted=False) == [1, 1]
-    with pytest.raises(NotByBatches, match="whether a SimpleNamespace weighs examples"):
+    with pytest.raises(
+        UnsupportedInBatches, match="SimpleNamespace does not declare its use of example weights"
+    ):
         weights_of(_renamed_key=key, _weighted=True)

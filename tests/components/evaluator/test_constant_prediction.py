@@ -14,7 +14,7 @@ from components.evaluator.constant_prediction import (
     predict_constant,
 )
 from components.evaluator.dependence import BLOCKS, block_ends
-from components.evaluator.executor import _with_bound
+from components.evaluator.executor import _add_bound
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_slices_are_not_held_by_the_constant_of_the_whole_split() -> None:
     given.value_threshold.lower_bound.value = -1e30
     constant = ConstantPrediction("auc", 0.5, 0.6, 100)
     bound = json_format.Parse(
-        _with_bound(json_format.MessageToJson(config), constant), tfma.EvalConfig()
+        _add_bound(json_format.MessageToJson(config), constant), tfma.EvalConfig()
     )
     held = {
         tuple(spec.feature_keys): per_slice.threshold
@@ -163,4 +163,4 @@ def test_slices_are_not_held_by_the_constant_of_the_whole_split() -> None:
 @pytest.mark.parametrize("metric", ["auc", "accuracy"])
 def test_very_few_examples_tell_nothing_from_luck(metric: str) -> None:
     found = {n: predict_constant(metric, np.arange(n) % 2) for n in (2, 3, 100)}
-    assert [n for n, one in found.items() if one and one.is_beaten_by_luck] == [2, 3]
+    assert [n for n, one in found.items() if one and one.is_inconclusive] == [2, 3]

@@ -26,7 +26,7 @@ COVERAGE = Bounds("coverage", higher_is_better=True, least=0.9)
         (0.4, None, ""),
         (0.5, 0.495, ""),
         (0.6, None, "distance is 0.6, above the threshold of 0.5"),
-        (0.4, 0.3, "distance is 0.4, worse than 0.3 of the model in service"),
+        (0.4, 0.3, "distance is 0.4, worse than the 0.3 of the model in service"),
         (0.3, 0.4, ""),
         (math.nan, None, "distance is not a number"),
         (0.4, math.nan, ""),
@@ -61,7 +61,7 @@ def test_what_is_not_compared_has_bounds_alone() -> None:
 
 
 def test_a_metric_that_decides_has_to_be_measured() -> None:
-    words = "the family measures coverage, and not distance, which decides"
+    words = "the thresholds need distance, but the family measures coverage"
     with pytest.raises(TrainingError, match=words):
         decide([DISTANCE], Measured({"coverage": 1.0}), None)
 
@@ -115,14 +115,14 @@ def test_bounds_are_kept_for_certain_where_that_is_asked() -> None:
 def test_resamples_that_are_no_numbers_excuse_nothing() -> None:
     spoilt = Measured({"return": Estimate(150, np.full(DRAWS, math.nan))})
     report = decide([RETURN], spoilt, returns(np.full(EPISODES, 200.0)), 0.95)
-    assert "return is 150, worse than 200" in report.reason
+    assert "return is 150, worse than the 200" in report.reason
 
 
 @pytest.mark.parametrize("found", [150.0, Estimate(150, np.array([math.nan] + 99 * [20.0]))])
 def test_no_bound_is_kept_for_certain_without_an_interval(found: float | Estimate) -> None:
     sure = replace(RETURN, is_least_sure=True)
     report = decide([sure], Measured({"return": found}), None, 0.95)
-    assert report.reason.startswith("return is 150, of which there is no interval")
+    assert report.reason.startswith("return is 150 and has no confidence interval")
     assert decide([RETURN], Measured({"return": found}), None, 0.95).blessed
 
 
@@ -131,7 +131,7 @@ def test_a_model_that_is_worse_by_chance_is_not_said_to_be_as_good() -> None:
     spread = Measured({"return": Estimate(149, 149 - np.linspace(-9, 9, 101))})
     report = decide([RETURN], spread, old, 0.9)
     assert report.reason == (
-        "every threshold is kept, and it is not worse than the model in service beyond noise: "
+        "every threshold is met, and it is not worse than the model in service beyond noise: "
         "return 149, worse than 150, within noise (-17.2 to +15.2)"
     )
     assert decide([RETURN], old, old, 0.9).reason.endswith("worse than the model in service")

@@ -252,7 +252,7 @@ def test_a_deviance_is_infinite_where_the_mean_is() -> None:
     deviance, none = PoissonDeviance("poisson_deviance"), np.zeros((1, 0))
     for truth in (0.0, 3.0):
         rows = ModelRows(np.array([truth]), np.array([[np.inf]]), none, np.ones(1))
-        assert deviance.of_rows(rows) == np.inf
+        assert deviance.row_values(rows) == np.inf
 
 
 @pytest.mark.parametrize("task", SUPERVISED_TASKS)

@@ -11,9 +11,9 @@ import pytest
 from as_tfma import check_metrics, check_plots
 from test_batched import ROWS, by_tfma, make_config, make_rows
 
-from components.evaluator.batched.reading import Answers
-from components.evaluator.batched.slices import ModelRows, NotByBatches
-from components.evaluator.batched.tally import Tally
+from components.evaluator.batched.accumulator import Accumulator
+from components.evaluator.batched.reading import PredictedBatch
+from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
 from trainer_module.settings.tasks import SUPERVISED_TASKS
 
 KINDS = ("usual", "one label", "no label", "no number", "one row", "no weight")
@@ -41,9 +41,9 @@ def make_odd_rows(task: str) -> tuple[ModelRows, pa.RecordBatch]:
 def test_odd_rows_come_to_what_tfma_makes_of_them(task: str, tmp_path: Path) -> None:
     (rows, columns), config = make_odd_rows(task), make_config(task, True, slices=[["kind"]])
     expected = by_tfma(config, rows, columns, tmp_path)
-    tally = Tally(config, [("kind",)])
-    tally.add(Answers({"": rows}, columns))
-    found = dict(tally.results())
+    accumulator = Accumulator(config, [("kind",)])
+    accumulator.add(PredictedBatch({"": rows}, columns))
+    found = dict(accumulator.results())
     assert len(found) == 1 + len(KINDS)
     check_metrics(found, expected)
     check_plots(found, tmp_path)
@@ -51,8 +51,8 @@ def test_odd_rows_come_to_what_tfma_makes_of_them(task: str, tmp_path: Path) -> 
 
 def test_labels_that_are_no_classes_are_left_to_tfma() -> None:
     rows, columns = make_odd_rows("binary")
-    tally = Tally(make_config("binary", True, slices=[["kind"]]), [("kind",)])
+    accumulator = Accumulator(make_config("binary", True, slices=[["kind"]]), [("kind",)])
     labels = np.where(np.arange(ROWS) == 5, -1, rows.labels)
-    tally.add(Answers({"": replace(rows, labels=labels)}, columns))
-    with pytest.raises(NotByBatches):
-        dict(tally.results())
+    accumulator.add(PredictedBatch({"": replace(rows, labels=labels)}, columns))
+    with pytest.raises(UnsupportedInBatches):
+        dict(accumulator.results())

@@ -13,13 +13,13 @@ import tensorflow_model_analysis as tfma
 from sklearn import metrics as sk
 from test_batched import SLICES, at, make_config, make_rows, raw_columns
 
+from components.evaluator.batched.accumulator import GROUPS, Accumulator, Grouper
 from components.evaluator.batched.computations import is_plot
-from components.evaluator.batched.reading import Answers
+from components.evaluator.batched.reading import PredictedBatch
 from components.evaluator.batched.slices import ModelRows
-from components.evaluator.batched.tally import GROUPS, Grouper, Tally
-from components.evaluator.batched.verdict import find_noise, validate
+from components.evaluator.batched.verdict import compute_intervals, validate
 from components.evaluator.dependence import Dependence, block_ends
-from components.evaluator.noise import MetricNoise, Noise, VerdictSettings
+from components.evaluator.intervals import EvaluationIntervals, MetricIntervals, VerdictSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config, make_verdict
 from trainer_module.settings.tasks import SUPERVISED_TASKS
@@ -36,25 +36,25 @@ WITHOUT_FORMULA = {
 NOTHING = pa.RecordBatch.from_pydict({})
 
 
-def as_answers(rows: ModelRows, columns: pa.RecordBatch, places: np.ndarray) -> Answers:
+def as_batch(rows: ModelRows, columns: pa.RecordBatch, places: np.ndarray) -> PredictedBatch:
     """Some of the rows."""
-    return Answers({"": at(rows, places)}, columns.take(pa.array(places)))
+    return PredictedBatch({"": at(rows, places)}, columns.take(pa.array(places)))
 
 
-def tally_of(task: str, *batches: np.ndarray, file: int = 0) -> Tally:
+def accumulator_of(task: str, *batches: np.ndarray, file: int = 0) -> Accumulator:
     config = make_config(task, is_weighted=True)
-    tally = Tally(config, [tuple(names) for names in SLICES], Grouper(file))
+    accumulator = Accumulator(config, [tuple(names) for names in SLICES], Grouper(file))
     for places in batches:
-        tally.add(as_answers(make_rows(task), raw_columns(), places))
-    return tally
+        accumulator.add(as_batch(make_rows(task), raw_columns(), places))
+    return accumulator
 
 
 @pytest.mark.parametrize("task", SUPERVISED_TASKS)
 def test_a_resample_of_each_example_once_has_tfmas_metrics(task: str) -> None:
-    tally, compared = tally_of(task, np.arange(120), np.arange(120, 300)), set()
-    for number, (key, metrics) in enumerate(tally.results()):
+    accumulator, compared = accumulator_of(task, np.arange(120), np.arange(120, 300)), set()
+    for number, (key, metrics) in enumerate(accumulator.results()):
         weight = max(float(v) for k, v in metrics.items() if k.name == "example_count")
-        found = tally.resampled(number, np.ones((1, GROUPS)))
+        found = accumulator.resampled(number, np.ones((1, GROUPS)))
         for metric_key, value in metrics.items():
             if metric_key.name in WITHOUT_FORMULA or is_plot(metric_key):
                 continue
@@ -70,42 +70,42 @@ def test_resamples_are_those_of_repeated_examples() -> None:
     """Every formula, of draws that are not all the same, against TFMA on rows drawn as often."""
     draw = np.random.default_rng(5).poisson(1.0, GROUPS).astype(np.float64)
     for task in ("binary", "multiclass", "regression"):
-        tally = tally_of(task, np.arange(300))
-        answers = as_answers(make_rows(task), raw_columns(), np.arange(300))
+        accumulator = accumulator_of(task, np.arange(300))
+        answers = as_batch(make_rows(task), raw_columns(), np.arange(300))
         rows = answers.models[""]
         counts = draw[Grouper(0).groups(answers.rows, answers.columns)]
         drawn = ModelRows(rows.labels, rows.predictions, rows.quantiles, rows.weights * counts)
-        again = Tally(tally.config, [])
-        again.add(Answers({"": drawn}, answers.columns))
+        again = Accumulator(accumulator.config, [])
+        again.add(PredictedBatch({"": drawn}, answers.columns))
         ((_, metrics),) = again.results()
-        found = tally.resampled(0, draw[np.newaxis])
+        found = accumulator.resampled(0, draw[np.newaxis])
         for key, value in metrics.items():
             if key.name not in WITHOUT_FORMULA and not is_plot(key):
                 (ours,) = found["", key.name]
                 assert ours == pytest.approx(float(value), rel=1e-5), key.name
 
 
-def noise_of(tally: Tally) -> Noise:
-    numbers = tally.reported()
-    slices = tally.results(numbers)
+def intervals_of(accumulator: Accumulator) -> EvaluationIntervals:
+    numbers = accumulator.reported_slices()
+    slices = accumulator.results(numbers)
     metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
-    return find_noise(tally, metrics, VerdictSettings(CONFIDENCE), lambda key: True)
+    return compute_intervals(accumulator, metrics, VerdictSettings(CONFIDENCE), lambda key: True)
 
 
 def test_intervals_depend_neither_on_batches_nor_on_the_order_of_files() -> None:
-    whole = tally_of("binary", np.arange(200))
-    whole.merge(tally_of("binary", np.arange(200, 300), file=1))
-    first = tally_of("binary", np.arange(50), np.arange(50, 70), np.arange(70, 200))
+    whole = accumulator_of("binary", np.arange(200))
+    whole.merge(accumulator_of("binary", np.arange(200, 300), file=1))
+    first = accumulator_of("binary", np.arange(50), np.arange(50, 70), np.arange(70, 200))
     # As they are sent from one process to another.
-    second = tally_of("binary", np.arange(200, 290), np.arange(290, 300), file=1)
-    merged: Tally = pickle.loads(pickle.dumps(second))  # noqa: S301
+    second = accumulator_of("binary", np.arange(200, 290), np.arange(290, 300), file=1)
+    merged: Accumulator = pickle.loads(pickle.dumps(second))  # noqa: S301
     merged.merge(first)
-    expected = noise_of(whole)
+    expected = intervals_of(whole)
     assert expected.slices[""]["auc"].interval is not None
-    assert_equal(noise_of(merged), expected)
+    assert_equal(intervals_of(merged), expected)
 
 
-def assert_equal(found: Noise, expected: Noise) -> None:
+def assert_equal(found: EvaluationIntervals, expected: EvaluationIntervals) -> None:
     assert set(found.slices) == set(expected.slices)
     for where, metrics in expected.slices.items():
         for name, noise in metrics.items():
@@ -160,7 +160,7 @@ def judge(
     right_in_service: np.ndarray,
     config: PipelineConfig,
     columns: pa.RecordBatch | None = None,
-) -> tuple[bool, MetricNoise]:
+) -> tuple[bool, MetricIntervals]:
     """Whether a model is blessed, by the code that Evaluator runs, and how sure its accuracy is."""
     eval_config = tfma.utils.update_eval_config_with_defaults(
         make_eval_config(config.criteria), has_baseline=True, rubber_stamp=True
@@ -176,17 +176,17 @@ def judge(
         ends = block_ends(settings.dependence.keys(columns))
         settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
     grouper = None if settings.confidence is None else Grouper(0, settings.dependence)
-    tally = Tally(eval_config, [], grouper)
+    accumulator = Accumulator(eval_config, [], grouper)
     models = {"candidate": said(right), "baseline": said(right_in_service)}
     columns = columns or pa.RecordBatch.from_pydict({"x": pa.array(ones)})
-    tally.add(Answers(models, columns))
-    ((key, metrics),) = tally.results([0])
-    noise = find_noise(tally, {0: metrics}, settings, bool)
+    accumulator.add(PredictedBatch(models, columns))
+    ((key, metrics),) = accumulator.results([0])
+    noise = compute_intervals(accumulator, {0: metrics}, settings, bool)
     validation = validate((key, metrics), eval_config, noise, settings)
     return validation.validation_ok, noise.of("accuracy")
 
 
-def compared(right: np.ndarray, in_service: np.ndarray) -> MetricNoise:
+def compared(right: np.ndarray, in_service: np.ndarray) -> MetricIntervals:
     return judge(right, in_service, config_of({"tolerance": 0.01}))[1]
 
 
@@ -248,14 +248,14 @@ def test_a_confident_bound_is_kept_by_the_end_of_the_interval(
 
 def test_what_scikit_learn_says_of_resampled_rankings_is_in_the_interval() -> None:
     """The percentiles of an AUC, resampled example by example."""
-    tally = tally_of("binary", np.arange(300))
+    accumulator = accumulator_of("binary", np.arange(300))
     rows, random = make_rows("binary"), np.random.default_rng(3)
     values = []
     for _ in range(300):
         counts = random.poisson(1.0, 300) * rows.weights
         values.append(sk.roc_auc_score(rows.labels, rows.predictions[:, 0], sample_weight=counts))
     low, high = np.quantile(values, [0.025, 0.975])
-    found = noise_of(tally).of("auc").interval
+    found = intervals_of(accumulator).of("auc").interval
     assert found is not None
     assert found.ends == pytest.approx((low, high), abs=0.02)
 
@@ -288,7 +288,7 @@ def judge_slices(
     evaluate: dict[str, Any] = OF_SLICES,
     keeps_ties: bool | None = None,
     **data: Any,
-) -> tuple[dict[Any, bool], Noise]:
+) -> tuple[dict[Any, bool], EvaluationIntervals]:
     """Whether each slice by `x` is blessed, and what is known of chance."""
     pipeline = PipelineConfig.model_validate(
         {
@@ -310,12 +310,12 @@ def judge_slices(
     if keeps_ties is not None:
         settings = replace(settings, keeps_ties=keeps_ties)
     kinds = [tuple(names) for names in pipeline.evaluate.slices]
-    tally = Tally(eval_config, kinds, Grouper(0, settings.dependence))
-    tally.add(Answers(models, columns))
-    numbers = tally.reported()
-    slices = list(tally.results(numbers))
+    accumulator = Accumulator(eval_config, kinds, Grouper(0, settings.dependence))
+    accumulator.add(PredictedBatch(models, columns))
+    numbers = accumulator.reported_slices()
+    slices = list(accumulator.results(numbers))
     metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
-    noise = find_noise(tally, metrics, settings, lambda key: True)
+    noise = compute_intervals(accumulator, metrics, settings, lambda key: True)
     verdicts = {
         dict(key).get("x"): validate((key, found), eval_config, noise, settings).validation_ok
         for key, found in slices
@@ -334,7 +334,7 @@ def test_a_slice_without_enough_positives_does_not_hold_a_model_back() -> None:
     verdicts, noise = judge_slices(labels, {"candidate": worse, "baseline": scores}, columns)
     assert noise.of("auc", "x=1").is_unmeasurable
     assert verdicts[1]
-    assert any("to compare auc" in note and "x=1" in note for note in noise.notes)
+    assert any("auc is not compared" in note and "x=1" in note for note in noise.notes)
 
 
 @pytest.mark.parametrize("patients", [1, 2])

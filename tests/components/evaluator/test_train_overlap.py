@@ -15,7 +15,7 @@ from tfx.types import standard_component_specs as specs
 
 from components.evaluator import train_overlap
 from components.evaluator.executor import WARM_START_KEY, Executor
-from components.evaluator.noise import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
 from components.evaluator.train_overlap import TrainOverlap, find_train_overlap
 from trainer_module.errors import DataError
 
@@ -116,7 +116,7 @@ def test_of_very_many_files_some_tell(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_more_rows_the_less_may_be_known_of_them() -> None:
     shares = [(0.04, 500), (0.06, 500), (0.015, 10_000), (0.017, 10_000), (0.0, 0)]
-    found = [TrainOverlap(*known).is_too_much for known in shares]
+    found = [TrainOverlap(*known).exceeds_limit for known in shares]
     assert found == [False, True, False, True, False]
 
 
@@ -130,5 +130,5 @@ def test_weights_that_know_the_eval_rows_are_not_judged_by_them(tmp_path: Path) 
         LEARNT_EXAMPLES_KEY: [now],
     }
     properties = {specs.EXAMPLE_SPLITS_KEY: json.dumps(["eval"]), WARM_START_KEY: 1}
-    with pytest.raises(DataError, match=r"learnt from 80% .* --set schedule\.warm_start=false"):
+    with pytest.raises(DataError, match=r"trained on 80% .* --set schedule\.warm_start=false"):
         Executor().Do(inputs, {}, properties)

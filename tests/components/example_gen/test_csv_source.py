@@ -238,7 +238,7 @@ def test_what_is_no_schema_is_said(tmp_path, read_error):
     schema.write_text("a schema")
     folder = write_csv(tmp_path / "data.csv", "label,x", ["1,5"])
     said = read_error(folder, pattern="*.csv", schema_file=str(schema))
-    assert f"{schema} is no schema in text format" in said
+    assert f"{schema} is not a schema in text format" in said
 
 
 @pytest.mark.parametrize("known", ["BYTES", "FLOAT"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from components.example_gen.columns.encoded import shown
+from components.example_gen.columns.encoded import excerpt
 from components.example_gen.executor import ShardWriter, shard_name
 from components.example_gen.notes import read_notes
 from trainer_module.errors import DataError
@@ -132,7 +132,7 @@ def test_a_class_that_is_never_trained_on(tmp_path, refusal):
     assert (
         "Class 'ape' of label 'label' occurs 1 time in split 'eval' but never in 'train'" in message
     )
-    assert "(such classes: 2)" in message
+    assert "(classes that 'train' lacks: 2)" in message
 
 
 def test_a_class_that_is_missing_in_eval_alone_is_a_note(tmp_path, execute):
@@ -222,4 +222,4 @@ def test_weights_are_numbers_of_which_some_count(tmp_path, refusal, generate):
     ],
 )
 def test_a_long_value_is_cut_between_characters(value: object, expected: str) -> None:
-    assert shown(value) == expected
+    assert excerpt(value) == expected

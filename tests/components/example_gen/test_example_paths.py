@@ -105,7 +105,7 @@ def test_patterns_that_are_whole(pattern):
     [
         ("{HH}/*.csv", "found {HH} without {YYYY}, {MM} and {DD}; right is {YYYY}-{MM}-{DD}/{HH}"),
         ("{YYYY}/{MM}/*.csv", "found {YYYY} without {DD}; right is {YYYY}-{MM}-{DD}, or {SPAN}"),
-        ("{YYYY}{MM}{DD}/{YYYY}.csv", "{YYYY} stands there twice"),
+        ("{YYYY}{MM}{DD}/{YYYY}.csv", "found {YYYY} twice; write it once"),
         ("{SPAN}/{HH}.csv", "found {SPAN} beside {HH}; spans are numbers or dates, never both"),
         ("v{VERSION}/*.csv", "found {VERSION} without a span; add {SPAN} or {YYYY}-{MM}-{DD}"),
         ("{YYYY}-{MM}-{DD}/{hh}/*.csv", "found {hh}; did you mean {HH}?"),

@@ -122,7 +122,9 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
     ]
     assert users[0] | users[1] == set(range(10))
     assert not users[0] & users[1]
-    with pytest.raises(DataError, match=r"by 'person', but .* no such column; it has t, f\."):
+    with pytest.raises(
+        DataError, match=r"data\.split_by: the data has no column 'person'; it has t, f\."
+    ):
         split_hashes(rows().select(["t", "f"]), "person")
 
 
@@ -132,7 +134,7 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
         (
             900,
             None,
-            r"split 'eval' has \d+\.\d% of the rows, where data\.splits asks for 33%: equal"
+            r"split 'eval' has \d+\.\d% of the rows, instead of 33% as in data\.splits: equal"
             " rows stay together",
         ),
         (0, None, None),
@@ -158,4 +160,6 @@ def test_classes_of_one_row_are_said_where_they_make_a_split_small(tmp_path, exe
     rows = [f"{i % 2},{i}" for i in range(600)] + [f"{i},{i}" for i in range(600, 1200)]
     (tmp_path / "a.csv").write_text("\n".join(["label,x", *rows]))
     notes = "; ".join(read_notes(execute(tmp_path, stratify=True)).sentences)
-    assert "of the rows, where data.splits asks for 33%: a class of one row is in 'train'" in notes
+    assert (
+        "of the rows, instead of 33% as in data.splits: a class of one row is in 'train'" in notes
+    )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.type_inference import SeenColumn, encode_text, survey_text
+from components.example_gen.columns.type_inference import ColumnSurvey, encode_text, survey_text
 from components.example_gen.formats import FORMATS, FormatSpec
 from components.example_gen.paths import resolve_input
 from components.example_gen.sources.base import Batch, Files, Source, Survey
@@ -33,7 +33,7 @@ class PairsSource(Source):
     def survey(self, files: Files) -> Survey:
         """Types by value."""
         found = {
-            name: SeenColumn().merge(survey_text(values, files[0], 1, ColumnKind.UNKNOWN))
+            name: ColumnSurvey().merge(survey_text(values, files[0], 1, ColumnKind.UNKNOWN))
             for name, values in self._columns(files[0]).items()
         }
         return Survey(files[0], found)
@@ -95,4 +95,6 @@ def test_rules_of_images_follow(pairs: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError) as caught:
         load_config(CONFIG, overrides)
     assert "task: found 'regression'; pairs data has classes as labels" in str(caught.value)
-    assert "features.image: pairs data holds pictures; leave all features out" in str(caught.value)
+    assert ("features.image: pairs data consists of pictures; leave all features out") in str(
+        caught.value
+    )

@@ -56,7 +56,7 @@ def test_idx_blocks_follow_each_other(tmp_path, read_rows):
             idx(0xD03, PIXELS),
             None,
             [
-                "train-images-idx3-ubyte is no IDX file: it begins with 0x00000d03, expected",
+                "train-images-idx3-ubyte is not an IDX file: it begins with 0x00000d03, expected",
                 "00803",
             ],
         ),

@@ -99,11 +99,11 @@ def test_examples_are_made_of_them(tmp_path: Path, generate) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (["[", '{"label": 1},', "]"], ["Line 1 of", "no JSON object"]),
+        (["[", '{"label": 1},', "]"], ["Line 1 of", "not a JSON object"]),
         ([{"label": 1}, "", "7"], ["Line 3 of", "found a int"]),
         ([{"x": 1}, "", {"x": "one"}], ["Key 'x' changed from number to string in line 3 of"]),
         ([{"x": {"y": [1]}}, {"x": {"y": ["a"]}}], ["Key 'x.y' changed from number to string"]),
-        (['\0{"label": 1}'], ["Line 1 of", "no JSON object"]),
+        (['\0{"label": 1}'], ["Line 1 of", "not a JSON object"]),
         (['{"x": 1, "x": 2}'], ["Key 'x' was specified twice in line 1 of"]),
         ([{"x.y": 1, "x": {"y": 2}}], ["holds 'x.y' twice"]),
         ([{"": 1, "label": 2}], ["A key in", "is empty"]),

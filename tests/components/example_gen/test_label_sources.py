@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.first_look import look_at_table
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.first_look import check_table, read_first_rows
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.paths import find_label_files
 from components.example_gen.sources import make_source
@@ -56,7 +56,7 @@ def test_labels_are_read_where_there_are_some(
         "label": [[(label or "none").encode()]] * 3,
     }
     # One class of all rows is no reason to refuse them.
-    assert look_at_table(settings_of(data_format), [str(file)]) == {"name", "label"}
+    assert check_table(settings_of(data_format), [str(file)]) == {"name", "label"}
 
 
 def test_a_label_that_is_needed_or_named_has_to_be_there(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_label_that_is_needed_or_named_has_to_be_there(tmp_path: Path) -> None
         settings_of("csv", label="digit", may_lack_label=False),
     ):
         with pytest.raises(DataError, match=f"There is no label column '{settings.label}'"):
-            look_at_table(settings, [str(file)])
+            check_table(settings, [str(file)])
 
 
 def tfrecord(path: Path, labels: list[str | None]) -> str:
@@ -105,8 +105,8 @@ def test_a_file_without_the_label_lacks_it_beside_one_with_labels(tmp_path: Path
     (tmp_path / "b.csv").write_text("name\nz\n")
     files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     with pytest.raises(DataError, match=r"'label' is missing in 1 row, first in row 2 of .*b.csv"):
-        look_at_table(settings_of("csv"), files)
-    look_at_table(settings_of("csv", unlabelled="skip"), files)
+        check_table(settings_of("csv"), files)
+    check_table(settings_of("csv", unlabelled="skip"), files)
 
 
 DOLLARS = ["$22,500", "($1,234)", "$7.5", "N/A"], [22500.0, -1234.0, 7.5, None]
@@ -140,6 +140,32 @@ def test_numbers_in_text_are_labels(
     assert [row["price"] for row in found] == [[n] if n is not None else [] for n in numbers] * 5
 
 
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["22.500 €", "1.900 €"], [22500.0, 1900.0]),
+        (["22,500 kg", "1,234", "1.234"], [22.5, 1.234, 1234.0]),
+    ],
+)
+def test_the_decimal_separator_of_the_file_holds_for_labels_with_units(
+    tmp_path: Path, generate, texts: list[str], numbers: list[float]
+) -> None:
+    write(tmp_path, texts * 20)
+    settings = SETTINGS.model_copy(update={"csv": CsvSettings(decimal=",")})
+    first = read_first_rows(settings, [str(tmp_path / "0.csv")])
+    assert first.columns["price"].to_pylist() == pytest.approx(numbers * 20)
+    found = generate(tmp_path, label="price", task="regression", csv={"decimal": ","})
+    examples = [example for split in found.values() for example in split]
+    labels = [example.features.feature["price"].float_list.value[0] for example in examples]
+    assert sorted(labels) == pytest.approx(sorted(numbers * 20))
+
+
+def test_points_of_thousands_in_labels_need_a_decimal_comma(tmp_path: Path, read_error) -> None:
+    write(tmp_path, ["22.500 €", "1.900 €"])
+    message = read_error(tmp_path, label="price", task="regression")
+    assert 'If the point separates thousands, write `data.csv: {decimal: ","}`, or' in message
+
+
 def test_order_of_rows_and_files_decides_nothing(tmp_path: Path) -> None:
     labels = [f"${number:,}.50" for number in range(900, 5900)] + ["$1,000", "soon"]
     kinds = []
@@ -155,7 +181,7 @@ def test_order_of_rows_and_files_decides_nothing(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"Label 'price' is 'soon' in row \d+ of .*\.csv, but"):
             [list(source.read((str(file),), kinds[-1])) for file in folder.glob("*")]
     assert kinds[0] == kinds[1]
-    assert kinds[0].label_writing == kinds[1].label_writing
+    assert kinds[0].label_number_format == kinds[1].label_number_format
 
 
 @pytest.mark.parametrize(
@@ -171,7 +197,7 @@ def test_labelled_rows_for_a_pushed_model_are_read_so_too(tmp_path: Path) -> Non
     write(tmp_path, EUROS[0][:3])
     size = RawColumn("size", "size", "float32", False, 1)
     interface = ModelInterface((size,), "price", "float32", "regression")
-    given = Input((str(tmp_path / "0.csv"),), "csv", also={"price": ColumnKind.FLOAT})
+    given = Input((str(tmp_path / "0.csv"),), "csv", extra_columns={"price": ColumnKind.FLOAT})
     (block,) = read_blocks(given, interface)
     assert block.rows is not None
     assert block.rows.column("price").to_pylist() == [[1200.5], [12.0], [-0.5]]
@@ -300,7 +326,7 @@ def test_what_cannot_be_joined_is_refused(tmp_path, refusal):
         rows, **labels_of(tmp_path / "other.csv")
     )
     (tmp_path / "labels.txt").touch()
-    assert "labels.txt is of no known format; right are names that end in .csv" in refusal(
+    assert "labels.txt has an unknown format; right are file names that end in .csv" in refusal(
         rows, **labels_of(tmp_path / "labels.txt")
     )
     assert "'label' is missing in all 60 rows" in refusal(
@@ -334,7 +360,7 @@ def test_rows_of_several_blocks_get_their_labels(tmp_path):
     )
     source = make_source(settings)
     files = (str(tmp_path / "rows" / "a.parquet"),)
-    batches = list(source.read(files, source.glance(files)))
+    batches = list(source.read(files, source.peek(files)))
     assert sum(batch.rows.num_rows for batch in batches) == rows
     for batch in batches:
         assert batch.rows["label"].flatten().equals(batch.rows["x"].flatten())

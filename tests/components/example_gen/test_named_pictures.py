@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from components.example_gen.first_look import look_at_table
+from components.example_gen.first_look import check_table
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.picture_files import folder_revision
@@ -42,7 +42,7 @@ def look(folder: Path, base: str = "") -> frozenset[str]:
     settings = ExampleGenSettings.model_validate(
         {"format": "csv", "label": "y", "task": "binary", "pictures": {"photo": base}}
     )
-    return look_at_table(settings, [str(folder / "table.csv")])
+    return check_table(settings, [str(folder / "table.csv")])
 
 
 def read(artifact: Any) -> list[tf.train.Example]:
@@ -75,11 +75,11 @@ def test_the_folder_of_paths_may_be_another(folder: Path, execute: Callable[...,
 
 
 BAD = {
-    "photos/77.png": r"names .*photos/77.png in row 4 of .*table.csv, and there is no such file",
-    "../other/x.png": r"'photo' is '../other/x.png' in row 4 of .*, which leads out of",
-    "photos/../../x.png": "which leads out of",
-    "/etc/hostname": "'/etc/hostname' in row 4 of .*, which leads out of",
-    "photos/link.png": "which leads out of",
+    "photos/77.png": r"names .*photos/77.png in row 4 of .*table.csv, which does not exist",
+    "../other/x.png": r"'photo' is '../other/x.png' in row 4 of .*, which is outside of",
+    "photos/../../x.png": "which is outside of",
+    "/etc/hostname": "'/etc/hostname' in row 4 of .*, which is outside of",
+    "photos/link.png": "which is outside of",
     "": "Column 'photo' is empty in row 4 of .*: every row needs the path of a picture",
 }
 
@@ -112,7 +112,7 @@ def test_rows_of_broken_pictures_may_be_left_out(folder: Path, execute: Callable
     assert note.startswith("2 broken pictures are left out (data.on_bad_file: skip): ")
     assert "photos/5.png (it is empty" in note
     (folder / "photos" / "4.png").unlink()
-    with pytest.raises(DataError, match=r"4.png in row 6 of .*, and there is no such file"):
+    with pytest.raises(DataError, match=r"4.png in row 6 of .*, which does not exist"):
         execute(folder, **options)
 
 

@@ -85,7 +85,7 @@ def test_integers_become_floats_where_another_file_has_floats(tmp_path, read_row
 def test_other_types_are_refused(tmp_path, read_error, values, column_type, name):
     write(tmp_path / "a.parquet", pa.array(values, column_type))
     message = read_error(tmp_path, "parquet")
-    assert f"Column 'column' of {tmp_path}/a.parquet is of type {name}" in message
+    assert f"Column 'column' of {tmp_path}/a.parquet has the type {name}" in message
 
 
 def test_what_structs_hold_are_columns_named_by_path(tmp_path, read_rows):

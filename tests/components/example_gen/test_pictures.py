@@ -142,8 +142,8 @@ def test_the_graph_sees_what_people_see(kind):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "it is empty, as no picture does"),
-        (b"a text", "it begins with b'a text', as no picture does"),
+        (b"", "it is empty"),
+        (b"a text", "it begins with b'a text', unlike any picture"),
         (encode(COLOURS, "WEBP")[:-9], "could not create decoder object"),
         (encode(COLOURS, "JPEG")[:-9], "image file is truncated"),
         (
@@ -177,7 +177,7 @@ def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
     write_pictures(tmp_path)
     message = refusal(tmp_path, "images", pattern="*/*")
     assert f"Image {tmp_path}/class0/broken.png cannot be decoded (" in message
-    assert "leave all such files out by data.on_bad_file: skip" in message
+    assert "leave all files with broken pictures out by data.on_bad_file: skip" in message
     examples = execute(tmp_path, "images", pattern="*/*", on_bad_file="skip")
     assert sum(len(read_split(examples, split)) for split in ("train", "eval")) == 42
     strays, nested, empty, broken, converted, two_classes = read_notes(examples).sentences

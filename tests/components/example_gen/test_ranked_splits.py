@@ -184,6 +184,6 @@ def test_the_newest_rows_are_evaluated_on(tmp_path, execute, read_split, generat
         "2 rows without a value of 'when' count as the oldest"
         in read_notes(execute(folder, order_by="when")).sentences
     )
-    assert "order of 'date' (data.order_by), but the data has no such column; it has label" in (
+    assert "data.order_by: the data has no column 'date'; it has label" in (
         refusal(folder, order_by="date")
     )

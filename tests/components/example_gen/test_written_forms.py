@@ -13,9 +13,9 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.column_types.choice import Choice, annotate
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import collect_facts
 from components.example_gen.checks.dates import check_dates, find_dates, merge_tallies, tally_dates
-from components.example_gen.checks.values import find_written, merge_written
+from components.example_gen.checks.values import find_notations, merge_notations
 from components.example_gen.columns.encoded import Cell, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import DataNotes, read_notes
@@ -30,23 +30,27 @@ DATE = {"when": DateFeature(type="date")}
 @pytest.mark.parametrize(
     ("settings", "odd", "words"),
     [
-        ({"type": "date"}, "soon", "which is no date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or"),
-        ({"type": "date"}, "2024-02-30", "which is no date: right is"),
+        (
+            {"type": "date"},
+            "soon",
+            "which is not of the type date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or",
+        ),
+        ({"type": "date"}, "2024-02-30", "which is not of the type date: right is"),
         (
             {"type": "date"},
             "28/02/2024",
-            r"written in two ways: '2024-01-05' (%Y-%m-%d) in row 2 of {file}, but '28/02/2024'"
+            r"has two notations: '2024-01-05' (%Y-%m-%d) in row 2 of {file}, but '28/02/2024'"
             " (%d/%m/%Y) in row 32",
         ),
         (
             {"type": "date", "format": "%d.%m.%Y"},
             "",
-            "in row 2 of {file}, which is no date: right is %d.%m.%Y.",
+            "in row 2 of {file}, which is not of the type date: right is %d.%m.%Y.",
         ),
         (
             {"type": "boolean"},
             "",
-            "which is no boolean: right is true or false, yes or no, 1 or 0.",
+            "which is not of the type boolean: right is true or false, yes or no, 1 or 0.",
         ),
     ],
 )  # fmt: skip
@@ -71,9 +75,9 @@ def test_what_can_be_read_stays_as_it_is(tmp_path, generate):
 @pytest.mark.parametrize(
     ("values", "place", "problem"),
     [
-        (["abc", "12", None], 0, "is 'abc' in row 1 of {file}, which is no number"),
-        ([None, "12", "x1"], 2, "is 'x1' in row 3 of {file}, which is no number"),
-        (["1.5", "12"], 0, "is '1.5' in row 1 of {file}, which is a number that is kept as text"),
+        (["abc", "12", None], 0, "is 'abc' in row 1 of {file}, which is not a number"),
+        ([None, "12", "x1"], 2, "is 'x1' in row 3 of {file}, which is not a number"),
+        (["1.5", "12"], 0, "is '1.5' in row 1 of {file}, which is a number stored as text"),
     ],
 )
 def test_text_that_is_declared_numeric_is_named_with_its_row(
@@ -96,12 +100,12 @@ def test_parts_of_the_data_have_to_agree():
     def written(value: str, row: int):
         column = single_values(pa.array([value.encode()], pa.binary()))
         rows = pa.RecordBatch.from_pydict({"when": column})
-        return find_written(rows, Cell("a.csv", row, ""), DATE)
+        return find_notations(rows, Cell("a.csv", row, ""), DATE)
 
-    both = merge_written(written("1/2/2024", 2), written("1/13/2024", 3))
+    both = merge_notations(written("1/2/2024", 2), written("1/13/2024", 3))
     assert both["when"].forms == ("%m/%d/%Y",)
     with pytest.raises(DataError, match=r"'1/2/2024' \(%m/%d/%Y\) in row 2 .*'13/2/2024' \(%d/"):
-        merge_written(both, written("13/2/2024", 9))
+        merge_notations(both, written("13/2/2024", 9))
 
 
 def test_numbers_are_read_as_text_is():
@@ -112,7 +116,7 @@ def test_numbers_are_read_as_text_is():
         }
     )
     features = {**DATE, "on": BooleanFeature(type="boolean")}
-    written = find_written(rows, Cell("a.csv", 2), features)
+    written = find_notations(rows, Cell("a.csv", 2), features)
     assert written["when"].forms == ("%Y%m%d",)
     assert "on" in written
 
@@ -132,7 +136,7 @@ def choose(notes: DataNotes, whens: Sequence[str]) -> Choice:
     """What the column is taken for by a sample of it and what was found in all rows."""
     sample = pa.array([when.encode() for when in whens[:1000]], pa.binary())
     sizes = pa.array([i % 7 + 0.5 for i in range(1000)], pa.float32())
-    return choose_types(look_at({"when": sample, "size": sizes}, notes.dates))["when"]
+    return choose_types(collect_facts({"when": sample, "size": sizes}, notes.dates))["when"]
 
 
 def test_a_broken_date_far_down_is_missing_and_said(tmp_path, execute):
@@ -140,8 +144,8 @@ def test_a_broken_date_far_down_is_missing_and_said(tmp_path, execute):
     file = write(tmp_path, whens)
     notes = read_notes(execute(tmp_path, task="binary"))
     what = (
-        "dates such as '2024-01-01'; 1 of 15,010 values not written as %Y-%m-%d count as missing"
-        f" dates, first 'tomorrow' in row 15002 of {file}"
+        "dates such as '2024-01-01'; 1 of 15,010 values do not have the format %Y-%m-%d and count"
+        f" as missing dates, first 'tomorrow' in row 15002 of {file}"
     )
     assert notes.sentences == [f"column 'when': {what}"]
     assert choose(notes, whens) == Choice({"type": "date", "format": "%Y-%m-%d"}, what)
@@ -162,8 +166,9 @@ def test_another_layout_far_down_makes_text_of_the_column_and_is_said(tmp_path, 
     notes = read_notes(execute(tmp_path, task="binary"))
     (note,) = notes.sentences
     assert note == (
-        "column 'when': dates such as '2024-01-01', but 5,000 of 20,000 values not written as"
-        f" %Y-%m-%d, first '28.02.2024' in row 15002 of {file}: write them alike"
+        "column 'when': dates such as '2024-01-01', but 5,000 of 20,000 values do not have the"
+        f" format %Y-%m-%d, first '28.02.2024' in row 15002 of {file}: write all dates in one"
+        " format"
     )
     assert choose(notes, whens).type == "categorical"
 
@@ -183,16 +188,17 @@ def test_later_data_is_read_by_the_format_of_the_first(tmp_path, execute, kept_s
     write(tmp_path, ["01/02/2024"] * 50 + ["1/13/24"])
     (note,) = read_notes(execute(tmp_path, task="binary", schema_file=kept_schema)).sentences
     assert (
-        "1 of 51 values not written as %d/%m/%Y count as missing dates, first '1/13/24' in" in note
+        "1 of 51 values do not have the format %d/%m/%Y and count as missing dates, first"
+        " '1/13/24' in" in note
     )
 
 
 def test_later_data_in_another_layout_is_refused(tmp_path, refusal, kept_schema):
     file = write(tmp_path, ISO_DAYS[:60])
     assert refusal(tmp_path, task="binary", schema_file=kept_schema) == (
-        "Column 'when' was dates written as %d/%m/%Y in earlier data, but 60 of 60 values are not,"
-        f" first '2024-01-01' in row 2 of {file}: write them so, or declare the column by"
-        " features: {when: {type: ...}}."
+        "Column 'when' held dates in the format %d/%m/%Y in earlier data, but 60 of 60 values"
+        f" have another format, first '2024-01-01' in row 2 of {file}: write all in the same"
+        " format, or declare the column by features: {when: {type: ...}}."
     )
 
 

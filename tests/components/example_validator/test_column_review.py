@@ -46,10 +46,10 @@ def test_useful_columns_are_left_alone() -> None:
         ([7.0] * ROWS, "is 7 in every row"),
         ([b"EUR"] * ROWS, "is 'EUR' in every row"),
         (pa.nulls(ROWS, pa.float32()).to_pylist(), "has no value in any row"),
-        (np.arange(ROWS), "has another whole number in each of 400 rows, as an identifier has"),
+        (np.arange(ROWS), "has a different whole number in each of 400 rows, as an identifier has"),
         (
             np.arange(ROWS).astype(np.float32) + 9000,
-            "has another whole number in each of 400 rows, as an identifier has",
+            "has a different whole number in each of 400 rows, as an identifier has",
         ),
         (
             [f"c-{row}".encode() for row in range(ROWS)],
@@ -60,13 +60,13 @@ def test_useful_columns_are_left_alone() -> None:
             "holds sentences (400 different values in 400 rows), each of which would be a category "
             "of its own",
         ),
-        (LABELS * 2.5 + 1, "gives the label away (AUC 1.0000 by itself)"),
-        (1 - LABELS, "gives the label away (AUC 1.0000 by itself)"),
+        (LABELS * 2.5 + 1, "alone predicts the label (label leakage): AUC 1.0000"),
+        (1 - LABELS, "alone predicts the label (label leakage): AUC 1.0000"),
         (
             np.where(LABELS, b"paid", b"open"),
-            "gives the label away (AUC 1.0000 by itself)",
+            "alone predicts the label (label leakage): AUC 1.0000",
         ),
-        (LABELS + NUMBERS / 100, "gives the label away (AUC 1.0000 by itself)"),
+        (LABELS + NUMBERS / 100, "alone predicts the label (label leakage): AUC 1.0000"),
     ],
 )
 def test_what_speaks_against_a_column(values: Any, said: str) -> None:
@@ -92,10 +92,10 @@ def test_classes_and_numbers_are_given_away_too() -> None:
     classes = np.arange(ROWS) % 4
     answers = {"answer": classes * 10.0, "numbers": NUMBERS}
     given = found(Task.MULTICLASS, classes, **answers)
-    assert given == {"answer": "gives the label away (accuracy 1.0000 by itself)"}
+    assert given == {"answer": "alone predicts the label (label leakage): accuracy 1.0000"}
     prices = RANDOM.normal(size=ROWS)
     given = found(Task.REGRESSION, prices, cents=prices * 100, numbers=NUMBERS)
-    assert given == {"cents": "gives the label away (R² of ranks 1.0000 by itself)"}
+    assert given == {"cents": "alone predicts the label (label leakage): R² of ranks 1.0000"}
 
 
 def test_gaps_and_other_units_hide_no_copy_of_a_number() -> None:

@@ -12,7 +12,7 @@ import pytest
 from components.example_validator.dated_rows import (
     SplitFinding,
     class_labels,
-    find_likeness,
+    find_similarity,
     rank_labels,
     review_split,
 )
@@ -54,7 +54,7 @@ def drifting(random: np.random.Generator) -> np.ndarray:
 def test_a_slight_drift_of_very_many_rows_is_not_told() -> None:
     random = np.random.default_rng(0)
     labels = class_labels(random.random(20_000) < np.linspace(0.25, 0.35, 20_000))
-    assert find_likeness({"date": np.arange(20_000.0)}, labels) is None
+    assert find_similarity({"date": np.arange(20_000.0)}, labels) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_labels_that_move_with_time_are_found(
     labels = make(random)
     # Those of train: four days of five.
     rows = np.flatnonzero(random.random(len(labels)) < 0.8)
-    found = find_likeness({"date": rows.astype(float)}, encode(labels[rows]))
+    found = find_similarity({"date": rows.astype(float)}, encode(labels[rows]))
     assert found is not None
     assert (found.column, 1 <= found.dates <= most, found.correlation > 0.1) == ("date", True, True)
 
@@ -98,8 +98,8 @@ def independent(random: np.random.Generator, shape: int) -> tuple[np.ndarray, np
 
 def test_labels_that_are_independent_are_found_in_one_table_of_two_hundred_at_most() -> None:
     tables = [independent(np.random.default_rng(seed), seed % 4) for seed in range(400)]
-    found = [find_likeness({"date": dates}, labels) for dates, labels in tables]
-    assert sum(likeness is not None for likeness in found) <= 2
+    found = [find_similarity({"date": dates}, labels) for dates, labels in tables]
+    assert sum(similarity is not None for similarity in found) <= 2
 
 
 def test_a_random_split_of_dated_rows_is_said_with_the_lines_that_decide() -> None:
@@ -111,7 +111,7 @@ def test_a_random_split_of_dated_rows_is_said_with_the_lines_that_decide() -> No
         "explains (correlation 0.9"
     )
     assert found.found.endswith(
-        "to evaluate on the newest rows: data: {order_by: date}; if a random split is meant: data: "
+        "to evaluate on the newest rows: data: {order_by: date}; to keep the random split: data: "
         "{order_by: null}"
     )
     noise = np.random.default_rng(0).normal(size=DAYS)
@@ -124,9 +124,9 @@ def test_split_by_a_date_asks_which_is_meant() -> None:
     noise = np.random.default_rng(0).normal(size=DAYS)
     asked = review(days(), noise, group="date")
     assert asked == SplitFinding(
-        'data.split_by deals whole dates of column "date" to the splits at random; to evaluate on '
-        "the newest rows: data: {order_by: date} in place of split_by; if a random split is meant: "
-        "data: {order_by: null}",
+        'data.split_by assigns whole dates of column "date" to the splits at random; to evaluate '
+        "on the newest rows: data: {order_by: date} in place of split_by; to keep the random split:"
+        " data: {order_by: null}",
         misleads=False,
     )
     found = review(days(), walk(), group="date")

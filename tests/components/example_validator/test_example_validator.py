@@ -106,7 +106,7 @@ def test_on_drift_fail_stops_the_run_whatever_anomalies_do(
     assert message.startswith(
         "the data drifted: train split, payment: expected the shares of its values"
     )
-    assert "accept it by `local_runner.py spans accept SPAN --reason TEXT --config FILE`" in message
+    assert "accept it by `scopeline spans accept SPAN --reason TEXT --config FILE`" in message
     assert "schema" not in message
 
 

@@ -79,7 +79,7 @@ def found(examples: standard_artifacts.Examples, *declared: str) -> dict[str, st
 def test_columns_of_which_the_config_says_nothing_are_reviewed(
     examples: standard_artifacts.Examples,
 ) -> None:
-    whole = f"has another whole number in each of {ROWS} rows, as an identifier has"
+    whole = f"has a different whole number in each of {ROWS} rows, as an identifier has"
     expected = {
         "always": "is 1.5 in every row",
         "id": whole,
@@ -113,7 +113,7 @@ def test_columns_of_inferred_types_are_reviewed_and_a_leak_ends_the_run(
         feature=[schema_pb2.Feature(name=n, type=BYTES) for n in ("label", "alive", "paid")]
     )
     annotate(schema, {"alive": Choice({"type": "boolean"}, "'yes' and 'no' mean yes and no")})
-    leak = "gives the label away (AUC 1.0000 by itself)"
+    leak = "alone predicts the label (label leakage): AUC 1.0000"
     for declared in ([], ["paid"]):
         found = review_examples(examples, schema, "label", Task.BINARY, declared)
         assert [(f.column, f.found) for f in found.findings] == [("alive", leak)]

@@ -14,7 +14,7 @@ from components.example_validator.distribution_changes import find_column
 from components.example_validator.drift import (
     ColumnSkew,
     Drift,
-    Older,
+    OlderData,
     chance_distance,
     measure_skew,
 )
@@ -35,16 +35,16 @@ DRIFT = Drift(
 
 
 @pytest.fixture(scope="module")
-def trained() -> Older:
+def trained() -> OlderData:
     batch = trips(0, 20_000)
-    return Older(generate_statistics_in_memory(batch, tfdv.StatsOptions()), "span 2026-01-05")
+    return OlderData(generate_statistics_in_memory(batch, tfdv.StatsOptions()), "span 2026-01-05")
 
 
-def measure(served: pa.RecordBatch, trained: Older) -> dict[str, ColumnSkew]:
+def measure(served: pa.RecordBatch, trained: OlderData) -> dict[str, ColumnSkew]:
     return {one.column: one for one in measure_skew(served, DRIFT, trained)}
 
 
-def test_thirty_clean_windows_alarm_nobody(trained: Older) -> None:
+def test_thirty_clean_windows_alarm_nobody(trained: OlderData) -> None:
     for seed in range(1, 31):
         found = measure(trips(seed, 1000), trained)
         assert found.keys() == DRIFT.columns.keys()
@@ -52,13 +52,13 @@ def test_thirty_clean_windows_alarm_nobody(trained: Older) -> None:
 
 
 @pytest.mark.parametrize("name", ["fare", "tip", "seats", "zone", "is_cash"])
-def test_a_column_times_ten_is_found_in_the_first_window(trained: Older, name: str) -> None:
+def test_a_column_times_ten_is_found_in_the_first_window(trained: OlderData, name: str) -> None:
     found = measure(trips(99, 1000, **{name: lambda values: values * 10}), trained)
     assert [one.column for one in found.values() if one.is_skewed] == [name]
     assert found[name].distance > 0.15
 
 
-def test_words_say_which_values_moved_from_what_to_what(trained: Older) -> None:
+def test_words_say_which_values_moved_from_what_to_what(trained: OlderData) -> None:
     found = measure(trips(5, 2000, company=lambda v: np.where(v == "Ace", "Zoom", v)), trained)
     assert found["company"].is_skewed
     words = found["company"].in_words
@@ -70,7 +70,7 @@ def test_words_say_which_values_moved_from_what_to_what(trained: Older) -> None:
     assert " compared with span 2026-01-05: mean 1" in ten
 
 
-def test_a_column_that_nobody_gives_any_more_is_found(trained: Older) -> None:
+def test_a_column_that_nobody_gives_any_more_is_found(trained: OlderData) -> None:
     served = trips(7, 1000)
     place = served.schema.get_field_index("fare")
     empty = served.set_column(place, "fare", no_values(1000))
@@ -79,7 +79,7 @@ def test_a_column_that_nobody_gives_any_more_is_found(trained: Older) -> None:
     assert found.in_words == "expected values as in span 2026-01-05; found none in any row"
 
 
-def test_what_cannot_be_compared_is_refused(trained: Older) -> None:
+def test_what_cannot_be_compared_is_refused(trained: OlderData) -> None:
     served = trips(8, 1000)
     for columns, words in (
         ({"far": {"jensen_shannon": 0.1}}, "skew.columns.far: span 2026-01-05 has no such column"),
@@ -91,7 +91,7 @@ def test_what_cannot_be_compared_is_refused(trained: Older) -> None:
         measure_skew(served.drop_columns(["fare"]), DRIFT, trained)
 
 
-def test_chance_grows_with_cells_and_falls_with_rows(trained: Older) -> None:
+def test_chance_grows_with_cells_and_falls_with_rows(trained: OlderData) -> None:
     few, many = (measure(trips(9, rows), trained) for rows in (100, 10_000))
     for name in ("company", "area", "fare"):
         assert many[name].chance < few[name].chance < 1

@@ -19,11 +19,11 @@ from components.example_validator.anomalies import (
     OUT_OF_RANGE,
     UNREADABLE,
     Anomaly,
-    Checked,
+    SplitValidation,
     contradicted_columns,
     find_anomalies,
 )
-from components.example_validator.wording import _WORDS
+from components.example_validator.wording import _FINDINGS
 from components.schema_gen.inference import infer_schema
 from trainer_module.settings import Task
 
@@ -49,7 +49,7 @@ def schema() -> schema_pb2.Schema:
 
 
 def tell(schema: schema_pb2.Schema, now: Statistics, examples: Any = None) -> list[Anomaly]:
-    checked = {"train": Checked(now, tfdv.validate_statistics(now, schema))}
+    checked = {"train": SplitValidation(now, tfdv.validate_statistics(now, schema))}
     return find_anomalies(checked, schema, "label", [], False, examples)
 
 
@@ -63,7 +63,7 @@ def tell(schema: schema_pb2.Schema, now: Statistics, examples: Any = None) -> li
         ),
         ({"age": [17.0, 21.0] * 10}, "age: expected numbers from 18; found 17", True),
         ({"age": ["old"] * 20}, "age: expected numbers; found text", True),
-        ({"age": None}, "age: expected such a column; found none in the data", True),
+        ({"age": None}, "age: expected the column; found none in the data", True),
         ({"age": [None] * 20}, "age: expected values; found none in any of 20 rows", True),
         ({"age": [[1.0, 2.0]] * 20}, "age: expected one value in a row; found up to 2", True),
         ({"zip": [0.5] * 20}, "zip: expected whole numbers; found floating-point numbers", True),
@@ -77,7 +77,8 @@ def tell(schema: schema_pb2.Schema, now: Statistics, examples: Any = None) -> li
         ({"label": [0, 5] * 10}, "label: expected whole numbers from 0 to 1; found 5", True),
         (
             {"new": [1] * 20},
-            "new: expected no such column; found one in the data, which the model does not see",
+            "new: expected no column of this name; found one in the data, which the model does not"
+            " read",
             False,
         ),
     ],
@@ -115,7 +116,7 @@ def test_a_column_that_older_schemas_let_be_empty_may_be_missing() -> None:
 
 
 def test_what_is_severe_is_told_in_words() -> None:
-    told = {kind for _, kinds in _WORDS for kind in kinds}
+    told = {kind for _, kinds in _FINDINGS for kind in kinds}
     rest = (UNREADABLE | OUT_OF_RANGE) - told
     names = {anomalies_pb2.AnomalyInfo.Type.Name(kind) for kind in rest}
     assert names == {"INVALID_SCHEMA_SPECIFICATION"}

@@ -19,7 +19,7 @@ from ai_edge_litert.interpreter import Interpreter
 from exported_models import ask, build, export, make_problem, make_sample
 
 from components.optimizer.converting.conversion import KINDS, convert, convert_in_child
-from components.optimizer.evaluating import measure_variants, why_unmeasured
+from components.optimizer.evaluating import measure_variants, unmeasured_reason
 from components.optimizer.gating import latency_of
 from trainer_module.data.dealing import Parts
 from trainer_module.errors import DataError
@@ -167,10 +167,10 @@ def test_every_precision_comes_close(name: str, allowed: float, tmp_path: Path) 
     assert given["predictions"].min() > 0
     if not name.startswith("tensorrt"):
         return
-    assert variant.notes == ("its metrics are those of its ONNX file in float32, on a CPU",)
+    assert variant.notes == ("its metrics were measured on its ONNX file in float32 on a CPU",)
     measured = measure_variants({name: variant}, tmp_path, sample)[name]
     assert latency_of(measured.measured) is None, "a CPU's time says nothing of a GPU's"
-    assert why_unmeasured(measured) == (
+    assert unmeasured_reason(measured) == (
         "unmeasured on a GPU (TensorrtExecutionProvider does not run here)"
     )
     assert "--minShapes=photo:1x12x12x3 --optShapes=photo:32x12x12x3" in variant.trtexec

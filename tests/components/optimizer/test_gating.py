@@ -10,20 +10,20 @@ import pytest
 
 from components.optimizer.gating import (
     DecidingMetric,
-    Evaluated,
-    ModelFigures,
+    ModelMeasurements,
     OptimizerPlan,
+    VariantMetrics,
     decide,
-    unmet,
+    unmet_requirements,
 )
 from components.optimizer.report import OptimizerReport, VariantReport
 from trainer_module.settings.optimize import OptimizeSettings
 
-MODEL = Evaluated(
+MODEL = VariantMetrics(
     {"accuracy": 0.96, "log_loss": 0.1, "bias": 0.02},
     {"plan=gold": {"accuracy": 0.9}, "plan=free": {"accuracy": math.nan}},
 )
-TAKEN = ModelFigures(bytes=4_000, measured={"p50_ms_batch_1": 1.0})
+TAKEN = ModelMeasurements(bytes=4_000, measured={"p50_ms_batch_1": 1.0})
 
 
 def plan_of(
@@ -70,32 +70,32 @@ def test_a_variant_that_loses_no_more_than_it_may_is_accepted() -> None:
         (
             made(accuracy=0.9),
             {},
-            "accuracy is 0.9, 0.06 worse than the model's 0.96; at most 0.005 may be lost "
+            "accuracy is 0.9, 0.06 worse than the model's 0.96; at most 0.005 is accepted "
             "(optimize.accept.max_metric_drop)",
         ),
         (made(accuracy=math.nan), {}, "accuracy is not a number"),
         (
             made(gold=0.8),
             {"accept": {"slices": True}},
-            "accuracy of plan=gold is 0.8, 0.1 worse than the model's 0.9; at most 0.005 may be "
-            "lost (optimize.accept.max_metric_drop)",
+            "accuracy of plan=gold is 0.8, 0.1 worse than the model's 0.9; at most 0.005 is "
+            "accepted (optimize.accept.max_metric_drop)",
         ),
         (
             made(size=2_000),
             {"accept": {"max_size_ratio": 0.3}},
-            "its 2,000 bytes are 0.5 of the weights' as float32; at most 0.3 is accepted "
-            "(optimize.accept.max_size_ratio)",
+            "its size, 2,000 bytes, is 0.5 of the size of the float32 weights; at most 0.3 is "
+            "accepted (optimize.accept.max_size_ratio)",
         ),
         (
             made(latency=2.0),
             {"accept": {"max_latency_ratio": 1e-6}},
-            "one example takes 2 ms, 2 of the model's time; at most 1e-06 is accepted "
+            "its latency, 2 ms, is 2 of the original model's; at most 1e-06 is accepted "
             "(optimize.accept.max_latency_ratio)",
         ),
         (
             made(latency=None),
             {"accept": {"max_latency_ratio": 1}},
-            "its time was not measured, which optimize.accept.max_latency_ratio asks for",
+            "its latency was not measured, but optimize.accept.max_latency_ratio limits it",
         ),
         (
             VariantReport(name="int8", accepted=False, reasons=["LiteRT has no operation for Erf"]),
@@ -119,11 +119,11 @@ def test_a_variant_that_no_gpu_has_run_is_accepted_only_where_the_config_says_so
     report = judged(unmeasured)
     assert (report.accepted, report.unmeasured) == (False, unmeasured.unmeasured)
     (reason,) = report.reasons
-    assert reason.startswith("it is unmeasured on a GPU (no provider), so that nobody knows how")
+    assert reason.startswith("it is unmeasured on a GPU (no provider): its latency")
     accept = {"unmeasured": True}
     assert judged(unmeasured, plan_of(accept=accept)).accepted
     (reason,) = judged(unmeasured, plan_of(accept={**accept, "max_latency_ratio": 1})).reasons
-    assert reason.startswith("its time was not measured")
+    assert reason.startswith("its latency was not measured")
 
 
 def test_slices_decide_only_where_that_is_asked_for() -> None:
@@ -141,7 +141,7 @@ def test_what_is_worse_depends_on_the_metric() -> None:
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 3.378e6])
 def test_errors_in_the_labels_unit_may_grow_by_a_share_whatever_the_unit(scale: float) -> None:
     plan = plan_of("mse", better=False, has_unit=True)
-    model = Evaluated({"mse": scale})
+    model = VariantMetrics({"mse": scale})
 
     def judged_at(share: float) -> VariantReport:
         return decide(plan, made(mse=scale * share), model, TAKEN)
@@ -152,34 +152,34 @@ def test_errors_in_the_labels_unit_may_grow_by_a_share_whatever_the_unit(scale: 
     assert (report.drop, report.drop_is_share) == (pytest.approx(0.0049), True)
     (said,) = judged_at(1.006).reasons
     assert "0.60% worse than the model's" in said
-    assert "at most 0.500% may be lost" in said
+    assert "at most 0.500% is accepted" in said
 
 
 def test_a_variant_of_a_model_without_errors_may_have_none() -> None:
-    plan, model = plan_of("mse", better=False, has_unit=True), Evaluated({"mse": 0.0})
+    plan, model = plan_of("mse", better=False, has_unit=True), VariantMetrics({"mse": 0.0})
     assert decide(plan, made(mse=0.0), model, TAKEN).accepted
     assert not decide(plan, made(mse=1e-6), model, TAKEN).accepted
 
 
 @pytest.mark.parametrize("metrics", [{}, {"accuracy": math.nan}])
 def test_a_variant_whose_model_was_not_measured_is_refused(metrics: dict[str, float]) -> None:
-    report = decide(plan_of(), made(), Evaluated(metrics), TAKEN)
+    report = decide(plan_of(), made(), VariantMetrics(metrics), TAKEN)
     (reason,) = report.reasons
-    assert reason.startswith("accuracy is not a number for the model itself, so that nothing says")
+    assert reason.startswith("accuracy is not a number for the original model, and the loss")
 
 
 def test_a_slice_that_cannot_be_measured_excuses_and_is_named() -> None:
     report = judged(made(), plan_of(accept={"slices": True}))
     assert report.accepted
-    assert report.remarks == ["accuracy cannot be measured on plan=free, which does not decide"]
+    assert report.remarks == ["accuracy cannot be measured on plan=free and does not decide there"]
 
 
 def test_required_variants_that_are_refused_are_named() -> None:
     reports = [judged(made(accuracy=0.5)), VariantReport(name="float", accepted=True)]
-    assert unmet(plan_of(), reports) == []
-    (said,) = unmet(plan_of(required=True), reports)
-    assert said.startswith("variant int8 is required, and refused: accuracy is 0.5, ")
-    assert unmet(plan_of(required=["float"]), reports) == []
+    assert unmet_requirements(plan_of(), reports) == []
+    (said,) = unmet_requirements(plan_of(required=True), reports)
+    assert said.startswith("the required variant int8 is refused: accuracy is 0.5, ")
+    assert unmet_requirements(plan_of(required=["float"]), reports) == []
 
 
 def test_a_report_and_a_plan_are_read_as_they_were_written() -> None:

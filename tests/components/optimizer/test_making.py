@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from components.optimizer.artifacts import write_report
-from components.optimizer.making import make_variants, take_over
+from components.optimizer.making import make_variants, reuse_variants
 from components.optimizer.report import OptimizerReport
 from trainer_module.errors import TrainingError
 from trainer_module.export.variants.manifest import Variant, describe_file, write_variant
@@ -63,9 +63,9 @@ def test_variants_of_the_same_model_are_taken_over(tmp_path: Path) -> None:
         folder.mkdir()
     make_variants(["int8", "float"], earlier, Converter())
     write_report(str(earlier), OptimizerReport(metric="accuracy", made_from="abc"))
-    take_over(["int8", "onnx"], kept, str(output), "abd")
+    reuse_variants(["int8", "onnx"], kept, str(output), "abd")
     assert list(kept.iterdir()) == []
-    take_over(["int8", "onnx"], kept, str(output), "abc")
+    reuse_variants(["int8", "onnx"], kept, str(output), "abc")
     assert [path.name for path in kept.iterdir()] == ["int8"]
     again = Converter()
     made, _ = make_variants(["int8"], kept, again)

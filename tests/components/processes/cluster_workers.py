@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from components.processes.launcher import Place, WorkerSpec
-from components.processes.worker import Channel, end_beyond
+from components.processes.worker import Channel, limit_memory
 from trainer_module.errors import TrainingError
 
 Payload = dict[str, Any]
@@ -124,7 +124,7 @@ def fail(payload: Payload, channel: Channel) -> None:
 
 
 def hold_memory(payload: Payload, channel: Channel) -> None:
-    end_beyond(1.0, TrainingError("it is too large"), channel)
+    limit_memory(1.0, TrainingError("it is too large"), channel)
     time.sleep(60)
 
 

@@ -188,9 +188,9 @@ def test_process_that_does_not_begin_is_none(tmp_path: Path) -> None:
     told = run(
         tmp_path,
         """
-from components.processes.local.forking import Birth, fork
+from components.processes.local.forking import ForkRequest, fork
 with serving():
-    birth = Birth("builtins:print", [], dict(os.environ), str(folder / "absent"), ends=(0,))
+    birth = ForkRequest("builtins:print", [], dict(os.environ), str(folder / "absent"), [0])
     try:
         fork(current_server()._requests, birth, [0])
     except OSError as error:

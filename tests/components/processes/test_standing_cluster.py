@@ -92,14 +92,14 @@ def test_no_cluster(tmp_path: Path) -> None:
         with pytest.raises(NoClusterError) as caught:
             what()
         assert str(caught.value) == (
-            f"there is no cluster in {folder}; `python local_runner.py cluster start --output "
+            f"there is no cluster in {folder}; `scopeline cluster start --output "
             f"{tmp_path}` starts one."
         )
     assert not folder.exists()
 
 
 def test_command_names_the_output_folder_where_it_has_to() -> None:
-    assert command("stop", Path("output/cluster")) == "python local_runner.py cluster stop"
+    assert command("stop", Path("output/cluster")) == "scopeline cluster stop"
     assert command("stop", Path("my runs/cluster")).endswith(" stop --output 'my runs'")
 
 
@@ -127,9 +127,8 @@ def test_file_that_is_not_a_clusters_is_left_alone(tmp_path: Path, text: str, fo
             what()
         file = tmp_path / FILE
         assert str(caught.value) == (
-            f"{file} is not as `cluster start` wrote it ({found}); delete it; servers of "
-            "it that are left are among those that `pgrep -af components.processes.server` "
-            "shows."
+            f"{file} is not a file that `cluster start` writes ({found}); delete it; `pgrep -af"
+            " components.processes.server` lists the servers that still run."
         )
     assert (tmp_path / FILE).read_text() == text
 
@@ -155,7 +154,7 @@ def test_process_that_has_the_pid_of_a_dead_server_is_left_alone(
     write(tmp_path, process, created_before=60.0)
     said: list[str] = []
     stop_cluster(tmp_path, said.append)
-    assert said == [f"worker 0, process {process.pid}: was dead already"]
+    assert said == [f"worker 0, process {process.pid}: had ended already"]
     assert not (tmp_path / FILE).exists()
     assert process.poll() is None
 
@@ -176,7 +175,7 @@ def test_server_that_does_not_listen_is_killed(tmp_path: Path) -> None:
         write(tmp_path, stubborn)
         said: list[str] = []
         stop_cluster(tmp_path, said.append)
-    assert said == [f"worker 0, process {stubborn.pid}: killed, as it did not stop"]
+    assert said == [f"worker 0, process {stubborn.pid}: killed, as it did not end in time"]
     assert stubborn.returncode == -signal.SIGKILL
 
 
@@ -191,7 +190,7 @@ def test_start_is_refused_while_a_cluster_runs(tmp_path: Path, process: Process)
 def test_one_command_at_a_time(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / "lock"),
-        pytest.raises(ConfigError, match=r"^another `cluster` command is at work in "),
+        pytest.raises(ConfigError, match=r"^another `cluster` command runs in "),
     ):
         start_cluster(tmp_path, TASKS, None, print)
 
@@ -211,7 +210,7 @@ def test_stale_file_is_replaced_and_servers_that_fail_leave_nothing(
     with pytest.raises(InternalError) as caught:
         start_cluster(tmp_path, TASKS, "nowhere.build_model", said.append)
     assert said == [
-        "the servers of an earlier cluster are dead; its file is replaced",
+        "the servers of an earlier cluster have ended; replacing its file",
         "starting worker 0, parameter server 0",
     ]
     name, _, rest = str(caught.value).partition(" ended early, with exit status 1; ")

@@ -19,7 +19,7 @@ stopping.AGAIN_SECONDS, stopping.RUN_GRACE_SECONDS, stopping.CHILDREN_GRACE_SECO
 def stop(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 def attempt(work):
-    stopping.obey_signals()
+    stopping.install_handlers()
     error = stopping.attempt(work, lambda: print("last words", flush=True), 130)
     print(type(error).__name__, stopping.received_signal(), flush=True)
 """
@@ -120,7 +120,7 @@ threading.Thread(target=time.sleep, args=(60,)).start()
 def work():
     stop()
 attempt(work)
-stopping.leave(130)
+stopping.exit_process(130)
 """)
     assert (done.returncode, done.stdout) == (130, "KeyboardInterrupt SIGTERM\n")
     assert time.monotonic() - began < 20
@@ -129,7 +129,7 @@ stopping.leave(130)
 def test_ctrl_c_stays_ignored_in_the_background() -> None:
     done = run("""
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-stopping.obey_signals()
-print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, stopping.is_obeyed())
+stopping.install_handlers()
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, stopping.handles_sigterm())
 """)
     assert done.stdout == "True True\n"

@@ -104,7 +104,7 @@ def test_killed_worker_restarts_the_gang(tmp_path: Path, caplog: pytest.LogCaptu
     assert first["payload"]["restarts"] == []
     assert second["payload"]["restarts"] == ["worker 0 was killed by SIGKILL"]
     assert not set(cluster_of(first)["worker"]) & set(cluster_of(second)["worker"])
-    assert "worker 0 was killed by SIGKILL (out of memory?); all tasks are started" in caplog.text
+    assert "worker 0 was killed by SIGKILL (out of memory?); all tasks restart" in caplog.text
 
 
 @pytest.mark.usefixtures("short_grace")
@@ -155,8 +155,9 @@ def test_late_worker_is_named(tmp_path: Path) -> None:
         run(gang, start_timeout=3)
     assert time.monotonic() - began < 6
     assert str(caught.value) == (
-        "not ready within 3 s: worker 1 (it runs, but waits for others), worker 2 (no sign of "
-        "life); look for their last words in the log, or allow more time (start_timeout)."
+        "not ready within 3 s: worker 1 (running, and waiting for other workers), worker 2"
+        " (running, but it has sent no event); see their last lines in the log, or allow more time"
+        " (start_timeout)."
     )
 
 
@@ -175,7 +176,7 @@ def test_taken_port_is_no_retry(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert run(gang, retries=0) == []
     first, second = starts(tmp_path, "worker0")
     assert not set(cluster_of(first)["worker"]) & set(cluster_of(second)["worker"])
-    assert "all tasks are started again on other ports" in caplog.text
+    assert "all tasks restart on other ports" in caplog.text
 
 
 def test_lost_worker_is_restarted_alone_while_the_chief_goes_on(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from components.pusher.component import AtomicPushExecutor
 from components.pusher.versions import (
     INCOMING_PREFIX,
     WITHDRAWN_PROPERTY,
-    delete_whole,
+    delete_atomically,
     free_version,
     list_versions,
     push_new_version,
@@ -114,7 +114,7 @@ def test_stop_in_a_copy_pushes_nothing_and_leaves_nothing(model: Path, tmp_path:
         "import os, shutil, signal, sys\n"
         "from pathlib import Path\n"
         "from components.pusher import versions\n"
-        "from components.processes.stopping import attempt, obey_signals\n"
+        "from components.processes.stopping import attempt, install_handlers\n"
         "def copy(*given, **options):\n"
         "    shutil.copy2(given[0] + '/saved_model.pb', given[1])\n"
         "    try:\n"
@@ -122,7 +122,7 @@ def test_stop_in_a_copy_pushes_nothing_and_leaves_nothing(model: Path, tmp_path:
         "    except KeyboardInterrupt:\n"
         "        print('lost', flush=True)\n"
         "versions.shutil.copytree = lambda *given, **options: copy(*map(str, given))\n"
-        "obey_signals()\n"
+        "install_handlers()\n"
         "push = lambda: versions.push_new_version(Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "print(repr(attempt(push, lambda: None, 130)))\n"
     )
@@ -147,7 +147,7 @@ def test_stop_as_the_copy_begins_leaves_nothing(model: Path, tmp_path: Path) -> 
         "    if INCOMING_PREFIX in str(path):\n"
         "        signal.raise_signal(signal.SIGINT)\n"
         "os.mkdir = make_and_stop\n"
-        "stopping.obey_signals()\n"
+        "stopping.install_handlers()\n"
         "push_new_version(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )
     base = tmp_path / "serving"
@@ -224,7 +224,7 @@ def test_new_version_is_higher_than_all_others(tmp_path: Path) -> None:
 
 def test_deleted_version_vanishes_at_once(model: Path, tmp_path: Path) -> None:
     version = push_new_version(model, tmp_path)
-    delete_whole(version)
+    delete_atomically(version)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -312,7 +312,7 @@ def test_version_that_is_pushed_again_keeps_its_provenance(model: Path, tmp_path
     push = Push(tmp_path, model)
     (version,) = push()
     before = read_provenance(version)
-    delete_whole(version)
+    delete_atomically(version)
     push_version(Path(push.pushed.uri), version)
     assert read_provenance(version) == before is not None
 

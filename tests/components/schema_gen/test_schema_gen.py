@@ -240,7 +240,7 @@ def test_the_size_of_pictures_is_kept_with_the_schema(tmp_path: Path) -> None:
     kept.unlink()
     assert size_of(pictures[0], aside='["label"]', day="third") == {**size, "width": 8}
     kept.unlink()
-    with pytest.raises(DataError, match=r"Column 'photo' holds no picture.*give one, such as"):
+    with pytest.raises(DataError, match=r"Column 'photo' holds no picture.*set the size, such as"):
         size_of(b"text", aside='["label"]', day="fourth")
 
 

@@ -19,7 +19,6 @@ from served_trips import ROOT
 
 from components.serving.model import Servable
 from components.serving.requests import RAW
-from components.serving.server.answering import open_repository
 from components.serving.server.app import make_config
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE, ServeOptions
@@ -27,6 +26,7 @@ from components.serving.server.predictions import ParsedRows, SignatureCall
 from components.serving.server.protocols.values import RequestInputs, row_count
 from components.serving.server.replies import ResultSlice
 from components.serving.server.repository import Repository
+from components.serving.server.worker import open_repository
 from components.serving.server.workers import WorkerPlace
 
 

@@ -25,10 +25,10 @@ from trainer_data import to_example, write_examples
 
 from components.serving.batch import writing
 from components.serving.batch.job import PredictionJob, predict
-from components.serving.batch.reading import Input, check_not_read, find_files, read_blocks
+from components.serving.batch.reading import Input, check_not_input, find_files, read_blocks
 from components.serving.model import Model, load_model
 from components.serving.settings import OnUnreadable
-from pipeline.cli.predict import ChosenModel, asked_model, write_predictions
+from pipeline.cli.predict import ChosenModel, chosen_model, write_predictions
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 from trainer_module.export.interface import ModelInterface, RawColumn
 
@@ -49,7 +49,7 @@ def job(
     model: Model, files: str | Path, output: Path, *kept: str, batch_rows: int = 64
 ) -> PredictionJob:
     found, data_format = find_files(str(files))
-    return PredictionJob(model, Input(found, data_format, kept=kept), output, batch_rows)
+    return PredictionJob(model, Input(found, data_format, copied=kept), output, batch_rows)
 
 
 def run(model: Model, files: str | Path, output: Path, *kept: str) -> int:
@@ -115,7 +115,7 @@ def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
     assert f"Column 'fare' holds 'many' in row 151 of {path}, expected a number" in str(
         caught.value
     )
-    assert f"rows before are kept in {output}.parts: the same command goes on" in str(caught.value)
+    assert f"rows before are kept in {output}.parts: the same command resumes" in str(caught.value)
     assert not output.exists()
 
     path.write_text("\n".join(lines))
@@ -167,11 +167,11 @@ def test_answers_are_not_put_where_rows_are_read(tmp_path: Path, given: str, out
     for name in ("in/a.csv", "in/deeper/b.csv"):
         (tmp_path / name).write_text("fare\n1\n")
     model = ChosenModel(tmp_path)
-    with pytest.raises(ConfigError, match=r"is where|is a file of"):
+    with pytest.raises(ConfigError, match=r"matches --input|is also a file of"):
         write_predictions(model, str(tmp_path / given), tmp_path / output, "", 64, False)
     files, data_format = find_files(str(tmp_path / given))
     for other in ("out.csv", "in/out.jsonl" if "*" in given else "out.jsonl"):
-        check_not_read(tmp_path / other, str(tmp_path / given), Input(files, data_format))
+        check_not_input(tmp_path / other, str(tmp_path / given), Input(files, data_format))
 
 
 @pytest.mark.parametrize("number", ["inf", "-1e300"])
@@ -180,7 +180,9 @@ def test_infinite_number_is_refused_as_a_request_with_it_is(
 ) -> None:
     path = tmp_path / "in.csv"
     path.write_text(f"fare,price (EUR),area,company,tags\n1,2,8,Ace,t1\n{number},2,8,Ace,t1\n")
-    with pytest.raises(DataError, match=rf"Column 'fare' is -?inf in row 3 of {path} \(32 bits"):
+    with pytest.raises(
+        DataError, match=rf"Column 'fare' is -?inf in row 3 of {path} \(the largest float32"
+    ):
         run(model, path, tmp_path / "out.csv")
 
 
@@ -228,8 +230,8 @@ def test_missing_column_is_named_with_a_near_one(model: Model, rows: Rows, tmp_p
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"fare": "many"}, "Column 'fare' of .* holds text, where the model takes numbers"),
-        ({"fare": [1.0, 2.0]}, r"Column 'fare' has 2 values in row 1 of .*takes 1 value\."),
+        ({"fare": "many"}, "Column 'fare' of .* holds text, but the model takes numbers"),
+        ({"fare": [1.0, 2.0]}, r"Column 'fare' has 2 values in row 1 of .*expected 1 value\."),
         ({"area": 2.5}, "Column 'area' of .*2.5"),
     ],
 )
@@ -244,10 +246,10 @@ def test_values_of_another_type_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("in.jsonl", "out.xls"), "ends in '.xls': right is one of .csv, .jsonl, .parquet"),
+        (("in.jsonl", "out.xls"), "ends in '.xls', expected one of .csv, .jsonl, .parquet"),
         (("in.jsonl", "."), "is a folder: name a file"),
-        (("in.jsonl", "no/out.csv"), "there is no folder"),
-        (("in.xlsx", "out.csv"), "right are files of one kind"),
+        (("in.jsonl", "no/out.csv"), "the folder .* does not exist"),
+        (("in.xlsx", "out.csv"), "expected files of one kind"),
         (("im.jsonl", "out.csv"), r"holds in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
         (("no/*.csv", "out.csv"), r"No file matches .*/no', which is missing .*; correct --input"),
     ],
@@ -268,15 +270,15 @@ def test_column_that_is_not_there_or_an_answer_is_refused(
     path = write_jsonl(tmp_path / "in.jsonl", [{**row, "class": "a"} for row in rows])
     with pytest.raises(DataError, match=r"--columns trip_id: .*did you mean `trip id`"):
         run(model, path, tmp_path / "out.csv", "trip_id")
-    with pytest.raises(ConfigError, match="the answers have a column of that name"):
+    with pytest.raises(ConfigError, match="the predictions have a column of the same name"):
         run(model, path, tmp_path / "out.csv", "class")
 
 
 def test_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no folder: give the folder of a pushed version"):
-        asked_model(None, tmp_path, tmp_path / "none", None)
+    with pytest.raises(ConfigError, match="is not a folder: give the folder of a pushed version"):
+        chosen_model(None, tmp_path, tmp_path / "none", None)
     with pytest.raises(ConfigError, match="give --config FILE, or --model DIR"):
-        asked_model(None, tmp_path, None, None)
+        chosen_model(None, tmp_path, None, None)
 
 
 def test_damaged_version_is_said_to_be(pushed: Pushed, tmp_path: Path) -> None:
@@ -326,8 +328,8 @@ def folder(tmp_path: Path) -> Path:
 def test_pictures_of_a_folder_are_read_in_the_order_of_their_names(folder: Path) -> None:
     files, data_format = find_files(str(folder))
     assert data_format == "images"
-    (block,) = read_blocks(Input(files, data_format, kept=("file",)), of_pictures("bytes"))
-    names = [Path(name).name for name in block.kept["file"].to_pylist()]
+    (block,) = read_blocks(Input(files, data_format, copied=("file",)), of_pictures("bytes"))
+    names = [Path(name).name for name in block.copied["file"].to_pylist()]
     assert names == ["c.webp", "d.png", "b.png"]
     pictures = [value[0] for value in block.rows.column("photo").to_pylist()]
     assert pictures[2] == (folder / "b.png").read_bytes()
@@ -338,8 +340,8 @@ def test_pictures_of_a_folder_are_read_in_the_order_of_their_names(folder: Path)
 def test_pictures_that_a_table_names_are_read(folder: Path) -> None:
     table = folder / "in.csv"
     table.write_text("id,photo\n7,b.png\n8,a/d.png\n")
-    (block,) = read_blocks(Input((str(table),), "csv", kept=("id",)), of_pictures("path"))
-    assert block.kept["id"].to_pylist() == ["7", "8"]
+    (block,) = read_blocks(Input((str(table),), "csv", copied=("id",)), of_pictures("path"))
+    assert block.copied["id"].to_pylist() == ["7", "8"]
     assert block.rows.column("photo")[1].as_py() == [(folder / "a/d.png").read_bytes()]
     table.write_text("id,photo\n7,b.png\n8,in.csv\n")
     message = r"names .*in\.csv in row 3 of .*which cannot be decoded .*, or remove the row\.$"
@@ -378,7 +380,7 @@ def test_pictures_of_too_many_pixels_are_named(folder: Path) -> None:
 def test_pictures_for_a_model_that_takes_more_are_refused(folder: Path) -> None:
     price = RawColumn("price", "price", "float32", False, 1)
     files, data_format = find_files(str(folder))
-    with pytest.raises(ConfigError, match="the model takes photo and price: give it a table"):
+    with pytest.raises(ConfigError, match="the model takes photo and price: give a table"):
         list(read_blocks(Input(files, data_format), of_pictures("bytes", price)))
     (folder / "b.png").write_bytes(b"none")
     with pytest.raises(DataError, match=r"Image .*b\.png cannot be decoded .*, or remove it\.$"):

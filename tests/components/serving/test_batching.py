@@ -25,7 +25,7 @@ from components.serving.server.batching import (
 )
 from components.serving.server.protocols.values import RequestInputs, from_rows, to_arrays
 from components.serving.server.reading import MemoryBudget
-from components.serving.server.replies import Reply, RequestError, refusal
+from components.serving.server.replies import Reply, RequestError, error_reply
 
 
 class Gate:
@@ -113,7 +113,7 @@ def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
     answers = asked_at_once(Gate(model), [1, 2, 3, 4, 5], 2)
     assert [isinstance(answer, RequestError) for answer in answers] == [False] * 3 + [True] * 2
     assert answers[4].status == 503
-    assert "come again later" in str(answers[4])
+    assert "try again later" in str(answers[4])
 
 
 class Threads:
@@ -128,7 +128,7 @@ class Threads:
         here = threading.current_thread() is threading.main_thread()
         self.batches.append((len(requests), here))
         time.sleep(self.seconds)
-        return [refusal(ValueError("none")) if one is None else one for one in requests]
+        return [error_reply(ValueError("none")) if one is None else one for one in requests]
 
 
 def with_batcher(use: Callable[[Batcher], Any]) -> None:
@@ -167,7 +167,7 @@ def test_client_of_a_request_that_made_a_batch_fail_is_asked_alone() -> None:
 
     def ask(requests: Sequence[Any]) -> list[Any]:
         batches.append(list(requests))
-        return [refusal(RequestError("no")) if one == 3 else one for one in requests]
+        return [error_reply(RequestError("no")) if one == 3 else one for one in requests]
 
     async def use(batcher: Batcher) -> None:
         for _ in range(3):
@@ -306,5 +306,5 @@ def test_many_rows_of_a_model_that_is_quick_for_one_leave_the_event_loop_free() 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
 def test_a_lack_of_memory_is_told_as_such(error: Exception) -> None:
-    reply = refusal(error)
+    reply = error_reply(error)
     assert (reply.status, dict(reply.headers)) == (503, {b"retry-after": b"1"})

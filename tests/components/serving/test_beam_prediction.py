@@ -12,7 +12,7 @@ import pytest
 from served_trips import Pushed
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.serving.batch.writing import only_writer
+from components.serving.batch.writing import exclusive_output
 from pipeline.beam_options import beam_args
 from pipeline.cli.predict import ChosenModel, write_predictions, write_predictions_on_beam
 from trainer_module.errors import ConfigError, DataError, InternalError, TryLaterError
@@ -58,9 +58,14 @@ def test_each_file_is_answered_as_without_beam(
     found = pa.concat_tables([pq.read_table(part(output, number)) for number in range(FILES)])
     assert found.equals(pq.read_table(tmp_path / "all.parquet"))
 
-    with only_writer(output), pytest.raises(TryLaterError, match="is being written by another"):
+    with (
+        exclusive_output(output),
+        pytest.raises(TryLaterError, match="is being written by another"),
+    ):
         on_beam(pushed, trips, output)
-    with pytest.raises(ConfigError, match="holds files of something else already: name a new"):
+    with pytest.raises(
+        ConfigError, match="contains files that this command did not write: give a new"
+    ):
         on_beam(pushed, trips, output)
 
 
@@ -96,9 +101,9 @@ def test_runner_that_fails_is_said_in_a_sentence(
 
 def test_one_file_is_not_for_beam(pushed: Pushed, trips: str, tmp_path: Path) -> None:
     one = trips.replace("*", "1")
-    with pytest.raises(ConfigError, match=r"--input names .*1\.jsonl alone: leave --runner out"):
+    with pytest.raises(ConfigError, match=r"--input names only .*1\.jsonl: leave --runner out"):
         on_beam(pushed, one, tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"names one file, and with --runner .*: name a folder"):
+    with pytest.raises(ConfigError, match=r"is a file, but --runner .*: give a folder"):
         on_beam(pushed, trips, tmp_path / "out.parquet")
     with pytest.raises(ConfigError, match="there is no folder"):
         on_beam(pushed, trips, tmp_path / "no" / "out")

@@ -26,7 +26,7 @@ from served_trips import Pushed
 from servers import running, wait_until
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from components.infra_validator.interfaces import served
+from components.infra_validator.interfaces import run_server
 from components.serving.model import Model
 from components.serving.server import connections
 from components.serving.server.app import make_config
@@ -143,7 +143,7 @@ def test_head_that_is_large_or_comes_in_time_is_taken(server: str, body: bytes) 
             time.sleep(0.02)
         answer, said = read_answer(connection)
         assert (answer.status, said["error"]) == (
-            431, "the head of the request is larger than 65,536 bytes."
+            431, "the request's headers are larger than 65,536 bytes."
         )  # fmt: skip
 
 
@@ -152,7 +152,10 @@ def test_head_that_does_not_come_is_given_up(server: str, begin: bytes) -> None:
     with connected(server) as connection:
         connection.sendall(begin)
         answer, said = read_answer(connection)
-        assert (answer.status, said["error"]) == (408, "the head did not come within 1 seconds.")
+        assert (answer.status, said["error"]) == (
+            408,
+            "the request's headers did not arrive within 1 seconds.",
+        )
         assert connection.recv(1) == b""
 
 
@@ -206,7 +209,7 @@ def test_clients_are_told_when_to_come_again_while_nothing_is_loaded(
             requests.get(f"{server}/v2/models/trips", timeout=60),
         ):
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            assert answer.json() == {"error": "no version is loaded yet: come again later."}
+            assert answer.json() == {"error": "no version is loaded yet: try again later."}
 
 
 def test_a_client_that_is_idle_over_tls_does_not_hold_up_the_end(
@@ -330,7 +333,7 @@ def test_lengths_of_many_digits_are_none(server: str) -> None:
             timeout=30,
         )
         assert answer.status_code == 400
-        assert "not a length" in answer.json()["error"]
+        assert "expected a length" in answer.json()["error"]
     for path in ("versions/" + "9" * 5000, "versions/" + "9" * 5000 + "/metadata"):
         assert requests.get(f"{server}/v1/models/trips/{path}", timeout=30).status_code == 404
 
@@ -507,7 +510,7 @@ class Waiting:
 
 def test_requests_of_clients_that_have_gone_are_waited_for_by_nobody() -> None:
     model = Waiting()
-    with served(cast("Model", model)) as address, ExitStack() as stack:
+    with run_server(cast("Model", model)) as address, ExitStack() as stack:
         stack.callback(model.may_answer.set)
         model.may_answer.clear()
         model.is_asked.clear()
@@ -550,7 +553,7 @@ def test_connections_beyond_the_limit_tell_health_and_no_more(
         refused = requests.post(f"{server}/v1/models/trips:predict", body, timeout=30)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.headers["connection"] == "close"
-        assert refused.json()["error"] == "all 3 connections are in use: come again later."
+        assert refused.json()["error"] == "all 3 connections are in use: try again later."
         for path in ("/healthz", "/v2/health/ready"):
             health = requests.get(server + path, timeout=30)
             assert (health.status_code, health.headers["connection"]) == (200, "close")

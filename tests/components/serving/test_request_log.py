@@ -40,7 +40,7 @@ from components.example_gen.sources import make_source
 from components.serving.model import Model
 from components.serving.request_log.files import (
     UnfinishedFile,
-    finish_left,
+    finish_abandoned,
     make_room,
     now_utc,
 )
@@ -157,7 +157,7 @@ def test_the_log_has_the_answers(log: Path, model: Model, rows: Rows) -> None:
 def test_a_later_config_reads_data_alone(log: Path) -> None:
     (file,) = written(log)
     source = make_source(ExampleGenSettings(format="parquet", label="tipped", task="binary"))
-    kinds = source.glance((str(file),))
+    kinds = source.peek((str(file),))
     assert kinds == {
         "fare": ColumnKind.FLOAT,
         "price (EUR)": ColumnKind.FLOAT,
@@ -250,7 +250,7 @@ def test_a_full_disk_keeps_no_answer(pushed: Pushed, asked: Rows, tmp_path: Path
 
 @pytest.mark.parametrize("sample", [0.0, 1.5])
 def test_a_share_that_is_none_is_refused(tmp_path: Path, sample: float) -> None:
-    with pytest.raises(ConfigError, match=f"--sample {sample:g}: right is a share"):
+    with pytest.raises(ConfigError, match=f"--sample {sample:g}: expected a share"):
         check_log(LogOptions(tmp_path, sample))
 
 
@@ -258,7 +258,7 @@ def test_a_sample_of_nothing_is_refused(pushed: Pushed) -> None:
     command = ["serve", "--model", str(pushed.version), "--sample", "0.1"]
     result = CliRunner().invoke(local_runner.app, command)
     assert isinstance(result.exception, ConfigError)
-    assert str(result.exception) == "--sample 0.1 is of what is written: add --log-requests DIR."
+    assert str(result.exception) == "--sample 0.1 needs a request log: add --log-requests DIR."
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -417,12 +417,12 @@ def test_what_a_killed_process_has_written_is_not_lost(noted: Noted, tmp_path: P
         noted.note(name)
         wait_until(lambda of=name: noted.count("written") == (3 if of == "a" else 6))
     (stream,) = (tmp_path / ".unfinished").iterdir()
-    assert finish_left(stream, tmp_path) is None  # It is held by a process that is at work.
+    assert finish_abandoned(stream, tmp_path) is None  # It is held by a process that is at work.
     assert stream.exists()
     left = tmp_path / "other" / ".unfinished" / stream.name
     left.parent.mkdir(parents=True)
     left.write_bytes(stream.read_bytes()[:-40])
-    loss = finish_left(left, tmp_path / "other")
+    loss = finish_abandoned(left, tmp_path / "other")
     assert loss is not None
     assert (loss.kept, loss.lost) == (3, 3)
     (file,) = written(tmp_path / "other")
@@ -535,7 +535,7 @@ def test_damaged_leftovers_keep_the_limit_and_what_can_be_read(
         assert not list((folder / ".unfinished").glob("*.rows"))
         lost = registry.get_sample_value("scopeline_request_log_rows_total", {"outcome": "damaged"})
         assert caplog.text.count(
-            f"{len(kept)} rows of it are kept, and at least {lost:.0f} are"
+            f"{len(kept)} of its rows are kept, and at least {lost:.0f} are"
         ) == (content != left.content)
         caplog.clear()
 
@@ -545,7 +545,7 @@ def test_a_damaged_stream_is_kept_until_there_is_no_room(tmp_path: Path) -> None
     middle = (left.ends[3] + left.ends[4]) // 2
     content = left.content[:middle] + b"?" + left.content[middle + 1 :]
     left.stream.write_bytes(content)
-    loss = finish_left(left.stream, tmp_path / "log")
+    loss = finish_abandoned(left.stream, tmp_path / "log")
     aside = left.stream.with_suffix(".damaged")
     assert loss == (aside.name, 9 * ROWS, ROWS, True)
     assert aside.read_bytes() == content
@@ -563,7 +563,7 @@ def test_a_damaged_stream_is_kept_until_there_is_no_room(tmp_path: Path) -> None
 def test_a_batch_that_is_gone_is_noticed(tmp_path: Path) -> None:
     left = Left(tmp_path / "log", tmp_path / "whole")
     left.stream.write_bytes(left.content[: left.ends[3]] + left.content[left.ends[4] :])
-    loss = finish_left(left.stream, tmp_path / "log")
+    loss = finish_abandoned(left.stream, tmp_path / "log")
     assert loss is not None
     assert loss[1:] == (9 * ROWS, ROWS, True)
 

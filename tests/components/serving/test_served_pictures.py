@@ -112,7 +112,7 @@ def test_picture_that_would_end_the_server_is_refused(ask, address: str) -> None
     ):
         answer = ask(address, GOOD, hostile)
         assert answer.status_code == 400
-        assert "'photo' of row 1 holds no picture that can be decoded" in answer.json()["error"]
+        assert "'photo' of row 1 cannot be decoded as a picture" in answer.json()["error"]
         assert reason in answer.json()["error"]
     assert ask(address, GOOD).ok
 
@@ -127,7 +127,7 @@ def test_many_at_once_end_no_server(address: str) -> None:
     assert by_rows(address, *[large] * 4).json() == {"predictions": [1.0] * 4}
     refusal = by_rows(address, *[large] * 5)
     assert refusal.status_code == 413
-    assert "the pictures have 125,000,000 pixels together" in refusal.json()["error"]
+    assert "the pictures have 125,000,000 pixels in total" in refusal.json()["error"]
 
 
 def test_what_one_parser_of_examples_sees_another_does_not_miss(address: str) -> None:
@@ -151,7 +151,7 @@ def _field(number: int, content: bytes) -> bytes:
 def test_model_decodes_a_picture_only_if_it_was_measured(version: Path) -> None:
     """Whoever asks a model: there is no way around."""
     model = load_model(version)
-    with pytest.raises(DataError, match="'photo' of row 0 holds no picture"):
+    with pytest.raises(DataError, match="'photo' of row 0 cannot be decoded"):
         model.predict({"photo": np.array([top_down_bmp()], object)})
     photos = np.array([GOOD, encode("JPEG", (4000, 5000)), encode("GIF", (4000, 4000))], object)
     answers = model.predict({"photo": photos})["value"]

@@ -81,7 +81,7 @@ def started(
 
 
 @contextmanager
-def served(serving: Path, log: Path, *options: str) -> Iterator[tuple[str, int]]:
+def run_server(serving: Path, log: Path, *options: str) -> Iterator[tuple[str, int]]:
     """The same, up to SIGTERM, after which it ends well; gives its address and its process."""
     with started(serving, log, *options) as (address, process):
         yield address, process.pid
@@ -112,7 +112,7 @@ def test_variant_answers_features_without_tensorflow(
 ) -> None:
     right = model.predict(to_arrays(from_rows(asked, model.interface), model.interface))
     options = ("--variant", name, "--transformed")
-    with served(serving, tmp_path / "log", *options) as (address, process):
+    with run_server(serving, tmp_path / "log", *options) as (address, process):
         url = f"http://{address}/v1/models/trips:predict"
         lists = {feature: values.tolist() for feature, values in features.items()}
         by_column = requests.post(url, json={"inputs": lists}, timeout=60).json()["outputs"]
@@ -134,7 +134,7 @@ def test_variant_answers_features_without_tensorflow(
     np.testing.assert_allclose(second_scores(by_row), right["scores"][:, 1], atol=1e-5)
     assert refused.status_code == 400
     assert "takes transformed features (area, " in refused.json()["error"]
-    assert "ask one that was started without --transformed" in refused.json()["error"]
+    assert "use a server that was started without --transformed" in refused.json()["error"]
     totals = re.findall(r"^scopeline_predictions_total\{.*\} (.*)$", counted, re.MULTILINE)
     assert sum(map(float, totals)) == 3 * len(asked)
     # Whoever imports TensorFlow has mapped its library.
@@ -152,7 +152,7 @@ def to_input(given: dict[str, Any], features: Arrays) -> triton.InferInput:
 def test_features_of_several_dimensions_keep_their_shape() -> None:
     photo = np.arange(12, dtype=np.float32).reshape(2, 3, 2, 1)
     np.testing.assert_array_equal(to_array(photo.tolist(), PICTURE), photo.reshape(2, 6))
-    with pytest.raises(RequestError, match=r"'photo' of row 1 is not of the shape \[3, 2, 1\]"):
+    with pytest.raises(RequestError, match=r"'photo' of row 1 does not have the shape \[3, 2, 1\]"):
         to_array([photo[0].tolist(), photo[0, :2].tolist()], PICTURE)
     interface = ModelInterface((PICTURE,), "y", "string", "binary")
     given = {"name": "photo", "datatype": "FP32", "data": photo.ravel().tolist()}
@@ -206,7 +206,7 @@ def test_tensors_are_read_alike_whether_their_description_was_seen_or_not() -> N
         assert (found["place"].dtype, found["fare"].flags.aligned) == (np.int64, True)
     with pytest.raises(RequestError, match="'fare' has fewer bytes than its binary_data_size"):
         read(head + tail[:-1], len(head))
-    with pytest.raises(RequestError, match="2 bytes follow that belong to no input"):
+    with pytest.raises(RequestError, match="2 bytes after the last input"):
         read(head + tail + b"12", len(head))
     # The next version may ask for others.
     with pytest.raises(RequestError, match="'photo', which the model does not take"):
@@ -239,12 +239,12 @@ def test_variant_with_other_classes_than_its_version_is_refused(
     content["classes"].reverse()
     path.write_text(json.dumps(content))
     for load in (load_transformed, load_model):
-        with pytest.raises(DataError, match=r"the variant onnx of .* names the classes 1, 0"):
+        with pytest.raises(DataError, match=r"the variant onnx of .* has the classes 1, 0"):
             load(copy, "onnx")
 
 
 def test_options_that_do_not_go_together_are_refused(serving: Path) -> None:
-    with pytest.raises(ConfigError, match="--transformed is for what a variant takes: add --var"):
+    with pytest.raises(ConfigError, match="--transformed serves a variant: add --var"):
         check_options(ServeOptions("trips", serving, transformed=True), is_insecure=False)
 
 
@@ -253,7 +253,7 @@ def test_stop_while_a_version_loads_answers_what_has_come(serving: Path, tmp_pat
     versions = tmp_path / "trips"
     shutil.copytree(serving, versions)
     log = tmp_path / "log"
-    with served(versions, log) as (address, _):
+    with run_server(versions, log) as (address, _):
         newest = shutil.copytree(next(serving.iterdir()), tmp_path / "next")
         weights = newest / "variables" / "variables.data-00000-of-00001"
         weights.unlink()
@@ -265,7 +265,7 @@ def test_stop_while_a_version_loads_answers_what_has_come(serving: Path, tmp_pat
             time.sleep(0.005)
         # `served` sends SIGTERM now, and asserts the exit code.
         assert requests.get(f"http://{address}/v2/health/ready", timeout=10).ok
-    assert "version 9999999999 answers" not in log.read_text()
+    assert "version 9999999999 is in service" not in log.read_text()
 
 
 def test_workers_whose_parent_is_killed_end_and_what_it_left_goes(

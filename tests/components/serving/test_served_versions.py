@@ -22,7 +22,7 @@ from servers import (
 )
 
 from components.pusher.versions import (
-    delete_whole,
+    delete_atomically,
     lift_withdrawal,
     list_versions,
     mark_withdrawn,
@@ -30,7 +30,6 @@ from components.pusher.versions import (
 from components.serving.model import Model
 from components.serving.requests import Arrays
 from components.serving.server import repository as repository_module
-from components.serving.server.answering import open_repository
 from components.serving.server.options import (
     KEY_VARIABLE,
     ServeOptions,
@@ -38,6 +37,7 @@ from components.serving.server.options import (
 )
 from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
+from components.serving.server.worker import open_repository
 from pipeline.cli.serve import read_key
 from trainer_module.errors import ConfigError, DataError
 
@@ -70,15 +70,15 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     assert repository.number == 3
     # What was asked before is still answered.
     assert ask_one(model)["class"].shape == (1,)
-    with pytest.raises(RequestError, match="version 1 is not served; 3 is"):
+    with pytest.raises(RequestError, match="version 1 is not in service, but version 3 is"):
         repository.find("1")
 
-    delete_whole(serving / "3")
+    delete_atomically(serving / "3")
     assert ask_one(repository.find()[1])["class"].shape == (1,)
     repository.scan()
     assert repository.number == 1
-    delete_whole(serving / "2")
-    delete_whole(serving / "1")
+    delete_atomically(serving / "2")
+    delete_atomically(serving / "1")
     repository.scan()
     assert repository.number == 1
     assert [state.number for state in repository.states] == [1], "what is gone is forgotten"
@@ -132,14 +132,14 @@ def test_version_that_failed_is_tried_again_once_its_files_are_others(
 
     write_version(tmp_path / "3", "bad")
     look(repository)
-    delete_whole(tmp_path / "3")
+    delete_atomically(tmp_path / "3")
     repository.scan()
     assert [state.number for state in repository.states] == [2, 1]
     write_version(tmp_path / "3")
     look(repository)
     assert repository.number == 3
     # Another one under the number that answers.
-    delete_whole(tmp_path / "3")
+    delete_atomically(tmp_path / "3")
     write_version(tmp_path / "3", "another graph")
     before = len(loading.loaded)
     look(repository)
@@ -202,7 +202,7 @@ def test_withdrawn_version_is_no_version_to_fall_back_to(loading: Loading, tmp_p
         (1, ""),
     ]
     assert repository.failures == 2, "one that was withdrawn is none that failed"
-    delete_whole(tmp_path / "1")
+    delete_atomically(tmp_path / "1")
     options = ServeOptions("trips", tmp_path, waits=True)
     with pytest.raises(ConfigError, match="version 3: it was withdrawn: wrong labels"):
         open_repository(options)
@@ -218,7 +218,7 @@ def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
     mark_withdrawn(tmp_path / "2", None)
     look(repository)
     assert repository.number == 2
-    said = "it was withdrawn; it goes on answering, as no other version can be loaded"
+    said = "it was withdrawn; it stays in service, as no other version can be loaded"
     assert (repository.states[0].state, repository.states[0].message) == ("AVAILABLE", said)
     lift_withdrawal(tmp_path / "2")
     repository.scan()
@@ -256,13 +256,13 @@ def test_versions_are_followed_whatever_fails(
         wait_until(lambda: requests.get(f"{server}/v2/health/ready", timeout=30).ok)
         assert requests.get(f"{server}/healthz", timeout=30).ok
         repository.stop()
-        wait_until(lambda: not repository.is_following)
+        wait_until(lambda: not repository.is_watching)
         statuses = {
             path: requests.get(server + path, timeout=30).status_code
             for path in ("/healthz", "/v2/health/ready", "/v2/models/trips/ready")
         }
     assert list(statuses.values()) == [503, 400, 400]
-    assert len([line for line in caplog.messages if "is tried again" in line]) == 1
+    assert len([line for line in caplog.messages if "retrying" in line]) == 1
 
 
 def ask_one(model: Model) -> Arrays:
@@ -279,7 +279,9 @@ def ask_one(model: Model) -> Arrays:
 
 def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:
     options = ServeOptions("trips", tmp_path, host="0.0.0.0")  # noqa: S104 - what is refused
-    with pytest.raises(ConfigError, match="would let anybody ask the model: set SCOPELINE_API_KEY"):
+    with pytest.raises(
+        ConfigError, match="lets everybody in the network query the model: set SCOPELINE_API_KEY"
+    ):
         check_options(options, is_insecure=False)
     check_options(options, is_insecure=True)
     check_options(ServeOptions("trips", tmp_path, host="0.0.0.0", key="k"), False)  # noqa: S104
@@ -331,11 +333,11 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         assert set(statuses) == {200}
         with serve_process(tmp_path / "taken", port, *options) as another:
             assert another.wait(120) == 2
-        assert f"--port {port} at 127.0.0.1 cannot be had" in (tmp_path / "taken").read_text()
+        assert f"--port {port} is not available on 127.0.0.1" in (tmp_path / "taken").read_text()
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     log = (tmp_path / "log").read_text()
     assert process.returncode == 0, log
-    assert "no version has been pushed to" in log
+    assert "has no version yet" in log
     for number in (2, 1):
-        assert f'"message": "version {number} answers"' in log
+        assert f'"message": "version {number} is in service"' in log

@@ -105,7 +105,7 @@ def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
         process.wait(60)
     messages = [line["message"] for line in lines_of(log)]
     assert process.returncode == 0, messages
-    assert "worker 1 has died (by SIGKILL): it is started again" in messages
+    assert "worker 1 has died (killed by SIGKILL) and is restarted" in messages
     assert [number for number, _ in processes(log)] == [0, 1, 1]
     assert not any(Path(f"/proc/{one}").exists() for _, one in processes(log))
     assert {line.get("worker") for line in lines_of(log)} == {None, 0, 1}
@@ -128,13 +128,13 @@ def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_
 
 def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     together = Workers(2)
-    assert (together.up, together.ready) == (0, 0)
+    assert (together.running, together.ready) == (0, 0)
     together.report(0, 7)
     together.report(1, None)
-    assert (together.up, together.ready) == (2, 1)
+    assert (together.running, together.ready) == (2, 1)
     monkeypatch.setattr(workers, "_STALE_SECONDS", -1.0)
-    assert (together.up, together.ready) == (0, 0)
-    assert together.is_up(0)  # It has answered since it was started.
+    assert (together.running, together.ready) == (0, 0)
+    assert together.is_running(0)  # It has answered since it was started.
 
 
 def test_worker_that_cannot_be_started_again_does_not_end_the_others(
@@ -183,7 +183,7 @@ def test_a_worker_that_is_killed_within_what_it_says_keeps_no_other_from_it(
         supervisor._schedule_restart(0, first)
         with pytest.raises(ConfigError, match="there is nothing to serve"):
             supervisor._schedule_restart(1, second)
-    assert "worker 0 has died (by SIGKILL): it is started again" in caplog.messages
+    assert "worker 0 has died (killed by SIGKILL) and is restarted" in caplog.messages
 
 
 def test_the_parent_of_workers_imports_nothing_that_answers() -> None:

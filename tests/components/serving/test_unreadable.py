@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_counted_in_every_form_of_request(
     assert odd == empty != good
     assert counted(server) == dict.fromkeys(COLUMNS, 1)
     assert {line.split("'")[1] for line in caplog.messages} == set(COLUMNS)
-    assert "right is a number, written as 1,234.5 mi. where it is text" in caplog.text
+    assert "expected a number, written as 1,234.5 mi. where it is text" in caplog.text
     assert "km" not in caplog.text
     caplog.clear()
     ask(server, encoded(ODD), encoded(GOOD), encoded({**ODD, "mileage": "none"}))
@@ -195,7 +195,7 @@ def test_server_may_refuse_what_it_cannot_read(strict: str) -> None:
     assert answer.status_code == 400
     assert answer.json()["error"] == (
         "'mileage' of row 1 is '13,680 km', expected a number, written as 1,234.5 mi. where it is"
-        " text, or null where it is missing."
+        " text, or null for a missing value."
     )
     answer = post(strict, encoded(GOOD), encoded({**GOOD, "garage": "perhaps"}))
     assert (answer.status_code, "'garage' of row 1 is 'perhaps'" in answer.text) == (400, True)
@@ -223,7 +223,7 @@ def test_predict_counts_or_refuses_them(
     for path in (paths["csv"], paths["tfrecord.gz"]):
         write_predictions(chosen, str(path), tmp_path / f"{path.name}.csv", "", 32, False)
         said = capfd.readouterr().out
-        assert "mileage: 2 of its texts unreadable, and taken for missing" in said, path
+        assert "mileage: 2 invalid values count as missing" in said, path
         assert "tax: 1 of its texts" in said
     folder = tmp_path / "several"
     folder.mkdir()

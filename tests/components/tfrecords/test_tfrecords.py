@@ -76,7 +76,7 @@ def test_a_damaged_file_is_named(tmp_path, damage):
     path.write_bytes(data[:middle] + (b"" if damage == "cut" else b"x" * 50 + data[middle + 50 :]))
     with pytest.raises(DataError, match=f"{path}: the file of examples is damaged") as caught:
         list(read_batches(str(path)))
-    assert "the next run makes it anew" in str(caught.value)
+    assert "the next run writes it again" in str(caught.value)
 
 
 def count(taken: list[int]) -> Iterator[int]:

@@ -20,8 +20,8 @@ from components.processes.failures import StartTimeoutError, WorkerFailedError
 from components.processes.ports import free_ports
 from components.trainer.backups import (
     backup_directory,
-    begin_with_kept,
     keep_backup,
+    restore_checkpoints,
     steps_key,
 )
 from components.trainer.component import _ARGUMENTS, ClusterTrainerExecutor
@@ -31,7 +31,7 @@ from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import CheckpointSettings, Strategy, TrainerSettings
 from trainer_module.strategies.synchronous import CentralStorageStrategy
 from trainer_module.training import checkpoint
-from trainer_module.training.checkpoint import kept_by_epoch, write_state
+from trainer_module.training.checkpoint import names_by_epoch, write_state
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -124,7 +124,7 @@ def test_a_loop_that_leaves_no_record_keeps_its_model(
 ) -> None:
     execution.run("train", checkpoints={"keep": 2})
     assert execution.told()
-    assert "no checkpoint is kept of what own_run_fns.train trains" in caplog.text
+    assert "own_run_fns.train writes no training record, and no checkpoint is kept" in caplog.text
 
 
 def test_training_in_one_process(execution: Execution) -> None:
@@ -177,7 +177,7 @@ def test_killed_process_goes_on_from_its_backup(
         for r in caplog.records
         if f"interrupted training in {other}," in r.getMessage()
     )
-    assert notice.startswith("does not go on")
+    assert notice.startswith("does not resume")
     assert other.exists()
 
 
@@ -191,7 +191,7 @@ def test_workers_but_the_first_leave_only_their_own_records(execution: Execution
 
 
 def test_training_without_a_model_fails(execution: Execution) -> None:
-    with pytest.raises(TrainingError, match=r"own_run_fns\.export_nothing ended without a model; "):
+    with pytest.raises(TrainingError, match=r"own_run_fns\.export_nothing exported no model; "):
         execution.run("export_nothing")
 
 
@@ -209,8 +209,8 @@ def test_address_of_this_task_is_taken(execution: Execution, peers: list[str]) -
     ):
         execution.run("train", strategy="multi_worker_mirrored")
     assert str(caught.value) == (
-        f"{peers[0]}, the address of this task in TF_CONFIG, is taken by another process; stop "
-        "that, or give this task another port in the TF_CONFIG of every task."
+        f"{peers[0]}, the address of this task in TF_CONFIG, is used by another process; stop "
+        "that process, or give this task another port in the TF_CONFIG of every task."
     )
 
 
@@ -220,7 +220,7 @@ def test_missing_peer_is_named(
     with pytest.raises(StartTimeoutError) as caught:
         execution.run("wait_for_peers", strategy="multi_worker_mirrored")
     assert str(caught.value) == (
-        f"no answer from worker 1 at {peers[1]} within 3 s; start it, or mend TF_CONFIG."
+        f"no answer from worker 1 at {peers[1]} within 3 s; start it, or correct TF_CONFIG."
     )
     notices = [record for record in caplog.records if getattr(record, "notice", False)]
     assert [r.getMessage() for r in notices] == [f"waits for worker 1 at {peers[1]}, 3 s at most"]
@@ -315,11 +315,11 @@ def test_checkpoints_are_kept_and_called_as_the_config_says(
     settings = CheckpointSettings.model_validate(checkpoints)
     keep_backup(str(backup), str(execution.model_run), "same", settings)
     folder = execution.model_run / "checkpoints"
-    assert kept_by_epoch(str(folder)) == kept
+    assert names_by_epoch(str(folder)) == kept
     found = tf.train.latest_checkpoint(str(folder))
     assert Path(f"{found}.index").read_text() == latest
     new = execution.model / "new"
-    gone_on = begin_with_kept(str(new), str(execution.model_run.with_name("9")), "same", 9)
+    gone_on = restore_checkpoints(str(new), str(execution.model_run.with_name("9")), "same", 9)
     assert gone_on == (0 if settings.weights_only else max(kept))
     if gone_on:
         names = {path.stem for path in new.glob("*.index")}
@@ -343,9 +343,9 @@ def test_a_beginning_that_was_killed_begins_again(
 
     monkeypatch.setattr(checkpoint, "_rename", killed)
     with pytest.raises(KeyboardInterrupt):
-        begin_with_kept(str(new), run, "same", 9)
+        restore_checkpoints(str(new), run, "same", 9)
     monkeypatch.undo()
-    assert begin_with_kept(str(new), run, "same", 9) == 5
+    assert restore_checkpoints(str(new), run, "same", 9) == 5
     said = {path.name: path.read_text() for path in new.glob("*.index")}
     assert said == {f"ckpt-{2 * epoch}.index": f"ckpt {epoch}" for epoch in (2, 3, 4, 5)}
     assert tf.train.latest_checkpoint(str(new)) == str(new / "ckpt-10")
@@ -355,7 +355,7 @@ def test_nothing_goes_on_from_weights_that_went_on_from_a_whole_state(execution:
     backup, first = leave_backup(execution, 3), execution.model_run
     keep_backup(str(backup), str(first), "same", CheckpointSettings())
     execution.model_run = first.with_name("8")
-    assert begin_with_kept(str(backup), str(execution.model_run), "same", 5) == 3
+    assert restore_checkpoints(str(backup), str(execution.model_run), "same", 5) == 3
     shutil.rmtree(first)  # As retention does.
     shutil.move(backup, begun := execution.model / "begun")
     backup = leave_backup(execution, 5, ("ckpt", "weights"))
@@ -364,7 +364,7 @@ def test_nothing_goes_on_from_weights_that_went_on_from_a_whole_state(execution:
         str(backup), str(execution.model_run), "same", CheckpointSettings(weights_only=True)
     )
     new = str(execution.model / "new")
-    assert begin_with_kept(new, str(execution.model_run.with_name("9")), "same", 9) == 0
+    assert restore_checkpoints(new, str(execution.model_run.with_name("9")), "same", 9) == 0
 
 
 def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
@@ -388,12 +388,12 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
         backup = leave_backup(execution, epochs)
         keep_backup(str(backup), str(execution.model_run), steps, CheckpointSettings())
     new, run = execution.model / "new", str(execution.model_run)
-    assert begin_with_kept(str(new), run, key(seed=3), 9) == 0
+    assert restore_checkpoints(str(new), run, key(seed=3), 9) == 0
     assert not new.exists()
-    assert begin_with_kept(str(new), run, same, 9) == 5, "the longest of those that are shorter"
+    assert restore_checkpoints(str(new), run, same, 9) == 5, "the longest of those that are shorter"
     assert (new / "ckpt-10.index").read_text() == "ckpt 5"
     (new / "checkpoint").write_text("epoch 6")
-    assert begin_with_kept(str(new), run, same, 9) == 5
+    assert restore_checkpoints(str(new), run, same, 9) == 5
     assert (new / "checkpoint").read_text() == "epoch 6", "an interrupted training goes on itself"
 
 

@@ -9,7 +9,7 @@ from tfx.types import standard_artifacts
 
 from components.example_validator.anomalies import Anomaly, write_anomalies
 from components.trainer.best_values import BEST_FILE, read_best, write_best
-from components.tuner.component import take_over
+from components.tuner.component import reuse_best
 from components.tuner.records import read_leaderboard, write_leaderboard
 
 
@@ -51,17 +51,17 @@ def anomalies(folder: Path, *found: Anomaly) -> list[standard_artifacts.ExampleA
 def test_the_last_search_of_the_same_space_counts(tuner: Tuner, tmp_path: Path) -> None:
     best, results = tuner.folders(12)
     odd = Anomaly(("train",), "fare", "is often 0", severe=False)
-    assert take_over(anomalies(tmp_path, odd), best, results, "space")
+    assert reuse_best(anomalies(tmp_path, odd), best, results, "space")
     assert read_best(best) == {"train.learning_rate": 0.2}
     assert read_leaderboard(results) == {"trials": [{"number": 10}], "reused": "10"}
     best, results = tuner.folders(13)
-    assert take_over([], best, results, "space"), "what was taken over can be taken over"
+    assert reuse_best([], best, results, "space"), "what was taken over can be taken over"
     assert read_best(best) == {"train.learning_rate": 0.2}
 
 
 def test_drift_and_another_space_ask_for_a_new_search(tuner: Tuner, tmp_path: Path) -> None:
     best, results = tuner.folders(12)
     drift = Anomaly(("train",), "fare", "has drifted: 0.3", severe=False, is_drift=True)
-    assert not take_over(anomalies(tmp_path, drift), best, results, "space")
-    assert not take_over([], best, results, "a new space")
+    assert not reuse_best(anomalies(tmp_path, drift), best, results, "space")
+    assert not reuse_best([], best, results, "a new space")
     assert not Path(best, BEST_FILE).exists()

@@ -110,7 +110,7 @@ def test_a_trial_that_ends_every_search_has_failed(tmp_path: Path) -> None:
         assert Study(make(tmp_path), plan).reopen(0, "one")
     study = Study(make(tmp_path), plan)
     assert study.reopen(0, "one") is None
-    assert study.trials()[0].cause == f"it ended the search {ATTEMPTS} times"
+    assert study.trials()[0].cause == f"it was interrupted {ATTEMPTS} times"
 
 
 @pytest.mark.parametrize("kept", [0.4, 0.7, 0.95])
@@ -144,8 +144,8 @@ def test_a_study_of_another_space_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         Study(make(tmp_path), make_plan(narrower))
     assert str(caught.value) == (
-        f"{tmp_path} holds a study of another space, which differs in model.dropout; delete that "
-        "folder, or search in another one."
+        f"{tmp_path} holds a study of another search space, which differs in model.dropout; "
+        "delete that folder, or use another folder."
     )
 
 

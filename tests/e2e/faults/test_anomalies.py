@@ -80,7 +80,7 @@ def test_whole_numbers_may_have_gaps_and_fractions_later(trained: Project) -> No
     (anomaly,) = trained.summary("fruit")["anomalies"]
     assert "weight: expected a value in every row; found none in 2 of 400 rows" in anomaly
     assert f"first in row 2 of {trained.folder / 'fruit.csv'}" in anomaly
-    assert "where the data is right as it is: local_runner.py schema accept" in done.stdout
+    assert "if the data is correct: scopeline schema accept" in done.stdout
 
 
 def test_unknown_class_stops_the_run(trained: Project) -> None:
@@ -161,7 +161,7 @@ def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project
     done = trained.scopeline(*accept)
     assert (done.returncode, curated.read_text()) == (0, before), done.stderr
     assert "-  type: INT\n+  type: FLOAT" in done.stdout
-    assert "curated.pbtxt is your own and was not changed" in done.stdout
+    assert "curated.pbtxt was not changed, as `schema` names it" in done.stdout
     assert trained.scopeline(*accept, "--write").returncode == 0
     # What was chosen for the column was so for its other type.
     chosen = re.search(r"  annotation \{[^}]*\}[^}]*numbers from[^}]*\}\n", kept)

@@ -66,7 +66,7 @@ def test_a_run_goes_on_after_one_that_lost_a_worker(doors: Project) -> None:
     assert sum(map(int, counted)) == FILES * ROWS
     assert doors.summary("doors")["metrics"]["auc"]["value"] > 0.9
     newest = max((doors.output / "doors" / "runs").iterdir())
-    shared = (newest / "run.log").read_text().count("2 processes share the work")
+    shared = (newest / "run.log").read_text().count("Beam runs in 2 processes")
     # ExampleGen, StatisticsGen, Transform and Evaluator.
     assert shared >= 4
     assert len(doors.versions("doors")) == 1

@@ -64,7 +64,7 @@ def killed(project: Project, stopped: Stopped) -> Killed:
 
 def test_stop_at_the_end_of_a_component_is_not_lost(stopped: Stopped) -> None:
     assert stopped.code == 130
-    assert "the next run goes on from the components that are done" in stopped.said
+    assert "the next run continues after the finished components" in stopped.said
 
 
 def test_second_run_at_once_is_refused(killed: Killed) -> None:
@@ -103,7 +103,7 @@ def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) 
     said, errors = process.communicate(timeout=120)
     assert process.returncode == 130, said + errors
     assert "interrupted in Trainer\n" in said
-    assert "the next run goes on from the components that are done" in said
+    assert "the next run continues after the finished components" in said
     assert "Traceback" not in said + errors
     assert project.summary("digits")["status"] == "interrupted"
 

@@ -89,7 +89,7 @@ def test_training_goes_on_after_a_kill(
         kill(run.pid, victim.role)
         said, errors = run.communicate(timeout=240)
         assert run.returncode in (0, 3), said + errors
-        assert f"note: {victim.role} was killed by SIGKILL, and training went on" in said
+        assert f"note: {victim.role} was killed by SIGKILL, and training resumed" in said
     restarted_alone = victim == Victim("parameter_server", "worker 1")
     check_whole_training(project, victim.strategy, resumed=not restarted_alone)
     assert "pushed" in said or "not worse than in service" in said

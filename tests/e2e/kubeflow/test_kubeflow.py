@@ -81,7 +81,7 @@ def test_a_step_that_is_killed_goes_on_in_its_second_attempt(digits: Cluster, fi
 
 def test_a_search_that_is_killed_goes_on_and_the_trainer_takes_what_it_finds(first: Run) -> None:
     assert [one.exit_code for one in first.tasks["tuner"].attempts] == [-signal.SIGKILL, 0]
-    assert "goes on after " in first.tasks["tuner"].log
+    assert "resumes after " in first.tasks["tuner"].log
     told = summary(first)
     assert told.training is not None
     assert sorted(trial["number"] for trial in told.tuning["trials"]) == [0, 1, 2, 3]

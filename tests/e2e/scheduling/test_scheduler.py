@@ -40,14 +40,14 @@ def test_due_run_is_done_once(project: Project, config: str) -> None:
     kinds = [event["kind"] for event in events]
     assert kinds[:2] == ["due", "started"]
     assert kinds[-1] == "finished"
-    reason = "the clock fired at 2027-01-05 03:00 CET; no run has ended yet"
+    reason = "cron fired at 2027-01-05 03:00 CET; no run has ended yet"
     assert (events[0]["message"], events[1]["message"]) == (reason, reason)
 
     # The next night there is nothing new.
     later = FIRING.replace("-05T", "-06T")
     second = project.scopeline("schedule", "--config", config, "--once", "--now", later)
     assert second.returncode == 0
-    nothing = "the clock fired at 2027-01-06 03:00 CET: nothing is new"
+    nothing = "cron fired at 2027-01-06 03:00 CET: nothing is new"
     assert second.stdout.count("\n") == 1
     assert second.stdout.endswith(f"digits: nothing to do: {nothing}\n")
     added = history(project, config)[len(events) :]

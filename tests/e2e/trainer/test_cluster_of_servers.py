@@ -144,7 +144,7 @@ def test_stop_leaves_no_process(project: Project, file: Path) -> None:
     assert done.returncode == 0, done.stderr
     first, second, third, last = plain(done.stdout).splitlines()
     assert first == f"worker 0, process {processes['worker 0']}: stopped"
-    assert second == f"worker 1, process {processes['worker 1']}: was dead already"
+    assert second == f"worker 1, process {processes['worker 1']}: had ended already"
     assert third.startswith(f"parameter server 0, process {processes['parameter server 0']}: ")
     assert last == "removed output/cluster/cluster.json"
     assert not file.exists()

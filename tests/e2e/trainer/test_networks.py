@@ -18,7 +18,7 @@ from e2e.conftest import ROOT, Project
 from components.example_gen.builtin import BUILTIN_DATA
 from trainer_module.base_model import read_values
 from trainer_module.published import CLASS_INDEX, PUBLISHED
-from trainer_module.training.phases import NOTE
+from trainer_module.training.phases import PUBLISHED_NOTE
 
 SMALL = "mobilenet_v3_small"
 SHALLOW = "vgg16"
@@ -141,7 +141,7 @@ def test_a_published_classifier_is_pushed_without_training(digits: Project, tmp_
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary = digits.summary("published")
-    assert summary["training"]["notes"] == [NOTE]
+    assert summary["training"]["notes"] == [PUBLISHED_NOTE]
     assert summary["training"]["epochs"] == 0
     assert 0 <= summary["metrics"]["accuracy"]["value"] <= 1
     served = tf.saved_model.load(str(digits.folder / summary["pushed"])).signatures["serving_raw"]

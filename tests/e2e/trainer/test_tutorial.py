@@ -62,7 +62,7 @@ def test_checkpoint_is_evaluated_and_gone_on_from(trained: Project) -> None:
     assert "--checkpoint 1: the last training has kept epochs 4, 5, 6; right is" in absent.stderr
 
     longer = trained.scopeline(*TRAIN, "--set", "train.epochs=7")
-    assert "note: training went on from epoch 6 of an earlier run" in longer.stdout
+    assert "note: training continued from epoch 6 of an earlier run" in longer.stdout
     training = trained.summary("guide")["training"]
     assert training["resumed_at_step"] == steps
     assert training["history"]["loss"][:6] == before["loss"]

@@ -69,7 +69,7 @@ def test_kill_leaves_no_process_and_no_trial_is_lost_or_done_twice(searched: Sea
     found = ends(kept_journal(searched.project))
     assert sorted(found) == list(range(TRIALS))
     assert searched.before == found[: len(searched.before)]
-    assert f"goes on after {len(searched.before)} trials" in searched.said
+    assert f"resumes after {len(searched.before)} trials" in searched.said
     assert not list(searched.project.output.glob("rooms/pipeline_root/Tuner/backups/*"))
 
 
@@ -91,7 +91,7 @@ def test_search_is_told_of_and_gives_lines_for_the_config(searched: Searched) ->
     assert tuning["objective"] == "val_auc"
     assert best["value"] == max(t["value"] for t in tuning["trials"] if "value" in t)
     assert f"val_auc {best['value']:.4g}, of trial {best['number']}" in said
-    lines = said.partition("so does this config:\n")[2].partition("\nsummary:")[0]
+    lines = said.partition("in the config:\n")[2].partition("\nsummary:")[0]
     values = yaml.safe_load(lines)
     assert values["train"]["batch_size"] == best["values"]["train.batch_size"]
     assert values["model"]["options"]["memory"] == best["values"]["model.options.memory"]
@@ -106,7 +106,7 @@ def test_run_trains_with_what_was_found_and_another_only_confirms(searched: Sear
     assert summary["training"]["global_batch_size"] == best["values"]["train.batch_size"]
     assert summary["tuning"]["values"] == best["values"]
     plan = project.scopeline("plan", *COMMAND).stdout
-    assert "nothing to do: a run would only confirm this" in plan
+    assert "nothing to do: a run would change nothing" in plan
 
 
 @pytest.mark.long
@@ -124,7 +124,7 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
     (project.folder / "out of memory").touch()
     done = project.scopeline(*command)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "measures the config and the best 1 again" in plain(done.stdout)
+    assert "trains the config and 1 trial again on other folds" in plain(done.stdout)
     lines = kept_journal(project)
     assert sorted(ends(lines)) == list(range(8))
     found = measured_again(lines)
@@ -141,12 +141,12 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
     [
         (
             "{trials: 2, space: {train.learning_rate: {choice: [1e30]}}}",
-            "Tuner failed: all 2 trials failed, the first one as follows: training diverged",
+            "Tuner failed: all 2 trials failed; the error of the first: training diverged",
         ),
         (
             "{timeout: 1s, space: {train.learning_rate: {choice: [0.1]}, "
             "train.epochs: {choice: [900]}}}",
-            "Tuner failed: tune.timeout: 1 s passed before the first trial was done; allow more",
+            "Tuner failed: tune.timeout: no trial ended within 1 s; allow more",
         ),
     ],
     ids=["all fail", "too short"],

@@ -41,15 +41,15 @@ def nights(project: Project) -> list[Night]:
 
 def test_the_next_night_takes_what_was_found(nights: list[Night]) -> None:
     (said, first), (then, second), _ = nights
-    assert "takes the values" not in said
+    assert "reuses the best values" not in said
     assert "reused" not in first
-    assert f"takes the values that execution {second['reused']} has found (tune.reuse)" in then
+    assert f"reuses the best values of execution {second['reused']} (tune.reuse)" in then
     assert second == {**first, "reused": second["reused"]}
 
 
 def test_a_drift_asks_for_a_search(nights: list[Night]) -> None:
     _, (_, second), (said, third) = nights
     assert "compared with span 2: 'basic' gone" in said
-    assert "takes the values" not in said
+    assert "reuses the best values" not in said
     assert "reused" not in third
     assert third["trials"] != second["trials"]

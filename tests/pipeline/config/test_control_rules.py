@@ -46,9 +46,9 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         ),
         (
             ["data.episodes=9", "data.policy=nowhere"],
-            "data.policy: found 'nowhere', which is no folder of a pushed",
+            "data.policy: found 'nowhere', which is not the folder of a pushed",
         ),
-        (["data.policy=random"], "data.policy: it needs data.episodes, which it is to collect"),
+        (["data.policy=random"], "data.policy: it needs data.episodes, the number"),
         (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
         (
             ["data={format: parquet, path: .}"],
@@ -56,12 +56,18 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         ),
         (
             ["task={kind: control, environment: gymnasium:CartPole-v1}"],
-            "task.environment: it is data.path here; leave it out",
+            "task.environment: data.path already names the environment; remove this key",
         ),
         (["model.kind=tabular"], "model.kind: found 'tabular'; a task control learns by dqn"),
-        (["model.filters=[3]"], "model.filters: a task control does not read it; right are"),
+        (
+            ["model.filters=[3]"],
+            ("model.filters: a control task does not read this key; its keys are"),
+        ),
         (["model.hidden_units=[]"], "model.hidden_units: found none, but dueling needs a layer"),
-        (["train.loop=custom"], "train.loop: a task control does not read it; right are steps,"),
+        (
+            ["train.loop=custom"],
+            ("train.loop: a control task does not read this key; its keys are steps,"),
+        ),
         (
             ["train.strategy=parameter_server"],
             "train.strategy: found parameter_server; a task control trains in one process, by",
@@ -70,8 +76,8 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         (["task={kind: control, target: {every: 9, polyak: 0.1}}"], "every and polyak exclude"),
         (["evaluate.thresholds={accuracy: {min: 1}}"], "'accuracy' is no metric for control"),
         (["train.batch_size={global: 64}"], "found a mapping; a task control takes a number"),
-        (["data.splits={train: 1, eval: 1}"], "data.splits: a task control does not read it"),
-        (["schedule.warm_start=true"], "schedule.warm_start: a task control begins from scratch"),
+        (["data.splits={train: 1, eval: 1}"], "data.splits: a control task does not read this key"),
+        (["schedule.warm_start=true"], "schedule.warm_start: a control task trains from scratch"),
         (["name=off"], "name: found False; it should be a valid string; quote it, as YAML"),
     ],
 )
@@ -86,11 +92,11 @@ def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], sai
     [
         (
             {"model": {"kind": "dqn"}},
-            "model.kind: found 'dqn', which is for the task control alone",
+            "model.kind: found 'dqn', which is only for the task control",
         ),
         (
             {"model": {"kind": "mlp", "n_step": 2}},
-            "model.n_step: mlp does not read it; leave it out, or use dqn",
+            "model.n_step: mlp does not read this key; leave it out, or use dqn",
         ),
     ],
 )

@@ -23,7 +23,7 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
     [
         ({"type": "numeric", "clip": [5, 5]}, "5 is no lower than the highest value"),
         ({"type": "numeric", "clip": [5]}, "clip: found"),
-        ({"type": "numeric", "buckets": 4, "fill": "zero"}, "buckets have no scale, and one for"),
+        ({"type": "numeric", "buckets": 4, "fill": "zero"}, "buckets exclude scaling and fill"),
         ({"type": "numeric", "scaling": "zscore"}, "did you mean `z_score`?"),
         ({"type": "categorical", "separator": ";"}, "stands between several values; add many"),
         ({"type": "date", "format": "%d/%q"}, "'%q' is no part of a date that can be read"),
@@ -32,7 +32,7 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
         ({"type": "sequence"}, "length: this key is missing"),
         ({"type": "text", "max_tokens": 0}, "max_tokens: found 0; it should be greater than 0"),
         ({"type": "text", "tokens": "word"}, "did you mean `words`?"),
-        ({"type": "text", "tokens": "wordpiece", "encoding": "bag"}, "wordpiece is for encoding"),
+        ({"type": "text", "tokens": "wordpiece", "encoding": "bag"}, "wordpiece needs encoding"),
         ({"type": "my.Money!"}, "an own type is module.Class, such as my_types.Money"),
     ],
 )  # fmt: skip

@@ -22,12 +22,15 @@ def test_url_is_taken_apart(url: str, expected: MetadataServer) -> None:
     ("url", "words"),
     [
         ("mysql://me:hush/hush@db/meta", "found a password in 'mysql://me:***@db/meta'"),
-        ("postgres://me:hush@db/meta", "found 'postgres://me:***@db/meta'; 'postgres' is no"),
-        ("me:hush@db/meta", "found 'me:***@db/meta'; null keeps a SQLite file"),
-        ("mysql://db/meta", "it names no user"),
-        ("mysql://me@/meta", "it names no host"),
+        (
+            "postgres://me:hush@db/meta",
+            ("found 'postgres://me:***@db/meta'; 'postgres' is an unknown scheme"),
+        ),
+        ("me:hush@db/meta", "found 'me:***@db/meta'; give null for a SQLite file"),
+        ("mysql://db/meta", "it has no user"),
+        ("mysql://me@/meta", "it has no host"),
         ("mysql://me@db:many/meta", "integer value as 'many'"),
-        ("mysql://me@db/meta?ssl=1", "nothing follows the database"),
+        ("mysql://me@db/meta?ssl=1", "remove the text after the database"),
     ],
 )
 def test_url_that_is_wrong_is_explained(url: str, words: str) -> None:

@@ -121,18 +121,18 @@ CSV = [
     Broken(
         "other columns",
         {"a.csv": GOOD, "b.csv": GOOD.replace("side", "edge", 1)},
-        ("b.csv differ from those of", "lacks side and has in addition edge"),
+        ("b.csv differ from those of", "lacks side and has also edge"),
         {"format": "csv", "path": "*.csv"},
     ),
     Broken(
         "gzip cut off",
         {"a.csv.gz": gzip.compress(GOOD.encode())[:-9]},
-        ("a.csv.gz is no complete gzip file",),
+        ("a.csv.gz is not a complete gzip file",),
         {"format": "csv", "path": "a.csv.gz"},
     ),
 ]
 JSONL = [
-    _jsonl("line cut off", LINES + '{"size": 1,', "Line 31 of", "no JSON object"),
+    _jsonl("line cut off", LINES + '{"size": 1,', "Line 31 of", "not a JSON object"),
     _jsonl("array", '[{"label": 1}]', "Line 1 of", "found a list"),
     _jsonl("text, then number", LINES + '{"size": "big", "label": 1}', "Key 'size'", "31 of"),
     _jsonl("objects in lists", '{"a": [{"b": 1}], "label": 1}', "Column 'a' of"),
@@ -144,7 +144,12 @@ PARQUET = [
     _parquet_bytes("cut off", parquet({"x": [1], "label": [0]})[:-20], "no complete Parquet file"),
     _parquet_bytes("text", GOOD.encode(), "a.parquet is no complete Parquet file"),
     _parquet("no rows", {"x": pa.array([], pa.int64()), "label": []}, "holds no rows"),
-    _parquet("objects", {"x": [[{"a": 1}]], "label": [0]}, "Column 'x' of", "which no feature"),
+    _parquet(
+        "objects",
+        {"x": [[{"a": 1}]], "label": [0]},
+        "Column 'x' of",
+        "which a tf.Example cannot hold",
+    ),
     _parquet("label null", {"x": [1, 2, 3], "label": [0, 1, None]}, "missing in 1 row", "row 3 of"),
     _parquet("label NaN", {"x": [1, 2], "label": [0.5, float("nan")]}, "missing", "row 2 of"),
     _parquet("two labels", {"x": [1, 2], "label": [[0], [1, 0]]}, "has 2 values in row 2 of"),

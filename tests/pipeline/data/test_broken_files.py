@@ -12,7 +12,7 @@ import pytest
 import yaml
 from broken_files import BROKEN, GOOD, LINES, Broken, image, parquet
 
-from components.example_gen.first_look import look_at_table
+from components.example_gen.first_look import check_table
 from components.example_gen.formats import ExampleGenSettings
 from pipeline.config.loading import load_config
 from pipeline.data.first_look import look_at_data
@@ -131,7 +131,7 @@ def test_whatever_happens_to_a_file_is_told(name: str, sound: bytes, tmp_path: P
         settings = ExampleGenSettings(format=name[2:], label="label", task="multiclass")
         message = ""
         try:
-            look_at_table(settings, [str(file)])
+            check_table(settings, [str(file)])
         except DataError as error:
             message = str(error)
         assert message.isprintable()

@@ -100,9 +100,7 @@ def test_splits_with_files_of_their_own_are_one_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "b.csv").write_text(ROWS.replace("size", "length"))
     splits = {"train": "a.csv", "eval": "b.csv"}
-    assert "lacks size and has in addition length" in refused(
-        tmp_path, data={"splits": splits}, path=""
-    )
+    assert "lacks size and has also length" in refused(tmp_path, data={"splits": splits}, path="")
 
 
 def test_more_data_than_can_be_read_in_a_moment_is_left_to_example_gen(
@@ -158,7 +156,7 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
         look_at_new_data(context)
     summary = RunSummary(run_id="run 1", pipeline="seen", started="", strategy="default")
     summary.status = Status.VALIDATED
-    events.concluded(summary, None)
+    events.record_end(summary, None)
     look_at_new_data(resolve_run(config, layout))
     other = load_config(write_config(tmp_path, "a.csv", task="multiclass"))
     with pytest.raises(DataError, match="no label column 'label'"):
@@ -172,7 +170,7 @@ def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("path,label\na.png,1\nb.png,0\n")
     photo = {"type": "image", "from": "path", "height": 8, "width": 8}
     said = refused(tmp_path, features={"photo": photo})
-    key = "features.photo, a feature that is called as the column of its paths"
+    key = "features.photo, whose name is also the name of its column of paths"
     assert said.startswith(f"{key}: the data has no column `photo`; it has")
 
 

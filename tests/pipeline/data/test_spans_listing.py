@@ -187,7 +187,7 @@ def test_empty_span_waits_or_is_a_gap(tmp_path: Path) -> None:
         window(spans, window={"last": 3})
     skipped = window(spans, window={"last": 3}, missing_span="skip")
     assert offsets(skipped) == [1, 3]
-    assert skipped.notes[0] == "span 2026-01-04 is empty, and waits"
+    assert skipped.notes[0] == "span 2026-01-04 is empty; it is not read yet"
 
 
 def test_span_that_is_being_written_waits(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_span_that_is_being_written_waits(tmp_path: Path) -> None:
     chosen = window(days(tmp_path))
     assert offsets(chosen) == [2]
     why = "still being written (schedule.settle: files changed less than 1m ago)"
-    assert chosen.notes == (f"span 2026-01-03 is {why}, and waits",)
+    assert chosen.notes == (f"span 2026-01-03 is {why}; it is not read yet",)
     assert offsets(window(days(tmp_path), settle="10s")) == [3]
     write(tmp_path / "2026-01-01" / "more.csv", age=timedelta(seconds=30))
     with pytest.raises(DataError, match="in the window, span 2026-01-01 is still being written"):
@@ -210,8 +210,8 @@ def test_several_spans_that_wait_are_one_note(tmp_path: Path) -> None:
         window(days(tmp_path))
     assert str(caught.value) == (
         "data.path: there is no span to train on; span 2026-01-03 is still being written "
-        "(schedule.settle: files changed less than 1m ago), and waits; so do 2 before it, the "
-        "first 2026-01-01"
+        "(schedule.settle: files changed less than 1m ago); it is not read yet; the same "
+        "holds for 2 spans before it, from 2026-01-01 on"
     )
     for day in (2, 3):
         write(tmp_path / f"2026-01-0{day}" / "t.csv", "")
@@ -222,7 +222,8 @@ def test_several_spans_that_wait_are_one_note(tmp_path: Path) -> None:
         ["2026-01-02", "2026-01-03"],
     )
     assert chosen.notes == (
-        "span 2026-01-03 is empty, and waits; so do 1 before it, the first 2026-01-02",
+        "span 2026-01-03 is empty; it is not read yet; the same holds for 1 span before it, "
+        "from 2026-01-02 on",
     )
 
 
@@ -242,8 +243,8 @@ def test_spans_that_nobody_chose_to_leave_out_are_said(tmp_path: Path) -> None:
         return found.notes
 
     ways = (
-        "not trained on, as the newest alone is by default; to train on all: schedule: {window: "
-        "{all: true}}; if the newest is meant: schedule: {window: {last: 1}}"
+        "not trained on, as the default window is the newest span; to train on all: schedule: "
+        "{window: {all: true}}; to confirm the default: schedule: {window: {last: 1}}"
     )
     assert notes(None) == (f"4 spans, 2026-01-01 to 2026-01-04, are {ways}",)
     assert notes({"on_new_data": True}, "2026-01-02") == (f"span 2026-01-01 is {ways}",)
@@ -286,7 +287,7 @@ def test_no_span_at_all(tmp_path: Path) -> None:
         window(spans_at(tmp_path, "{YYYY}-{MM}-{DD}/*.csv"))
     write(tmp_path / "2026-01-01" / "t.csv", age=timedelta(0))
     with pytest.raises(
-        DataError, match=r"on; span 2026-01-01 is still being written \(.*\), and waits"
+        DataError, match=r"on; span 2026-01-01 is still being written \(.*\); it is not read yet"
     ):
         window(days(tmp_path))
 

@@ -75,7 +75,7 @@ def conclusion(status: Status, **changes: Any) -> str:
 PUSHED = conclusion(
     Status.PUSHED,
     blessed=True,
-    reason="every threshold is kept",
+    reason="every threshold is met",
     components=[ComponentSummary(name="Trainer", state=State.RAN, seconds=4.2)],
     pushed="/mnt/scopeline/output/digits/serving/digits/1",
     metrics={"accuracy": MetricSummary(value=0.97, in_service=None, needs=">= 0.95", ok=True)},

@@ -241,7 +241,7 @@ def test_a_step_that_would_have_to_be_told_too_much_is_refused(config: PipelineC
     large = PipelineConfig.model_validate(
         config.model_dump(mode="json", by_alias=True) | {"features": features}
     )
-    with pytest.raises(ConfigError, match=r"what this step has to be told takes [\d,]+ bytes"):
+    with pytest.raises(ConfigError, match=r"the packed arguments of this step have [\d,]+ bytes"):
         compile_shallow(large)
     assert len(pack_argument(b"x" * 1_000_000, "small")) < MAX_BYTES
 

@@ -83,7 +83,7 @@ class ScheduledPipeline:
         summary = RunSummary(
             run_id=run, pipeline="digits", started="", strategy="default", status=Status.PUSHED
         )
-        self.run_events(run).concluded(summary, None)
+        self.run_events(run).record_end(summary, None)
         self.end(run, "SUCCEEDED")
 
 
@@ -154,10 +154,10 @@ def test_a_run_that_died_without_a_word_is_tried_again_after_a_while(
     if begins:
         watched.run_events(run)
     watched.end(run, "FAILED")
-    assert re.match("nothing to do: the last run failed; it is tried again at", watched.check())
+    assert re.match("nothing to do: the last run failed; it is retried at", watched.check())
     (failed,) = watched.event_log.events(EventKind.FAILED)
     assert failed.run == run
-    assert failed.message == f"run {run} on Kubeflow ended as failed, and left no word"
+    assert failed.message == f"run {run} on Kubeflow ended as failed, and left no report"
     later = datetime.now(UTC) + timedelta(hours=1)
     assert "is submitted: attempt 2 of 3" in watched.check(now=later)
     assert len(watched.runs()) == 2
@@ -171,7 +171,7 @@ def test_a_run_that_was_decided_on_and_not_submitted_is_submitted_now(
     with pytest.raises(ConfigError):
         watched.check()
     watched._submit = submit
-    assert "goes on with what was decided and did not begin" in watched.check()
+    assert "starts the run that was decided and did not begin" in watched.check()
     assert len(watched.runs()) == 1
 
 
@@ -191,8 +191,10 @@ def test_without_its_volume_or_an_occasion_it_says_what_to_do(
     watched: ScheduledPipeline, tmp_path: Path
 ) -> None:
     watched.volume.rmdir()
-    with pytest.raises(ConfigError, match="in a pod that mounts `scopeline` there"):
+    with pytest.raises(ConfigError, match="so it needs a pod that mounts `scopeline` there"):
         watched.check()
     clock = load(tmp_path, watched.server.url, schedule={"cron": "0 3 * * *"})
-    with pytest.raises(ConfigError, match=r"schedule.on_new_data: there is nothing to look for"):
+    with pytest.raises(
+        ConfigError, match=(r"schedule.on_new_data: found false, so there is nothing to check")
+    ):
         check(clock, watched.kubeflow, _broken, once=True, now=NOON)

@@ -56,8 +56,8 @@ def test_a_run_that_pushes(server: KfpServer, tmp_path: Path) -> None:
         "Begin ran 4.2 s no spans",
         "Trainer ran 4.2 s 12 epochs, best 9",
         "metric value in service needs",
-        "accuracy 0.9700 - >= 0.95: kept",
-        "blessed: every threshold is kept",
+        "accuracy 0.9700 - >= 0.95: met",
+        "blessed: every threshold is met",
         "pushed to /mnt/scopeline/output/digits/serving/digits/1",
         "and a hint",
     ]
@@ -75,7 +75,7 @@ def test_other_names_of_pods(server: KfpServer, tmp_path: Path, names: dict[str,
 def test_a_model_that_is_not_blessed(server: KfpServer, tmp_path: Path) -> None:
     code, lines = follow(server, tmp_path, Play(FRAMES, {**LOGS, "conclude": NOT_BLESSED}))
     assert code == 3
-    assert lines[-2] == "not blessed, nothing was pushed: accuracy is 0.5"
+    assert lines[-2] == "not blessed, not pushed: accuracy is 0.5"
 
 
 def test_data_that_is_unusable(server: KfpServer, tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_a_step_that_fails_and_says_why(server: KfpServer, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("log", "trainer", "why"),
     [
-        ("Loading\nKilled\n", "trainer", "it ended without a report; its last words: Killed"),
+        ("Loading\nKilled\n", "trainer", "it ended without a report; its last line: Killed"),
         ("", "trainer", "it was killed"),
-        (report("Trainer"), "trainer", "it ended without a report; its last words: chatter"),
+        (report("Trainer"), "trainer", "it ended without a report; its last line: chatter"),
         ("", "driver:trainer", "it could not be started"),
     ],
     ids=["last words", "none", "a report of an attempt before", "no pod"],
@@ -119,7 +119,7 @@ def test_logs_that_cannot_be_read(server: KfpServer, tmp_path: Path) -> None:
     assert lines[0] == "  Begin             ran        30.0 s"
     assert lines[-3].startswith("the run succeeded; its summary cannot be read: the log of digits-")
     assert "Failed to read logs" in lines[-3]
-    assert lines[-2] == "whether a model was pushed is not known here"
+    assert lines[-2] == "the run may have pushed a model"
     code, lines = follow(server, tmp_path, failing({}))
     assert code == 1
     assert lines[-2].startswith("the run failed; its summary cannot be read")

@@ -91,39 +91,40 @@ def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             Answer(200, "<html>Log in</html>", "text/html; charset=utf-8"),
             ConfigError,
-            "answered with a page (text/html; charset=utf-8), not as an API: perhaps that of a log",
+            "answered with a web page (text/html; charset=utf-8), not as an API: the page may be "
+            "a log",
         ),
         (
             Answer(401, error_body("no user identity header")),
             ConfigError,
-            "does not accept who you are (401): no user identity header; SCOPELINE_KFP_TOKEN takes",
+            "the authentication failed (401): no user identity header; SCOPELINE_KFP_TOKEN takes",
         ),
         (
             Answer(403, error_body("User 'ada' is not authorized\nand a stack trace")),
             ConfigError,
-            "you may not ask for its health (403): User 'ada' is not authorized",
+            "you may not read its health (403): User 'ada' is not authorized",
         ),
         (
             Answer(404, "<html>nginx</html>", "text/html"),
             ConfigError,
             "this is no API of Kubeflow Pipelines 2.14 or newer (404); `kubeflow.endpoint`, or",
         ),
-        (Answer(409, error_body("exists")), ConfigError, "there is one already (409): exists"),
+        (Answer(409, error_body("exists")), ConfigError, "it already exists (409): exists"),
         (
             Answer(500, error_body("database is locked")),
             InternalError,
-            "Kubeflow Pipelines failed to ask for its health (500 Internal Server Error): "
-            "database is locked",
+            "Kubeflow Pipelines failed to read its health (500 Internal Server Error): database "
+            "is locked",
         ),
         (
             Answer(503, "upstream connect error", "text/plain"),
             UnavailableError,
-            "cannot ask for its health now (503 Service Unavailable): upstream connect error",
+            "cannot read its health now (503 Service Unavailable): upstream connect error",
         ),
         (
             Answer(400, json.dumps({"error_message": "bad", "error_details": "trace"})),
             ConfigError,
-            "cannot ask for its health (400 Bad Request): bad",
+            "cannot read its health (400 Bad Request): bad",
         ),
     ],
     ids=["html", "401", "403", "404", "409", "500", "503", "400"],
@@ -150,7 +151,7 @@ def test_an_answer_of_another_shape(server: KfpServer) -> None:
 
 def test_credentials_do_not_show(server: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.token = TOKEN
-    with pytest.raises(ConfigError, match=r"does not accept who you are \(401\)"):
+    with pytest.raises(ConfigError, match=r"the authentication failed \(401\)"):
         connect(server.url)
     monkeypatch.setenv("SCOPELINE_KFP_TOKEN", "a-wrong-token")
     with pytest.raises(ConfigError) as found:
@@ -160,7 +161,7 @@ def test_credentials_do_not_show(server: KfpServer, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SCOPELINE_KFP_TOKEN", "half a-secret-token")
     with pytest.raises(ConfigError) as found:
         connect(server.url)
-    assert str(found.value) == "SCOPELINE_KFP_TOKEN: this is no token; one has no spaces in it"
+    assert str(found.value) == "SCOPELINE_KFP_TOKEN: this is not a token: a token has no spaces"
     monkeypatch.setenv("SCOPELINE_KFP_TOKEN", f"{TOKEN}\n")
     connect(server.url)
     assert server.requests[-1].headers["authorization"] == f"Bearer {TOKEN}"

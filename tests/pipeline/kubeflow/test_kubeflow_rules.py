@@ -99,7 +99,10 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
     [
         (["kubeflow.image=null"], "kubeflow.image: this key is missing; every step runs in a"),
         (["kubeflow.image=https://x/y"], "kubeflow.image: found 'https://x/y'; "),
-        (["kubeflow.volume=null"], "kubeflow.pipeline_root: steps share nothing; give a volume"),
+        (
+            ["kubeflow.volume=null"],
+            ("kubeflow.pipeline_root: steps need shared storage; give a volume"),
+        ),
         (
             ["kubeflow.volume=null", "kubeflow.pipeline_root=/home/me/root"],
             "found '/home/me/root', a folder that is lost with its pod; give a volume with it",
@@ -130,8 +133,8 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         (["schema=../schema.pbtxt"], "schema: found '../schema.pbtxt', which pods do not see"),
         (
             ["train.strategy={kind: tpu, name: pod}"],
-            "kubeflow.pipeline_root: this key is missing; a TPU reads its examples and keeps its "
-            "checkpoints in a bucket alone: give gs://bucket/folder, or another train.strategy",
+            "kubeflow.pipeline_root: this key is missing; a TPU reads examples and keeps "
+            "checkpoints only in a bucket: give gs://bucket/folder, or another train.strategy",
         ),
         (
             [
@@ -139,23 +142,29 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "kubeflow.pipeline_root=gs://b/r",
                 "model={kind: resnet50, weights: imagenet}",
             ],
-            "model.weights: found 'imagenet', which the first step would fetch for itself alone; ",
+            "model.weights: found 'imagenet', which the first step would fetch into its own pod; ",
         ),
         (
             ["model={kind: resnet50, weights: /home/me/top.h5}"],
             "model.weights: found '/home/me/top.h5', which pods do not see, as it is not on the "
             "volume",
         ),
-        (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
+        (
+            ["metadata=null"],
+            ("kubeflow.metadata: this key is missing, and pods cannot share a SQLite file"),
+        ),
         (
             ["metadata=sqlite:///x.db"],
-            "'sqlite' is no kind of server known here; known: grpc,",
+            "'sqlite' is an unknown scheme; known: grpc,",
         ),
         (["kubeflow.metadata=mysql://u:p@h/d"], "found a password in 'mysql://u:***@h/d'"),
-        (["kubeflow.metadata=grpc://metadata"], "a metadata service is grpc://host:8080"),
+        (
+            ["kubeflow.metadata=grpc://metadata"],
+            ("the URL of a metadata service is such as grpc://host:8080"),
+        ),
         (
             ["kubeflow.metadata=mysql://me@localhost/meta"],
-            "found mysql://me@localhost:3306/meta, which is another machine in every pod",
+            "found mysql://me@localhost:3306/meta, which is a different machine in every pod",
         ),
         (["kubeflow.pipeline_root=s3://b/r"], "found 's3://b/r'; right is gs://bucket/folder"),
         (
@@ -230,7 +239,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "model.kind=mlp",
                 "drift={on_drift: retrain, columns: {fare: {jensen_shannon: 0.1}}}",
             ],
-            "drift.on_drift: found 'retrain', which a scheduler of this machine alone can do",
+            "drift.on_drift: found 'retrain', which only `scopeline schedule` supports",
         ),
         (
             [

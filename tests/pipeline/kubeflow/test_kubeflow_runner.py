@@ -113,8 +113,7 @@ def test_a_run_that_is_not_there(server: KfpServer, scopeline: Run, config: str)
         code, _, err = scopeline(command, "r-1", "--config", config)
         assert code == 2
         assert err == (
-            f"{server.url}: cannot read the run r-1: there is no such thing (404): "
-            "Run r-1 not found\n"
+            f"{server.url}: cannot read the run r-1: it was not found (404): Run r-1 not found\n"
         )
 
 
@@ -122,7 +121,9 @@ def test_terminate(server: KfpServer, tmp_path: Path, scopeline: Run, config: st
     run = begin(server, tmp_path, Play(PLAY[:1], LOGS))
     code, out, _ = scopeline("terminate", run, "--config", config)
     assert (code, server.changes[-1]) == (0, "POST /runs/ID:terminate")
-    assert out.startswith(f"the run {run} is being terminated; what its steps have finished stays")
+    assert out.startswith(
+        f"the run {run} is being terminated; the results of finished steps are kept"
+    )
     code, _, err = scopeline("terminate", run, "--config", config)
     assert (code, err) == (2, f"the run {run} has ended already: canceled\n")
 
@@ -179,8 +180,12 @@ def test_logs_that_grow(server: KfpServer, tmp_path: Path) -> None:
         (["submit", "--timeout", "soon"], {}, "--timeout soon: a duration is a whole number"),
         (["submit", "--parameter", "epoch=3"], {}, "--parameter epoch=3: there is no parameter"),
         (["submit"], {"image": "scopeline"}, "kubeflow.image: found 'scopeline' with no tag"),
-        (["compile"], {"image": "scopeline:latest"}, "with the tag `latest`: the image behind it"),
-        (["schedule", "apply"], {}, "schedule.cron: there is none; a recurring run needs one"),
+        (
+            ["compile"],
+            {"image": "scopeline:latest"},
+            ("with the tag `latest`: the image behind this tag"),
+        ),
+        (["schedule", "apply"], {}, "schedule.cron: this key is missing; a recurring run needs it"),
         (["submit"], {"image": None}, "kubeflow.image: this key is missing"),
     ],
     ids=["timeout", "parameter", "no tag", "latest", "no cron", "no image"],
@@ -218,7 +223,7 @@ def test_kubeflow_fails(server: KfpServer, scopeline: Run, config: str) -> None:
     server.trouble("healthz", Answer(500, '{"message": "database is locked"}'))
     code, _, err = scopeline("schedule", "list", "--config", config)
     assert code == 1
-    assert err.startswith(f"{server.url}: Kubeflow Pipelines failed to ask for its health (500 ")
+    assert err.startswith(f"{server.url}: Kubeflow Pipelines failed to read its health (500 ")
 
 
 def test_schedules_are_listed_and_removed(

@@ -52,8 +52,8 @@ def test_submit_shows_the_run(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"digits, run {run} on {server.url}, {COMPILED.version} (uploaded)"
     assert lines[1].split() == ["Begin", "ran", "4.2", "s", "no", "spans"]
-    logs = f"every word of a step: {HOW.format(f'logs {run}')}"
-    assert [line for line in lines if line.startswith("every word")] == [logs]
+    logs = f"all logs of a step: {HOW.format(f'logs {run}')}"
+    assert [line for line in lines if line.startswith("all logs")] == [logs]
 
 
 def test_submit_without_waiting(
@@ -63,7 +63,7 @@ def test_submit_without_waiting(
     assert submit(server, tmp_path, {}, None) == 0
     first, second = server.runs
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"it goes on by itself: {HOW.format(f'status {first}')}"
+    assert lines[1] == f"the run continues; its state: {HOW.format(f'status {first}')}"
     assert lines[2].endswith(f"run {second} on {server.url}, {COMPILED.version} (uploaded before)")
     assert not any(call.startswith("GET /runs") for call in server.calls)
 
@@ -75,7 +75,9 @@ def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
         submit(server, tmp_path, {}, Polling(interval=0.05, retry_seconds=0.2))
     [run] = server.runs
     assert "now (503 Service Unavailable): away\n" in str(found.value)
-    assert str(found.value).endswith(f"\nthe run goes on: {HOW.format(f'status {run}')}")
+    assert str(found.value).endswith(
+        f"\nthe run continues; its state: {HOW.format(f'status {run}')}"
+    )
 
 
 SUBMIT = """
@@ -106,8 +108,8 @@ def test_ctrl_c_leaves_the_run_alone(server: KfpServer, tmp_path: Path) -> None:
     assert process.returncode == 130
     [run] = server.runs
     assert said.splitlines()[-2:] == [
-        f"the run goes on; look at it: {HOW.format(f'status {run}')}",
-        f"or end it: {HOW.format(f'terminate {run}')}",
+        f"the run continues; its state: {HOW.format(f'status {run}')}",
+        f"to stop the run: {HOW.format(f'terminate {run}')}",
     ]
     assert server.runs[run]["state"] == "RUNNING"
 
@@ -124,7 +126,7 @@ def test_digits_is_compiled_submitted_and_followed(tmp_path: Path) -> None:
     [version] = server.uploads
     assert lines[0] == f"digits, run {run} on {url}, {version} (uploaded)"
     assert "  Trainer           ran         4.2 s  12 epochs, best 9" in lines
-    assert "blessed: every threshold is kept" in lines
+    assert "blessed: every threshold is met" in lines
     # Nothing of what TensorFlow says as it is imported; a container engine may be missing here.
     assert all(line.startswith("warning: the") for line in done.stderr.splitlines())
     assert server.runs[run]["runtime_config"] == {"parameters": {"epochs": 3}}

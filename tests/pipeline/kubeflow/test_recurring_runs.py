@@ -82,7 +82,7 @@ def test_nothing_to_do_sends_nothing(server: KfpServer, tmp_path: Path) -> None:
     cluster.apply()
     before = len(server.changes)
     said = cluster.apply()
-    assert said == ["digits: the recurring run is as the config says; nothing to do"]
+    assert said == ["digits: the recurring run is declared in the config; nothing to do"]
     assert len(server.changes) == before
 
 
@@ -240,7 +240,7 @@ def test_a_name_with_an_underscore_is_found_by_that_of_kubeflow(
     compiled = replace(COMPILED, name=pipeline_name(cluster.config))
     assert cluster.apply(compiled)[-1] == "done"
     assert cluster.apply(compiled) == [
-        "my_digits: the recurring run is as the config says; nothing to do"
+        "my_digits: the recurring run is declared in the config; nothing to do"
     ]
     other = Cluster(server, tmp_path, name="my-digits")
     assert other.remove() == ["my-digits: there is no recurring run; nothing to do"]
@@ -265,16 +265,16 @@ def test_what_is_listed(server: KfpServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        (None, "schedule.cron: there is none; a recurring run needs one"),
-        ({"on_new_data": True}, "schedule.cron: there is none; a recurring run needs one"),
+        (None, "schedule.cron: this key is missing; a recurring run needs it"),
+        ({"on_new_data": True}, "schedule.cron: this key is missing; a recurring run needs it"),
         (
             {"cron": "0 3 * * *", "timezone": "Europe/Paris"},
-            "schedule.timezone: found Europe/Paris; Kubeflow has one clock for the whole cluster",
+            "schedule.timezone: found Europe/Paris; Kubeflow schedules all runs in UTC",
         ),
         ({"cron": "0 3 * * 7"}, "found 0 3 * * 7; Kubeflow's days of the week are 0, which is"),
         ({"cron": "0 3 * * 5-7"}, "Kubeflow's days of the week are 0, which is Sunday, to 6"),
-        ({"cron": "0 3 L * *"}, "found 0 3 L * *; Kubeflow does not know L, W and #"),
-        ({"cron": "0 3 * * MON#1"}, "found 0 3 * * MON#1; Kubeflow does not know L, W and #"),
+        ({"cron": "0 3 L * *"}, "found 0 3 L * *; Kubeflow does not support L, W and #"),
+        ({"cron": "0 3 * * MON#1"}, "found 0 3 * * MON#1; Kubeflow does not support L, W and #"),
     ],
     ids=["no schedule", "no cron", "time zone", "7", "5-7", "L", "#"],
 )

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pipeline.config.loading import load_config
-from pipeline.kubeflow.nodes import compile_graph, cut
+from pipeline.kubeflow.nodes import compile_graph, split_into_nodes
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
 from pipeline.run_context import resolve_elsewhere
@@ -43,7 +43,7 @@ LIBRARIES = (TFMA, COMPONENTS, TFDV, TFT, "keras_tuner", "tensorflow_text", "nlt
 def packed() -> dict[str, str]:
     config = load_config(ROOT / "configs" / "digits.yaml")
     layout = Layout(ROOT / "output", config.name, is_elsewhere=True)
-    return cut(compile_graph(resolve_elsewhere(config, layout)))
+    return split_into_nodes(compile_graph(resolve_elsewhere(config, layout)))
 
 
 @pytest.mark.parametrize(("node", "needed"), [("Pusher", set()), ("Transform", {TFDV, TFT})])

@@ -121,7 +121,7 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
     pod = Pod(tmp_path, capfd)
     assert pod.begin(code="another") == 0, pod.log
     (note,) = json.loads(pod.record.read_text())["notes"]
-    assert note.startswith("the image holds other code than the one that compiled the pipeline")
+    assert note.startswith("the code in the image differs from the code that compiled the pipeline")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_step_that_left_no_word_is_named(tmp_path: Path, capfd: Any) -> None:
     assert summary.status is Status.FAILED
     assert summary.error is not None
     assert summary.error.component == "ExampleGen"
-    assert summary.error.message.startswith("it left no word: its pod was killed")
+    assert summary.error.message.startswith("it left no report: its pod was killed")
     assert pod.conclude() == summary
     assert len(pod.ends) == 1, "a second attempt writes nothing down again"
 
@@ -235,15 +235,17 @@ def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: An
     summary = Pod(tmp_path, capfd).conclude()
     assert summary.status is Status.FAILED
     assert summary.error is not None
-    assert summary.error.message.startswith("it left no word")
+    assert summary.error.message.startswith("it left no report")
 
 
 def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:
-    from pipeline.kubeflow.nodes import compile_graph, cut
+    from pipeline.kubeflow.nodes import compile_graph, split_into_nodes
     from pipeline.run_context import resolve_elsewhere
 
     pod = Pod(tmp_path, capfd)
-    packed = cut(compile_graph(resolve_elsewhere(pod.config, pod.layout)))["ExampleGen"]
+    packed = split_into_nodes(compile_graph(resolve_elsewhere(pod.config, pod.layout)))[
+        "ExampleGen"
+    ]
     told = pod._step("run", "--root", run_root(pod.layout), "--node", packed)
     assert told == f"{run_root(pod.layout)}: run {RUN} has not begun here"
 
@@ -363,8 +365,9 @@ class Old:
 def work(console):
     Old()
     time.sleep(60)
-step.obey_signals()
-step.leave(step._execute(step._read_config("Trainer", sys.argv[1]), "Trainer", sys.argv[2], work))
+step.install_handlers()
+config = step._read_config("Trainer", sys.argv[1])
+step.exit_process(step._execute(config, "Trainer", sys.argv[2], work))
 """
 
 
@@ -376,7 +379,7 @@ def test_a_stop_of_a_step_is_not_lost(tmp_path: Path, capfd: Any) -> None:
     report = RunFolder(run_root(pod.layout), RUN).read_report("Trainer")
     assert report is not None, done.stdout + done.stderr
     assert (done.returncode, report.state) == (1, State.FAILED)
-    assert report.detail == "it was stopped: by somebody, or by its time-out"
+    assert report.detail == "it was stopped by a user or by its time-out"
 
 
 def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
@@ -384,7 +387,7 @@ def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
         report = step._describe_failure(Pod(tmp_path, capfd).config, "Trainer", error)
         assert (report.status, report.detail) == (
             Status.FAILED,
-            "it was stopped: by somebody, or by its time-out",
+            "it was stopped by a user or by its time-out",
         )
         (tmp_path / "volume").rmdir()
 

@@ -39,7 +39,7 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
         (["epochs=many"], "epochs=many: right is a whole number, or 0 for as many"),
         (["epochs=2.5"], "epochs=2.5: right is a whole number, or 0 for as many"),
         (["epochs=-1"], "epochs=-1: right is a whole number, or 0 for as many"),
-        (["epochs"], "epochs: it has to be name=value, such as epochs=3"),
+        (["epochs"], "epochs: give name=value, such as epochs=3"),
         (["epochs=1", "epochs=2"], "epochs=2: `epochs` is given twice"),
         (
             ["strategy=miror"],
@@ -130,7 +130,7 @@ def test_a_kubeflow_that_tries_no_step_again_is_refused_where_that_is_asked_for(
         kubeflow.ensure_version(COMPILED)
     assert str(refused.value) == (
         f"kubeflow.retries: found 2, but {server.url} is older than Kubeflow Pipelines 2.14 and "
-        "tries no step again but the last; upgrade it, or set kubeflow.retries=0"
+        "retries only the last step; upgrade it, or set kubeflow.retries=0"
     )
     assert server.changes == []
     config = load(tmp_path, server.url, kubeflow={"retries": 0})
@@ -196,6 +196,6 @@ def test_a_conflict_that_is_none_of_names(server: KfpServer, tmp_path: Path) -> 
     server.trouble("POST /pipelines$", Answer(409, '{"error_message": "Failed to create"}'))
     with pytest.raises(ConfigError) as found:
         kubeflow.ensure_version(COMPILED)
-    assert "cannot create the pipeline `digits`: there is one already (409): Failed to" in str(
+    assert "cannot create the pipeline `digits`: it already exists (409): Failed to" in str(
         found.value
     )

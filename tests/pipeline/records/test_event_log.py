@@ -125,14 +125,19 @@ def test_bad_file_is_said_and_left_alone(
     path = tmp_path / "ledger.db"
     event_log.record(EventKind.DUE, "one")
     other = sqlite3.connect(path)
-    words = "this is no ledger, or it is corrupt (file is not a database); move it aside"
+    words = "this file is not a ledger, or it is corrupt (file is not a database); move it away"
     if kind == "newer":
         other.execute("PRAGMA user_version = 9")
-        words = "written by a newer Scopeline (format 9, this one knows 4); use that one"
+        words = (
+            "written by a newer Scopeline (format 9, this Scopeline reads 4); use that Scopeline"
+        )
     elif kind in ("earlier", "first"):
         number = 3 if kind == "earlier" else 0
         other.execute(f"PRAGMA user_version = {number}")
-        words = f"written by an earlier Scopeline (format {number}, this one knows 4); use that one"
+        words = (
+            f"written by an earlier Scopeline (format {number}, this Scopeline reads 4); use that "
+            "Scopeline"
+        )
     elif kind == "locked":
         other.execute("BEGIN EXCLUSIVE")
         words = "the ledger cannot be used (database is locked)"

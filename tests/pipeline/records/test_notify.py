@@ -64,7 +64,7 @@ def test_url_may_come_from_the_environment(
         assert event_log.events() == []
         tell(config, event_log)
     assert len(server.requests) == 2
-    assert failure(event_log).startswith(f"the webhook at 127.0.0.1:{server.server_port} was not")
+    assert failure(event_log).startswith(f"the webhook at 127.0.0.1:{server.server_port} did not")
 
 
 def test_variable_without_a_url_is_recorded(
@@ -72,18 +72,18 @@ def test_variable_without_a_url_is_recorded(
 ) -> None:
     monkeypatch.setenv("HOOK_URL", SECRET)
     config = load_config(DIGITS, ["notify.webhook={url_variable: HOOK_URL}"])
-    words = "the environment variable HOOK_URL holds none: a webhook's URL begins with http://"
+    words = "the environment variable HOOK_URL contains no URL: a webhook's URL begins with http://"
     with pytest.raises(ConfigError, match=words) as caught:
         check_secrets(config.notify)
     assert SECRET not in str(caught.value)
     tell(config, event_log)
-    assert failure(event_log).startswith(f"the webhook was not told of 'failed': {words}")
+    assert failure(event_log).startswith(f"the webhook did not receive 'failed': {words}")
 
 
 @pytest.mark.parametrize("url", [f"http://u:{SECRET}/x@127.0.0.1/", f"http://127.0.0.1:{SECRET}/"])
 def test_password_with_odd_signs_is_not_taken_for_a_host(event_log: EventLog, url: str) -> None:
     tell(with_webhook(url), event_log)
-    assert failure(event_log).startswith("the webhook was not told of 'failed': ")
+    assert failure(event_log).startswith("the webhook did not receive 'failed': ")
     assert SECRET not in failure(event_log)
 
 
@@ -155,7 +155,7 @@ def test_status_that_refuses_is_recorded(
 ) -> None:
     with hook(*statuses) as server:
         tell(with_webhook(server.url), event_log)
-    expected = f"the webhook at 127.0.0.1:{server.server_port} was not told of 'failed': {words}"
+    expected = f"the webhook at 127.0.0.1:{server.server_port} did not receive 'failed': {words}"
     assert failure(event_log) == expected
     assert expected in caplog.text
     assert len(server.requests) == len(statuses) - 1
@@ -167,7 +167,7 @@ def test_refused_connection_is_recorded(event_log: EventLog) -> None:
         port = unused.getsockname()[1]
         tell(with_webhook(f"http://user:{SECRET}@127.0.0.1:{port}/{SECRET}"), event_log)
     assert failure(event_log) == (
-        f"the webhook at 127.0.0.1:{port} was not told of 'failed': Connection refused"
+        f"the webhook at 127.0.0.1:{port} did not receive 'failed': Connection refused"
     )
 
 
@@ -188,7 +188,7 @@ def test_server_that_never_answers_is_given_up(
     with mute(say_nothing) as port:
         seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
     assert 1.0 <= seconds < 4  # Two attempts.
-    assert failure(event_log).endswith("was not told of 'failed': no answer in time")
+    assert failure(event_log).endswith("did not receive 'failed': no answer in time")
 
 
 def test_server_that_drips_is_given_up_at_the_deadline(
@@ -198,7 +198,7 @@ def test_server_that_drips_is_given_up_at_the_deadline(
     with mute(_drip) as port:
         seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
     assert 1.5 <= seconds < 4
-    assert failure(event_log).endswith("was not told of 'failed': no whole answer within 1.5 s")
+    assert failure(event_log).endswith("did not receive 'failed': no complete answer within 1.5 s")
 
 
 def test_url_that_is_none_is_recorded(event_log: EventLog) -> None:
@@ -212,7 +212,7 @@ def test_ledger_that_cannot_be_written_is_no_failure(
     (tmp_path / "broken.db").write_bytes(b"no database at all" * 100)
     with hook(404) as server:
         tell(with_webhook(server.url), EventLog(tmp_path / "broken.db"))
-    assert "Nor could that be recorded" in caplog.text
+    assert "The failed notification could not be recorded" in caplog.text
 
 
 def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

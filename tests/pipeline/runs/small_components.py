@@ -31,7 +31,7 @@ from tfx.types.standard_artifacts import (
 from components.example_validator.component import ExampleValidator, ValidationSettings
 from components.example_validator.drift import Drift
 from components.pusher.component import AtomicPushExecutor
-from components.pusher.versions import BLESSES_PROPERTY, WITHDRAWN_PROPERTY
+from components.pusher.versions import BLESSED_MODEL_PROPERTY, WITHDRAWN_PROPERTY
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata_store import connection_config
@@ -119,7 +119,7 @@ def Evaluate(  # noqa: N802 - a component
     """What TFX's Evaluator has written before, and its verdict."""
     shutil.copytree(measured, evaluation.uri, dirs_exist_ok=True)
     blessing.set_int_custom_property("blessed", blessed)
-    blessing.set_int_custom_property(BLESSES_PROPERTY, model.id)
+    blessing.set_int_custom_property(BLESSED_MODEL_PROPERTY, model.id)
 
 
 @component

@@ -40,13 +40,15 @@ def lines(pipeline: TinyPipeline, **changes: object) -> list[str]:
 
 def test_before_the_first_run_its_first_rows_tell(pipeline: TinyPipeline) -> None:
     assert lines(pipeline) == [
-        "columns, by all 120 rows; the first run decides, and keeps it: "
-        "1 ignored, 1 date, 1 numeric, 1 categorical",
-        "  name   ignore       120 different values in 120 rows, as an identifier has; "
-        "else features: {name: {type: categorical}}",
-        "  when   date         dates such as '01/01/2025'; else features: {when: {type: ignore}}",
-        "  place  categorical  text of 2 values; else features: {place: {type: ignore}}",
-        "  size   numeric      numbers from 0.5 to 6.5; else features: {size: {type: ignore}}",
+        "columns, inferred from all 120 rows (final after the first run): 1 ignored, 1 date, 1 "
+        "numeric, 1 categorical",
+        "  name   ignore       120 different values in 120 rows, as an identifier has; to change "
+        "it: features: {name: {type: categorical}}",
+        "  when   date         dates such as '01/01/2025'; to change it: features: {when: {type: "
+        "ignore}}",
+        "  place  categorical  text of 2 values; to change it: features: {place: {type: ignore}}",
+        "  size   numeric      numbers from 0.5 to 6.5; to change it: features: {size: {type: "
+        "ignore}}",
     ]
 
 
@@ -70,13 +72,13 @@ def test_the_first_rows_are_known_to_be_a_part_of_all(pipeline: TinyPipeline) ->
     shuffled = (i * 7919 % 25_000 for i in range(25_000))
     pipeline.write("sample,size,label\n" + "".join(f"{n},{n % 7}.5,{n % 2}\n" for n in shuffled))
     first, sample, _ = lines(pipeline)
-    assert first.startswith("columns, by the first 20,000 rows;")
+    assert first.startswith("columns, inferred from the first 20,000 rows (")
     assert sample.startswith("  sample  ignore   ")
 
 
 def test_the_line_that_overrides_a_choice_does(pipeline: TinyPipeline) -> None:
     said = lines(pipeline, features={"name": {"type": "categorical"}})
-    assert said[-1] == "  name   categorical  as the config says"
+    assert said[-1] == "  name   categorical  declared in the config"
 
 
 def test_text_without_spaces_is_told_where_the_config_wants_words(pipeline: TinyPipeline) -> None:
@@ -85,11 +87,11 @@ def test_text_without_spaces_is_told_where_the_config_wants_words(pipeline: Tiny
     )
     pipeline.write("review,label\n" + "\n".join(rows) + "\n")
     (found,) = lines(pipeline)[1:]
-    assert found.startswith("  review  text         sentences without spaces between words, taken")
+    assert found.startswith("  review  text         sentences without spaces between words, split")
     (told,) = lines(pipeline, features={"review": {"type": "text"}})[1:]
     assert told == (
-        "  review  text         as the config says; no spaces stand between its words, so use "
-        "tokens: characters or wordpiece"
+        "  review  text         declared in the config; its words are not separated by spaces, "
+        "so use tokens: characters or wordpiece"
     )
 
 
@@ -123,21 +125,21 @@ def test_files_that_a_plan_does_not_look_into_are_said(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").write_bytes(b"")
     data = {"format": "tfrecord", "path": str(tmp_path / "a.tfrecord"), "label": "label"}
     first, declared = lines(pipeline, data=data, features={"size": {"type": "numeric"}})
-    assert first.startswith("columns: the first run decides what they are")
-    assert "as the config says" in declared
+    assert first.startswith("columns: the first run infers their types")
+    assert "declared in the config" in declared
 
 
 def test_a_kept_schema_tells(pipeline: TinyPipeline) -> None:
     Path(pipeline.layout.kept_schema).write_text(KEPT)
     first, *rest = lines(pipeline)
-    assert first.endswith("schema.pbtxt says: 1 ignored")
-    assert rest == ["  size  ignore       a test; else features: {size: {type: numeric}}"]
+    assert first.endswith("schema.pbtxt: 1 ignored")
+    assert rest == ["  size  ignore       a test; to change it: features: {size: {type: numeric}}"]
 
 
 def test_a_schema_without_choices_says_so(pipeline: TinyPipeline) -> None:
     Path(pipeline.layout.kept_schema).write_text('feature { name: "label" type: INT }')
     (line,) = lines(pipeline)
-    assert line.endswith("schema.pbtxt says no types: numbers are numeric, text is categorical")
+    assert line.endswith("schema.pbtxt contains no types: numbers are numeric, text is categorical")
 
 
 def test_a_function_of_the_users_leaves_no_choice(
@@ -162,7 +164,7 @@ def test_five_thousand_columns_fit_on_a_screen() -> None:
     first, *shown, last = ColumnTypes("columns", types, odd).lines()
     assert first == "columns: 4,990 numeric, 10 ignored"
     assert len(shown) == 20
-    assert shown[0].endswith('an identifier; else features: {"id 0": {type: categorical}}')
+    assert shown[0].endswith('an identifier; to change it: features: {"id 0": {type: categorical}}')
     assert last == "  and 4,980 more: 4,980 numeric"
     gist = "ignores id 0, id 1, id 2, id 3, id 4 and 5 more; 4,990 numeric"
     assert gist_of_types(types) == gist

@@ -50,13 +50,15 @@ def test_the_worst_pairs_are_those_of_the_new_model(mistaken: Measured, tmp_path
         (1, 0, 1, HALF),
     ]
     said = describe_mistakes(mistaken.uri, None)
-    assert said == "most often mistaken: class 0 as class 2 (3 of 12), class 1 as class 0 (1 of 12)"
+    assert said == (
+        "most frequent confusions: class 0 as class 2 (3 of 12), class 1 as class 0 (1 of 12)"
+    )
     path = tmp_path / "Format-Serving" / INTERFACE_FILE
     path.parent.mkdir(parents=True)
     interface = ModelInterface((), "label", "string", "multiclass", classes=("cat", "dog", "fox"))
     path.write_text(interface.to_json())
     said = describe_mistakes(mistaken.uri, str(tmp_path))
-    assert said == "most often mistaken: cat as fox (3 of 12), dog as cat (1 of 12)"
+    assert said == "most frequent confusions: cat as fox (3 of 12), dog as cat (1 of 12)"
 
 
 def test_numbers_are_beside_the_curves(mistaken: Measured) -> None:

@@ -83,8 +83,7 @@ def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
     assert max(map(len, lines[:4])) < 80
     assert lines[4:] == [
         "note: int8: of few rows",
-        "note: tensorrt_float16: unmeasured on a GPU, and accepted all the same "
-        "(optimize.accept.unmeasured)",
+        "note: tensorrt_float16: unmeasured on a GPU, but accepted (optimize.accept.unmeasured)",
         "refused onnx: no operation for Erf [x]",
         "not pushed: variant onnx is required",
     ]

@@ -88,14 +88,14 @@ def test_a_metric_without_threshold_needs_nothing(missed: EvaluationReport) -> N
         (
             "precision",
             "at least 0.1, not worse than in service beyond noise",
-            "nan, not a number: it is undefined on the eval split, as an AUC of one class is, or a "
-            "precision where nothing is predicted positive. Look at the labels there, and at what "
-            "the model predicts",
+            "nan, not a number: it is undefined on the eval split, such as an AUC with one "
+            "class, or a precision without positive predictions. Check the labels and the "
+            "predictions there",
         ),
         (
             "recall",
             "not worse than in service beyond noise",
-            "worse than 1 of the model in service beyond noise (95 %: -1 to -1). "
+            "worse than the 1 of the model in service beyond noise (95 %: -1 to -1). A larger "
             "evaluate.thresholds.recall.tolerance allows more",
         ),
     ],
@@ -145,7 +145,7 @@ def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
     evaluation = read(evaluations.kept)
     assert evaluation.blessed
     assert evaluation.reason == (
-        "every threshold is kept, and it is not worse than the model in service"
+        "every threshold is met, and it is not worse than the model in service"
     )
     accuracy, log_loss = evaluation.metrics.values()
     assert (accuracy.value, accuracy.in_service) == (pytest.approx(1.0), pytest.approx(0.5))
@@ -167,7 +167,7 @@ def test_the_first_model_without_thresholds_beats_a_constant_prediction(
         " compare with"
     )
     (accuracy,) = evaluation.metrics.values()
-    needs = "better than 0.5 of a constant"
+    needs = "better than a constant prediction's 0.5"
     assert (accuracy.in_service, accuracy.needs, accuracy.ok) == (None, needs, True)
 
 
@@ -177,9 +177,9 @@ def test_a_model_that_is_no_better_than_a_constant_prediction_is_not_blessed(
     evaluation = read(evaluations.useless)
     assert not evaluation.blessed
     assert evaluation.reason == (
-        "accuracy is 0.5, and always predicting the same has 0.5; on 24 examples 0.6679 is more "
-        "than luck. Look at what the features say of the label, or set evaluate.thresholds to "
-        "decide by yourself"
+        "accuracy is 0.5, and a constant prediction has 0.5; on 24 examples, a model needs "
+        "0.6679 to be better than luck. Check whether the features predict the label, or set "
+        "evaluate.thresholds"
     )
 
 
@@ -213,6 +213,6 @@ def test_a_metric_is_nearly_perfect_by_what_a_constant_has(
 
 
 def test_the_note_on_a_perfect_metric_names_the_strongest_column() -> None:
-    assert "known only after the label" in describe_perfection("auc", 1.0, None)
+    assert "label leakage" in describe_perfection("auc", 1.0, None)
     said = describe_perfection("auc", 1.0, Strength("boat", "AUC", 0.98, gives_away=False))
-    assert said.endswith('"boat" predicts the label best (AUC 0.9800 by itself)')
+    assert said.endswith('"boat" predicts the label best (AUC 0.9800)')

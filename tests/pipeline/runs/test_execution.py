@@ -78,8 +78,8 @@ def test_data_that_lacks_a_column_is_unusable_and_what_is_done_is_kept(
     assert run.states == dict.fromkeys(CHECKS[:3], "cached") | {"ExampleValidator": "failed"}
     assert run.screen.splitlines()[-3:] == [
         f"ExampleValidator failed: {message}",
-        f"everything it said: {run.files.log}",
-        "the next run goes on from the components that are done",
+        f"full output: {run.files.log}",
+        "the next run continues after the finished components",
     ]
     assert kinds(run) == [EventKind.STARTED, EventKind.CACHED, EventKind.FAILED]
     assert run.events[-1].message == f"ExampleValidator: {message}"
@@ -115,7 +115,7 @@ def test_a_stop_before_the_first_component_is_written_down(tmp_path: Path) -> No
     pipeline.write()
     files, screen = pipeline.layout.run("run 1"), io.StringIO()
     files.root.mkdir(parents=True)
-    request = RunRequest(because="the clock fired")
+    request = RunRequest(because="cron fired")
     context = resolve_run(pipeline.config(), pipeline.layout, request)
     assert stop(context, request, files, RunConsole(screen)) == 130
     assert screen.getvalue().startswith("\ninterrupted in start-up\n")

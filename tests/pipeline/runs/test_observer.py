@@ -45,7 +45,7 @@ class Recording:
         file = File(str(data), 4, data.stat().st_mtime)
         numbers = range(1, spans + 1) if spans else [-1]
         found = [Span(number, None, (file,)) for number in numbers]
-        window = Window(tuple(found), ("span 3 is empty, and waits",)) if spans else None
+        window = Window(tuple(found), ("span 3 is empty; it is not read yet",)) if spans else None
         location = DataLocation(str(folder), {"all": data.name})
         context = RunContext(config, self.layout, location, window, tuple(found))
         self.ingestion = context.ingestion.fingerprint
@@ -90,7 +90,7 @@ def test_summary_is_there_before_anything_ran(tmp_path: Path) -> None:
     assert (summary["run_id"], summary["pipeline"]) == ("run 1", "measured")
     assert (summary["status"], summary["components"], summary["error"]) == ("running", [], None)
     assert summary["window"] == {"spans": ["1", "2"], "newest": "2"}
-    assert summary["notes"] == ["span 3 is empty, and waits"]
+    assert summary["notes"] == ["span 3 is empty; it is not read yet"]
     assert recording.kinds() == [], "nothing has begun"
 
 
@@ -121,7 +121,7 @@ def test_served_version_that_was_deleted_is_put_back_at_the_end_of_a_run(
     assert recording.observer.summary.notes == [], "it is there"
     shutil.rmtree(version)
     recording.observer.restore_served_version()
-    assert recording.observer.summary.notes == ["the served version was gone; pushed again"]
+    assert recording.observer.summary.notes == ["the served version was missing; pushed again"]
     assert (version / "saved_model.pb").read_bytes() == b"graph"
     assert read_provenance(version) == before is not None
 
@@ -136,7 +136,7 @@ def test_served_version_that_was_damaged_is_pushed_again_at_the_end_of_a_run(
     (version / "another").touch()
     recording.observer.restore_served_version()
     (note,) = recording.observer.summary.notes
-    assert note == "the served version was damaged (saved_model.pb is not there); pushed again"
+    assert note == "the served version was damaged (saved_model.pb is missing); pushed again"
     assert list_versions(version.parent) == [version]
     assert (version / "saved_model.pb").read_bytes() == b"graph"
     assert not (version / "another").exists()

@@ -15,8 +15,8 @@ import tensorflow as tf
 from evaluation_artifacts import Measured, config_of, measure, write_model
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from components.evaluator.batched.tally import MOST_SLICES
-from components.evaluator.noise import read_noise
+from components.evaluator.batched.accumulator import MOST_SLICES
+from components.evaluator.intervals import read_intervals
 from components.user_errors import find_user_error
 from pipeline.records.summary import EvaluationReport
 from pipeline.runs.evaluation_report import read_evaluation
@@ -93,9 +93,9 @@ def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Pa
     assert math.isnan(report.slices["plan=free"]["auc"])
     assert report.slices["plan=free"]["accuracy"] == 1.0
     assert report.notes == [
-        "evaluate.slices: 2 rows left out of the slices by plan: the value is too long to name "
-        "one, up to 10,485,760 bytes",
-        "auc is undefined on plan=free, where no threshold holds it",
+        "evaluate.slices: 2 rows left out of the slices by plan: their values are too long for "
+        "the name of a slice, up to 10,485,760 bytes",
+        "auc is undefined on plan=free, and has no threshold there",
     ]
 
 
@@ -135,8 +135,8 @@ def test_of_very_many_slices_the_largest_are_measured(tmp_path: Path) -> None:
     assert len(report.slices) == MOST_SLICES
     assert {f"zone={number}" for number in range(100)} <= set(report.slices)
     assert report.notes == [
-        "evaluate.slices: there are 1,500 slices by zone; the 1,000 of the most examples are "
-        "measured, with 1,100 of 1,600 rows. Slice by a column of fewer values"
+        "evaluate.slices: there are 1,500 slices by zone; only the 1,000 largest are "
+        "measured, with 1,100 of 1,600 rows. Slice by a column with fewer values"
     ]
 
 
@@ -146,21 +146,21 @@ def test_of_too_many_slices_none_is_measured(
 ) -> None:
     """A threshold on slices that nobody has measured is not kept."""
     monkeypatch.setattr("components.evaluator.batched.slices.MOST_TRACKED", 100)
-    monkeypatch.setattr("components.evaluator.batched.tally.MOST_TRACKED", 100)
+    monkeypatch.setattr("components.evaluator.batched.accumulator.MOST_TRACKED", 100)
     rows = [row(number, plan=f"p{number}", zone=number % 4) for number in range(400)]
     examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
     thresholds = {"auc": {"min": 0.6, "slices": is_held}}
     config = config_of({"metrics": ["auc"], "slices": ["plan", "zone"], "thresholds": thresholds})
     report = report_of(measure(tmp_path / "measured", config, examples, good))
     note = (
-        "evaluate.slices: there are more than 100 slices by plan, so that none of them is "
-        "measured. Slice by a column of fewer values"
+        "evaluate.slices: there are more than 100 slices by plan, and none of them is "
+        "measured. Slice by a column with fewer values"
     )
     assert note in report.notes
     assert report.blessed is not is_held
     if is_held:
         assert report.reason == (
-            f"thresholds hold slices by plan, of which none was measured ({note})"
+            f"there are thresholds for slices by plan, but no such slice was measured ({note})"
         )
     assert set(report.slices) == {f"zone={number}" for number in range(4)}
 
@@ -175,7 +175,7 @@ def test_the_same_rows_have_the_same_intervals_however_they_are_serialized(tmp_p
         folder = tmp_path / f"backwards {backwards}"
         examples = write_rows(folder, rows, backwards)
         measured = measure(folder / "measured", config, examples, good)
-        found.append(read_noise(measured.uri))
+        found.append(read_intervals(measured.uri))
     assert found[0].of("auc").interval is not None
     assert found[0] == found[1]
 
@@ -191,8 +191,8 @@ def test_a_model_in_service_that_cannot_read_the_data_is_said(
     assert report.blessed
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
     assert notice.startswith(
-        "the model in service cannot read this data, whose columns have changed since (Feature: "
-        "gone (data type: float) is required but could not be found): the new one was not compared"
+        "the model in service cannot read this data, because columns have changed (Feature: gone "
+        "(data type: float) is required but could not be found): only evaluate.thresholds decide"
     )
     assert "evaluate.thresholds" in notice
 
@@ -218,10 +218,10 @@ def test_a_model_in_service_that_has_learnt_from_the_rows_is_not_compared_with(
     assert report.blessed
     assert report.reason == (
         "auc is better than a constant prediction's, and it was not compared with the model in "
-        "service, which has learnt from 60% of the eval split's rows"
+        "service, which was trained on 60% of the eval split's rows"
     )
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
-    assert notice.startswith("the model in service has learnt from 60% of the eval split's rows")
+    assert notice.startswith("the model in service was trained on 60% of the eval split's rows")
 
 
 @pytest.mark.parametrize("is_same", [True, False])
@@ -243,10 +243,10 @@ def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
     assert next(iter(report.metrics.values())).needs.endswith(f"not worse than in service{beyond}")
     if is_same:
         assert re.fullmatch(
-            r"auc is 0\.99\d*, worse than 1 of the model in service within noise \(.*\)\. That "
-            r"one stays, as both have learnt from the same data and a change has to be for the "
-            r"better\. `evaluate: \{ties: newest\}` pushes the new one, evaluate\.thresholds\.auc"
-            r"\.tolerance allows more",
+            r"auc is 0\.99\d*, worse than the 1 of the model in service within noise \(.*\)\. The "
+            r"model in service stays, as both models have learnt from the same data, and a new "
+            r"one has to be better\. `evaluate: \{ties: newest\}` pushes the new one, a larger "
+            r"evaluate\.thresholds\.auc\.tolerance allows more",
             report.reason,
         ), report.reason
 
@@ -263,9 +263,9 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     report = report_of(measure(tmp_path / "measured", config, examples, good, other))
     assert report.blessed
     assert re.fullmatch(
-        r"every threshold is kept, and it is not worse than the model in service beyond noise: "
-        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, "
-        r"within noise \(95 %: -0\.0\d+ to \+0\.0\d+\)",
+        r"every threshold is met, and it is not worse than the model in service beyond noise: "
+        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, within noise \(95 %: -0\.0\d+ to "
+        r"\+0\.0\d+\)",
         report.reason,
     ), report.reason
     accuracy = report.metrics["accuracy"]
@@ -275,8 +275,8 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     as_values = config_of({"thresholds": {"accuracy": {"min": 0.5}}, "confidence": None})
     values = report_of(measure(tmp_path / "values", as_values, examples, good, other))
     assert values.reason == (
-        "accuracy is 0.9375, worse than 0.95 of the model in service "
-        "(evaluate.thresholds.accuracy.tolerance allows for noise)"
+        "accuracy is 0.9375, worse than the 0.95 of the model in service (a larger "
+        "evaluate.thresholds.accuracy.tolerance allows for noise)"
     )
 
 
@@ -289,6 +289,6 @@ def test_metrics_that_tfma_computes_by_itself_are_held_as_they_are(tmp_path: Pat
     assert report.blessed, report.reason
     assert [metric.interval for metric in report.metrics.values()] == [None, None]
     assert report.notes == [
-        "there are no intervals of auc, which TFMA computes by itself: thresholds hold the values "
-        "as they are"
+        "there are no confidence intervals of auc, of which TFMA computes only values: "
+        "thresholds apply to the values"
     ]

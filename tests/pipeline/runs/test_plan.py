@@ -100,18 +100,18 @@ def test_a_pipeline_that_never_ran_begins_at_its_beginning(tmp_path: Path) -> No
     planned = plan(pipeline)
     assert list(planned) == COMPONENTS
     assert all(component.runs for component in planned.values())
-    assert planned["ExampleGen"].why == "it has not run yet"
-    assert planned["StatisticsGen"].why == "after ExampleGen"
-    assert planned["Pusher"].why == "after Evaluator, InfraValidator, Trainer"
+    assert planned["ExampleGen"].reason == "it has not run yet"
+    assert planned["StatisticsGen"].reason == "after ExampleGen"
+    assert planned["Pusher"].reason == "after Evaluator, InfraValidator, Trainer"
     assert list(pipeline.layout.root.iterdir()) == []
 
 
 def test_what_was_checked_is_not_checked_again(plans: Plans) -> None:
     planned = plans.before_training
     assert [name for name, component in planned.items() if not component.runs] == CHECKS
-    assert planned["ExampleValidator"].why == UNCHANGED
-    assert planned["Transform"].why == "it has not run yet"
-    assert planned["Trainer"].why == "after Transform"
+    assert planned["ExampleValidator"].reason == UNCHANGED
+    assert planned["Transform"].reason == "it has not run yet"
+    assert planned["Trainer"].reason == "after Transform"
 
 
 def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
@@ -167,15 +167,15 @@ def test_a_change_is_named_as_in_the_config(
     planned = plans(**changes)
     first = next(found for found in planned.values() if found.runs)
     assert first.name == component
-    assert first.why.startswith(f"changed: {why}")
+    assert first.reason.startswith(f"changed: {why}")
     if component != "Pusher":
-        assert first.why == f"changed: {why}"
+        assert first.reason == f"changed: {why}"
     after = COMPONENTS[COMPONENTS.index(component) + 1 :]
     if "on_anomaly" in changes:
         # The others only wait for its verdict.
-        assert all(planned[name].why == UNCHANGED for name in after)
+        assert all(planned[name].reason == UNCHANGED for name in after)
     else:
-        assert all(planned[name].why.startswith(("after ", "changed: ")) for name in after)
+        assert all(planned[name].reason.startswith(("after ", "changed: ")) for name in after)
 
 
 def test_slices_change_what_is_checked_and_measured(plans: Plans) -> None:
@@ -183,7 +183,7 @@ def test_slices_change_what_is_checked_and_measured(plans: Plans) -> None:
     assert [name for name in COMPONENTS if planned[name].runs] == [
         *("ExampleValidator", "Evaluator", "InfraValidator", "Pusher")
     ]
-    assert planned["Evaluator"].why == "changed: evaluate"
+    assert planned["Evaluator"].reason == "changed: evaluate"
 
 
 def test_a_column_that_is_not_there_is_refused(plans: Plans) -> None:
@@ -194,14 +194,14 @@ def test_a_column_that_is_not_there_is_refused(plans: Plans) -> None:
 def test_new_rows_are_the_data(plans: Plans, other_rows: None) -> None:
     del other_rows
     planned = plans()
-    assert planned["ExampleGen"].why == "changed: the data"
+    assert planned["ExampleGen"].reason == "changed: the data"
     assert all(component.runs for component in planned.values())
 
 
 def test_data_that_is_the_same_is_no_reason(plans: Plans) -> None:
     planned = plans(features={"side": {"type": "categorical"}})
-    said = "changed: features: which columns are declared categorical or ignored"
-    assert planned["ExampleGen"].why == said
+    said = "changed: features: the columns that are declared categorical or ignored"
+    assert planned["ExampleGen"].reason == said
 
 
 def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +209,8 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.syspath_prepend(folder)
     (folder / "planned_features.py").write_text("def prepare(inputs, custom_config): ...\n")
     planned = plans(preprocessing="planned_features.prepare")
-    assert planned["SchemaGen"].why == "changed: which columns types are chosen for"
-    why = plans(model={"kind": "planned_features.prepare"})["Trainer"].why
+    assert planned["SchemaGen"].reason == "changed: the columns whose types are inferred"
+    why = plans(model={"kind": "planned_features.prepare"})["Trainer"].reason
     assert why.startswith("changed: the code that it runs; model.")
     assert "model.kind default -> planned_features.prepare" in why
 
@@ -242,7 +242,7 @@ def test_an_edit_of_our_code_runs_the_components_that_import_it(
     planned = plans()
     assert next((name for name in COMPONENTS if planned[name].runs), None) == component
     if component is not None:
-        assert planned[component].why == "changed: the code that it runs"
+        assert planned[component].reason == "changed: the code that it runs"
 
 
 def test_how_beam_runs_changes_nothing(plans: Plans) -> None:
@@ -254,7 +254,7 @@ def test_files_that_are_gone_are_made_again(plans: Plans) -> None:
     artifacts = plans.pipeline.layout.pipeline_root / "Transform"
     aside = artifacts.rename(artifacts.with_name("aside"))
     try:
-        why = plans()["Transform"].why
+        why = plans()["Transform"].reason
     finally:
         aside.rename(artifacts)
     assert why == "the last run with these inputs did not finish, or its files are gone"

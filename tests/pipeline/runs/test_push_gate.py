@@ -16,12 +16,12 @@ import pytest
 from evaluation_artifacts import SURE, Measured, config_of, measure, write_examples, write_model
 from small_components import play, training
 
-from components.pusher.versions import WAITS_PROPERTY, list_versions, read_provenance
+from components.pusher.versions import WAITING_PROPERTY, list_versions, read_provenance
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import DataLocation
 from pipeline.data.spans import Span
 from pipeline.layout import Layout
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext
@@ -110,7 +110,7 @@ class Pipeline:
         """Of the blessings, oldest first."""
         connection = RunContext(self.config(), self.layout, DataLocation("", {})).connection
         found = mlmd.MetadataStore(connection).get_artifacts_by_type("ModelBlessing")
-        return [a.custom_properties[WAITS_PROPERTY].int_value for a in found]
+        return [a.custom_properties[WAITING_PROPERTY].int_value for a in found]
 
 
 def retention_of(config: PipelineConfig, pipeline: Pipeline) -> Retention:
@@ -167,7 +167,7 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     (said,) = pipeline.approve(number)
 
     (version,) = pipeline.versions
-    assert said == f"version {version.name} is in service, which waited as {number}: looks right"
+    assert said == f"version {version.name} is in service; it waited as {number}: looks right"
     provenance = read_provenance(version)
     assert provenance is not None
     assert (provenance.model, provenance.run) == (waits["waiting"]["model"], "run 1")
@@ -180,7 +180,7 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     # What serves is found by a rerun, and nothing waits once more.
     assert pipeline.run(1, "manual")["status"] == "pushed"
     assert pipeline.versions == [version]
-    with pytest.raises(ConfigError, match="no such model waits; none does"):
+    with pytest.raises(ConfigError, match=r"approve \d+: no model waits"):
         pipeline.approve(number)
 
 
@@ -193,9 +193,11 @@ def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
     with pytest.raises(ConfigError, match=rf"approve {old}: pushes are held since .*: complaints"):
         pipeline.approve(old)
     release_hold(pipeline.layout, pipeline.event_log)
-    with one_at_a_time(pipeline.layout), pytest.raises(TryLaterError, match="is under way"):
+    with run_lock(pipeline.layout), pytest.raises(TryLaterError, match="is under way"):
         pipeline.approve(old)
-    with pytest.raises(ConfigError, match=f"approve 7: no such model waits; there is {new}, {old}"):
+    with pytest.raises(
+        ConfigError, match=f"approve 7: no model waits under this number; .* are {new}, {old}"
+    ):
         pipeline.approve(7)
     assert pipeline.versions == []
 
@@ -217,7 +219,7 @@ def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: 
     number = late["waiting"]["version"]
     said = (
         f"version {newer.name}, which serves, is of a run that began later; "
-        f"`approve {number} --force --reason TEXT` pushes this one all the same"
+        f"`approve {number} --force --reason TEXT` pushes this model anyway"
     )
     assert late["waiting"]["reason"] == said
     assert f"not pushed, as version {number}: version {newer.name}, which" in pipeline.screen
@@ -330,7 +332,7 @@ def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipel
     newest, middle, oldest = pipeline.waiting
     pipeline.approve(middle)
     retention.apply()
-    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
+    with pytest.raises(ConfigError, match="no longer exists: retention keeps at most"):
         pipeline.approve(oldest, force=True)
     pipeline.approve(newest)
     assert len(pipeline.versions) == 2
@@ -344,7 +346,7 @@ def test_retention_keeps_the_newest_that_wait(pipeline: Pipeline) -> None:
     retention_of(config, pipeline).apply()
     models = still_waiting(pipeline.event_log)
     assert [model.is_there(pipeline.layout) for model in models] == [True, True, False, False]
-    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
+    with pytest.raises(ConfigError, match="no longer exists: retention keeps at most"):
         pipeline.approve(models[2].number)
     pipeline.approve(models[1].number)
     assert pipeline.waiting == [models[0].number]

@@ -16,8 +16,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import Artifact
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.optimizer.evaluating import Evaluation, evaluate, read_evaluated
-from components.optimizer.gating import Evaluated
+from components.optimizer.evaluating import Evaluation, evaluate, read_model_metrics
+from components.optimizer.gating import VariantMetrics
 from pipeline.graph.evaluation import make_measuring_config
 from trainer_module.export.saving import (
     EVAL_LABEL_SIGNATURE,
@@ -42,8 +42,8 @@ SURELY = (1e-7, 1 - 1e-7)
 class Found:
     """What was found of the model and its variants, and why others could not be measured."""
 
-    model: Evaluated
-    variants: dict[str, Evaluated]
+    model: VariantMetrics
+    variants: dict[str, VariantMetrics]
     failed: dict[str, str]
 
 
@@ -113,7 +113,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     factors = {"same": 1.0, "half": 0.5, "nan": math.nan, "corrupt": 1.0}
     variants = {name: write_factor(folder / name, factor) for name, factor in factors.items()}
     (folder / "corrupt" / "model.tflite").write_bytes(b"no model")
-    return Found(read_evaluated(measured.uri), *evaluate(evaluation, variants))
+    return Found(read_model_metrics(measured.uri), *evaluate(evaluation, variants))
 
 
 def test_a_variant_that_is_equal_has_the_metrics_of_its_model(found: Found) -> None:
@@ -132,5 +132,7 @@ def test_a_variant_that_is_worse_has_metrics_of_its_own(found: Found) -> None:
 
 def test_variants_that_are_broken_are_named_and_the_others_measured(found: Found) -> None:
     assert found.variants.keys() == {"same", "half"}
-    assert found.failed["nan"] == "it gives NaN or infinity as 'predictions', on the eval split"
+    assert found.failed["nan"] == (
+        "its output 'predictions' has NaN or infinite values for rows of the eval split"
+    )
     assert "model.tflite is damaged: its sha256 is" in found.failed["corrupt"]

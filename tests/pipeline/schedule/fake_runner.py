@@ -26,7 +26,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import count_rows, locate_data
 from pipeline.data.spans import choose_window, list_spans
 from pipeline.layout import Layout, new_run_id
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.data_records import new_requests, record_skew
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import wait_for_deliveries
@@ -67,7 +67,7 @@ def main() -> None:
         sys.exit(WORDLESS[behaviour])
     deaf = behaviour == "deaf"
     signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.default_int_handler)
-    with one_at_a_time(layout):
+    with run_lock(layout):
         through = SpanKind.DAY.parse(given.through)
         spans, now = (
             list_spans(config.data, locate_data(config.data, layout)),
@@ -90,7 +90,7 @@ def main() -> None:
         )
         if status is Status.FAILED:
             summary.error = ErrorSummary(component="Trainer", message="it broke", log="run.log")
-        run_events.concluded(summary, None)
+        run_events.record_end(summary, None)
         sys.exit(status.exit_code)
 
 

@@ -117,7 +117,7 @@ class Days:
             drift=drift or [],
             error=error if status in (Status.FAILED, Status.UNUSABLE) else None,
         )
-        run_events.concluded(summary, None)
+        run_events.record_end(summary, None)
         wait_for_deliveries()  # As the process of a run does at its end.
 
     def events(self, *kinds: EventKind) -> list[LoggedEvent]:

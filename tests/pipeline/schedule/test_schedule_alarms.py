@@ -20,7 +20,12 @@ from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventKind
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.summary import Status
-from pipeline.schedule.health import SILENT_SECONDS, check_staleness, find_ailment, last_push
+from pipeline.schedule.health import (
+    SILENT_SECONDS,
+    check_staleness,
+    find_scheduler_problem,
+    last_push,
+)
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 
@@ -95,9 +100,8 @@ def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
     assert metrics(days)["scopeline_push_timestamp_seconds"] == at(3).timestamp()
     first, _ = told(server, "stale")
     assert first == (
-        "nothing has been pushed since 2026-01-03 03:00 UTC, for 37 h "
-        "(notify.stale_after: 36h); the last word: skipped: the clock fired at 2026-01-04 03:00 "
-        "UTC: nothing is new"
+        "nothing has been pushed since 2026-01-03 03:00 UTC, for 37 h (notify.stale_after: 36h); "
+        "the last event: skipped: cron fired at 2026-01-04 03:00 UTC: nothing is new"
     )
     days.event_log.record(EventKind.PUSHED, "to 2", at=at(6, 5), version="2", path="2")
     for hour in (6, 7):
@@ -146,12 +150,12 @@ def test_skipped_firings_are_told_once_for_each_reason(tmp_path: Path, server: H
     days = watched(tmp_path, server.url)
     for day in (4, 5):
         look(days, at(day))
-    nothing = "the clock fired at 2026-01-04 03:00 UTC: nothing is new"
+    nothing = "cron fired at 2026-01-04 03:00 UTC: nothing is new"
     assert told(server, "skipped") == [nothing]
     days.deliver(3, rows="")
     look(days, at(6))
     assert told(server, "skipped")[1:] == [
-        "span 2026-01-03 holds no row; it waits for some, and the others go on without"
+        "span 2026-01-03 has no rows; runs continue without it until rows arrive"
     ], "and not once more as a firing that came to nothing"
 
 
@@ -203,21 +207,21 @@ def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> Non
     layout = days.layout
 
     def ailment(*names: str) -> str | None:
-        return find_ailment(layout.scheduler_lock, layout.heartbeat, names or ["days"])
+        return find_scheduler_problem(layout.scheduler_lock, layout.heartbeat, names or ["days"])
 
-    assert ailment() == f"{layout.output}: no scheduler is at work here"
+    assert ailment() == f"{layout.output}: no scheduler is running here"
     with serving(days) as process:
         until(lambda: days.events(EventKind.STARTED) and layout.heartbeat.exists())
         assert ailment() is None, "a run that takes its time is no ailment"
         assert metrics(days)["scopeline_heartbeat_timestamp_seconds"] > time.time() - 60
-        assert ailment("other") == f"other: process {process.pid} does not look after it"
+        assert ailment("other") == f"other: process {process.pid} does not schedule this pipeline"
         process.send_signal(signal.SIGSTOP)
         beat = json.loads(layout.heartbeat.read_text())
         late = beat | {"silent_until": {"days": time.monotonic() - 60}}
         layout.heartbeat.write_text(json.dumps(late))
-        assert str(ailment()).startswith(f"days: process {process.pid} hangs in a look, 60 s")
+        assert str(ailment()).startswith(f"days: the check of process {process.pid} is 60 s")
         silent = beat | {"beat": time.monotonic() - SILENT_SECONDS - 1}
         layout.heartbeat.write_text(json.dumps(silent))
-        assert str(ailment()).endswith("has given no sign of life for 121 s")
+        assert str(ailment()).endswith("has written no heartbeat for 121 s")
         process.send_signal(signal.SIGCONT)
-    assert ailment() == f"{layout.output}: no scheduler is at work here"
+    assert ailment() == f"{layout.output}: no scheduler is running here"

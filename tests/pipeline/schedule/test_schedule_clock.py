@@ -24,7 +24,7 @@ def test_a_clock_that_is_set_stops_no_looks(monkeypatch: pytest.MonkeyPatch) -> 
         scheduler, "time", SimpleNamespace(time=lambda: shown, monotonic=lambda: passed)
     )
     monkeypatch.setattr(scheduler, "system_clock", lambda: at(4))
-    is_due = scheduler.next_look(
+    is_due = scheduler.make_due_check(
         ScheduleSettings.model_validate({"cron": "0 4 * * *", "poll": "5m"})
     )
     assert not is_due()
@@ -42,11 +42,11 @@ def test_firings_of_a_clock_set_back_come_again(tmp_path: Path) -> None:
     assert isinstance(days.check(at(4)), Due)
     days.run(at(4))
     assert isinstance(days.check(at(34)), NotDue)  # Thirty days ahead, and back.
-    assert days.check(at(4, 5)) == NotDue("the clock has not fired")
+    assert days.check(at(4, 5)) == NotDue("cron has not fired")
     days.deliver(4)
     due = days.check(at(5))
     assert isinstance(due, Due)
-    assert due.reason.startswith("the clock fired at 2026-01-05 03:00 UTC; ")
+    assert due.reason.startswith("cron fired at 2026-01-05 03:00 UTC; ")
 
 
 def test_clock_set_back_by_seconds_fires_nothing_twice(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_clock_set_back_by_seconds_fires_nothing_twice(tmp_path: Path) -> None:
     days.check(at(4))
     days.run(at(4))
     days.deliver(3, rows=OTHER_ROWS, arrives=at(4, 2))
-    assert days.check(at(4) - timedelta(seconds=30)) == NotDue("the clock has not fired")
+    assert days.check(at(4) - timedelta(seconds=30)) == NotDue("cron has not fired")
 
 
 def test_retry_does_not_wait_for_the_time_of_another_clock(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_files_of_the_future_are_told_as_such(tmp_path: Path) -> None:
     for hour in (3, 4):
         decision = days.check(at(5, hour))
         assert isinstance(decision, NotDue)
-        assert f"{why}, and waits" in decision.reason
+        assert f"{why}; it is not read yet" in decision.reason
         assert "being written" not in decision.reason
     assert [event.message for event in days.events(EventKind.LEFT_OUT)] == [why]
     days.deliver(4, rows=OTHER_ROWS, arrives=at(5, 5))  # As `touch` does.

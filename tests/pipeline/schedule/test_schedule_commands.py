@@ -17,7 +17,7 @@ import pytest
 from scheduled_days import Days, at
 
 import local_runner
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +64,7 @@ def test_list_shows_firings_and_the_last_run(scopeline: Command) -> None:
     code, shown, said = scopeline("schedule", "--list")
     assert code == 0, said
     assert shown.count(" 04:30 CE") == 3
-    for words in ("At 04:30 on Monday", "looked for every 7m", "CET: test", "not blessed"):
+    for words in ("At 04:30 on Monday", "checked every 7m", "CET: test", "not blessed"):
         assert words in shown
 
 
@@ -82,7 +82,7 @@ def test_list_and_spans_say_of_what_is_stuck_what_is_looked_for(
     listed = scopeline("schedule", "--list")[1]
     assert "stuck: data.path: there is no span to train on" in listed
     code, shown, _ = scopeline("spans")
-    assert (code, shown.partition(" yet, ")[2].startswith(str(tmp_path))) == (0, True)
+    assert (code, shown.partition("no file matches ")[2].startswith(str(tmp_path))) == (0, True)
 
 
 def test_list_says_of_a_run_without_an_end_what_became_of_it(
@@ -93,10 +93,10 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
     days.check(at(2))
     days.begin(at(2))
     monkeypatch.chdir(days.folder)
-    killed = "killed: it holds its lock no more; the next look goes on with it"
+    killed = "killed: it has lost its lock; the next check resumes it"
     assert killed in scopeline("schedule", "--list")[1]
-    with one_at_a_time(days.layout):
-        assert f"under way: process {os.getpid()}" in scopeline("schedule", "--list")[1]
+    with run_lock(days.layout):
+        assert f"running: process {os.getpid()}" in scopeline("schedule", "--list")[1]
         child = subprocess.Popen(["true"])
         child.wait()
         gone = {"window": [1], "newest": "1", "warm_start": False, "process": child.pid}
@@ -107,7 +107,7 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
 
 def test_probe_without_a_scheduler_fails(scopeline: Command, days: Days) -> None:
     code, shown, _ = scopeline("schedule", "--check")
-    assert (code, shown) == (1, f"{days.layout.output}: no scheduler is at work here\n")
+    assert (code, shown) == (1, f"{days.layout.output}: no scheduler is running here\n")
 
 
 def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
@@ -136,10 +136,10 @@ def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--now", "2026-01-02"], "--now 2026-01-02: only --once has a clock that can be set"),
-        (["--once", "--now", "noon"], "--now noon: this is no time; one is 2026-01-05T03:00:00"),
+        (["--now", "2026-01-02"], "--now 2026-01-02: add --once, which --now needs"),
+        (["--once", "--now", "noon"], "--now noon: not a time; give one like 2026-01-05T03:00:00"),
         (["--once", "--list"], "--once, --list and --check: give one of them"),
-        (["--once", "--set", "schedule=null"], "schedule: nothing ever sets it off; give it cron"),
+        (["--once", "--set", "schedule=null"], "schedule: the schedule has no trigger; give cron"),
         (["--once", "--set", "schedule.cron=1 2"], "schedule.cron: found '1 2'; it has 2 fields"),
     ],
 )
@@ -189,12 +189,12 @@ def test_history_is_paged_on_a_terminal_from_its_end(days: Days) -> None:
     assert process.wait(60) == 0, shown
     options, header, *lines = shown.splitlines()
     assert options == "FRX +G"
-    assert header.split()[:3] == ["time", "what", "run"]
+    assert header.split()[:3] == ["time", "event", "run"]
     assert max(map(len, lines)) <= 60
     assert any(line.startswith(" " * 30) for line in lines), "what does not fit stands below"
 
 
 def test_history_of_nothing_says_so(scopeline: Command) -> None:
     _, shown, _ = scopeline("history", "--set", "name=other")
-    assert shown == "other: nothing has been decided or run yet\n"
+    assert shown == "other: no run and no decision has been recorded yet\n"
     assert json.loads(scopeline("history", "--set", "name=other", "--json")[1]) == []

@@ -42,13 +42,13 @@ def eager(tmp_path: Path) -> Days:
 
 def test_new_day_is_due_when_the_clock_fires_and_not_before(nightly: Days) -> None:
     nightly.deliver(4)
-    assert nightly.check(at(5, 2, 59)) == NotDue("the clock has not fired")
+    assert nightly.check(at(5, 2, 59)) == NotDue("cron has not fired")
     due = nightly.check(at(5, 3, 0))
     assert isinstance(due, Due)
     assert due.through == day_number(4)
-    assert due.reason == ("the clock fired at 2026-01-05 03:00 UTC; new or changed: 2026-01-04")
+    assert due.reason == "cron fired at 2026-01-05 03:00 UTC; new or changed: 2026-01-04"
     nightly.run(at(5))
-    assert nightly.check(at(5, 3, 1)) == NotDue("the clock has not fired")
+    assert nightly.check(at(5, 3, 1)) == NotDue("cron has not fired")
 
 
 def test_nothing_new_at_a_firing_is_skipped_and_recorded_once(nightly: Days) -> None:
@@ -56,7 +56,7 @@ def test_nothing_new_at_a_firing_is_skipped_and_recorded_once(nightly: Days) -> 
         decision = nightly.check(at(5, 3, minute))
         assert isinstance(decision, NotDue)
     (skipped,) = nightly.events(EventKind.SKIPPED)
-    assert skipped.message == "the clock fired at 2026-01-05 03:00 UTC: nothing is new"
+    assert skipped.message == "cron fired at 2026-01-05 03:00 UTC: nothing is new"
     assert skipped.details["firing"] == "2026-01-05T03:00:00+00:00"
 
 
@@ -64,7 +64,7 @@ def test_missed_firings_are_one(nightly: Days) -> None:
     nightly.deliver(4, 5, 6)
     due = nightly.check(at(9, 12))
     assert isinstance(due, Due)
-    assert due.reason.startswith("the clock fired at 2026-01-09 03:00 UTC, and 4 missed before; ")
+    assert due.reason.startswith("cron fired at 2026-01-09 03:00 UTC, and 4 missed before; ")
     assert due.details["firings"] == 5
     nightly.run(at(9, 12))
     assert isinstance(nightly.check(at(9, 13)), NotDue)
@@ -74,7 +74,7 @@ def test_first_check_waits_for_the_next_firing_but_counts_one_just_before(tmp_pa
     late = Days(tmp_path / "late", NIGHTLY)
     late.deliver(1, 2, 3)
     first = late.check(at(4, 14))
-    assert first.reason == "seen for the first time; the clock first fires at 2026-01-05 03:00 UTC"
+    assert first.reason == "first check; cron first fires at 2026-01-05 03:00 UTC"
     assert [event.message for event in late.events()] == [first.reason]
     late.check(at(4, 15))
     assert len(late.events()) == 1
@@ -133,11 +133,11 @@ def test_clock_changes(tmp_path: Path, last_check: str, checked_at: str, fired: 
     now = datetime.fromisoformat(checked_at).replace(tzinfo=zone)
     due = days.check(now)
     assert isinstance(due, Due)
-    assert due.reason.startswith(f"the clock fired at {fired}; ")
+    assert due.reason.startswith(f"cron fired at {fired}; ")
     days.run(now)
     days.deliver(2)
     for later in (now.replace(fold=1), now.replace(hour=23)):
-        assert days.check(later) == NotDue("the clock has not fired")
+        assert days.check(later) == NotDue("cron has not fired")
 
 
 def test_new_span_is_due_as_it_comes(eager: Days) -> None:
@@ -199,7 +199,7 @@ def test_run_under_way_is_left_alone(eager: Days) -> None:
     eager.deliver(4)
     for path in (eager.layout.lock, eager.layout.scheduled):
         held = ProcessLock(path)
-        assert eager.check(at(5)) == NotDue("a run is under way", says_nothing=True)
+        assert eager.check(at(5)) == NotDue("a run is under way", is_routine=True)
         held.close()
     assert isinstance(eager.check(at(5)), Due)
 
@@ -222,9 +222,7 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
     goes_on = eager.check(at(6))
     assert isinstance(goes_on, Due)
     assert goes_on.through == day_number(4)
-    assert goes_on.reason == (
-        "goes on with the run that was interrupted (new or changed: 2026-01-04)"
-    )
+    assert goes_on.reason == ("resumes the interrupted run (new or changed: 2026-01-04)")
     # Killed once more, before the run began.
     again = eager.check(at(6, 4))
     assert isinstance(again, Due)
@@ -232,7 +230,7 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
         day_number(4),
         "new or changed: 2026-01-04",
     )
-    assert again.reason.startswith("goes on with what was decided and did not begin (")
+    assert again.reason.startswith("starts the run that was decided and did not begin (")
     eager.run(at(6, 4), through=day_number(4))
     after = eager.check(at(6, 5))
     assert isinstance(after, Due)
@@ -244,7 +242,7 @@ def test_killed_run_by_hand_goes_on(nightly: Days) -> None:
     nightly.begin(at(5, 1, 30), because="by hand")
     goes_on = nightly.check(at(5, 2))
     assert isinstance(goes_on, Due)
-    assert goes_on.reason == "goes on with the run that was interrupted (by hand)"
+    assert goes_on.reason == "resumes the interrupted run (by hand)"
     assert goes_on.through == day_number(4)
 
 
@@ -254,7 +252,7 @@ def test_stopped_run_goes_on_at_once(eager: Days) -> None:
     eager.run(at(5), Status.INTERRUPTED)
     goes_on = eager.check(at(5, 3, 1))
     assert isinstance(goes_on, Due)
-    assert goes_on.reason.startswith("goes on with the run that was stopped (")
+    assert goes_on.reason.startswith("resumes the stopped run (")
 
 
 def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -> None:
@@ -265,17 +263,17 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     nightly.run(at(5), Status.FAILED)
     waits = nightly.check(at(5, 3, 9))
     assert isinstance(waits, NotDue)
-    assert waits.reason == "the last run failed; it is tried again at 2026-01-05 03:10 UTC"
+    assert waits.reason == "the last run failed; it is retried at 2026-01-05 03:10 UTC"
     second = nightly.check(at(5, 3, 11))
     assert isinstance(second, Due)
-    assert second.reason.startswith("attempt 2 of 3 (the clock fired at 2026-01-05 03:00 UTC")
+    assert second.reason.startswith("attempt 2 of 3 (cron fired at 2026-01-05 03:00 UTC")
     nightly.run(at(5, 3, 11), Status.FAILED)
     assert isinstance(nightly.check(at(5, 3, 30)), NotDue)
     assert isinstance(nightly.check(at(5, 3, 32)), Due)
     nightly.run(at(5, 3, 32), Status.FAILED)
     given_up = nightly.check(at(5, 23))
     assert given_up == NotDue(
-        "the last run failed 3 times; the next waits for the clock, or for new data", exit_code=1
+        "the last run failed 3 times; the next waits for cron or new data", exit_code=1
     )
     fresh = nightly.check(at(6))
     assert isinstance(fresh, Due)
@@ -299,7 +297,7 @@ def test_given_up_on_data_waits_for_other_data(eager: Days) -> None:
     eager.check(at(5))
     eager.run(at(5), Status.FAILED)
     assert eager.check(at(5, 9)) == NotDue(
-        "the last run failed; the next waits for the clock, or for new data", exit_code=1
+        "the last run failed; the next waits for cron or new data", exit_code=1
     )
     eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 10))
     assert isinstance(eager.check(at(5, 11)), Due)
@@ -319,7 +317,7 @@ def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None
     nightly.deliver(4, rows=OTHER_ROWS, arrives=at(6, 4))
     changed = nightly.check(at(6, 5))
     assert isinstance(changed, Due)
-    assert changed.reason == "data or config have changed since a run could not use them"
+    assert changed.reason == "data or config have changed since the last run could not use them"
 
 
 def test_unusable_data_is_tried_again_when_the_schema_was_edited(eager: Days) -> None:
@@ -358,7 +356,7 @@ def test_data_that_changes_during_a_run_is_new_after_it(eager: Days) -> None:
 
 def test_failed_run_by_hand_is_not_tried_again(nightly: Days) -> None:
     nightly.run(at(4, 9), Status.FAILED)
-    assert nightly.check(at(4, 20)) == NotDue("the clock has not fired")
+    assert nightly.check(at(4, 20)) == NotDue("cron has not fired")
 
 
 def test_drift_makes_a_run_due(tmp_path: Path) -> None:
@@ -373,9 +371,9 @@ def test_drift_makes_a_run_due(tmp_path: Path) -> None:
     first = days.check(at(3, 4))
     assert isinstance(first, Due)
     assert first.validate_only
-    assert first.reason == "span 2026-01-02 is new: has it drifted?"
+    assert first.reason == "span 2026-01-02 is new, and is checked for drift"
     days.run(at(3, 4), Status.VALIDATED)
-    assert days.check(at(3, 5)) == NotDue("the clock has not fired")
+    assert days.check(at(3, 5)) == NotDue("cron has not fired")
     days.deliver(3)
     assert days.check(at(4, 4)).validate_only
     days.run(at(4, 4), Status.VALIDATED, drift=["a has drifted: 0.3"])

@@ -156,13 +156,13 @@ def test_stopped_scheduler_stops_its_run_and_the_next_goes_on(days: Days) -> Non
     scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.STARTED) == 1)
     log = scheduler.stop()
-    assert "stopped; the next scheduler goes on with it" in log
+    assert "stopped; the next scheduler resumes it" in log
     assert [event.details["exit_code"] for event in days.events(EventKind.FAILED)] == [130]
     assert not is_held(days.layout.lock)
     behave(days, "not_blessed")
     scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.FINISHED) == 1)
-    assert "goes on with the run that was stopped (new or changed: 2026-01-01)" in scheduler.stop()
+    assert "resumes the stopped run (new or changed: 2026-01-01)" in scheduler.stop()
 
 
 def test_killed_scheduler_leaves_its_run_and_the_next_starts_no_second(days: Days) -> None:
@@ -362,14 +362,14 @@ def test_several_pipelines_run_side_by_side(days: Days, tmp_path: Path) -> None:
 
 
 def test_pipelines_of_one_name_are_refused(days: Days, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="its name is 'days', as that of "):
+    with pytest.raises(ConfigError, match="its name 'days' is also that of "):
         load_pipelines([days.file, days.file], [], tmp_path)
 
 
 def test_second_scheduler_is_refused(days: Days) -> None:
     scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.FINISHED) == 1)
-    refused = f"another scheduler, process {scheduler.process.pid}, is at work on it"
+    refused = f"another scheduler, process {scheduler.process.pid}, uses this folder"
     with pytest.raises(ConfigError, match=refused):
         serve(load_pipelines([days.file], [], days.layout.output), lock_file(days), RUNNER)
     with pytest.raises(ConfigError, match=refused):
@@ -392,9 +392,9 @@ def test_scheduler_that_can_look_no_more_says_so(
     def fail(*_: object) -> None:
         raise RuntimeError("no time zones")
 
-    monkeypatch.setattr(scheduler_module, "next_look", fail)
+    monkeypatch.setattr(scheduler_module, "make_due_check", fail)
     pipelines = load_pipelines([days.file], [], days.layout.output)
-    with pytest.raises(InternalError, match="looks no more"):
+    with pytest.raises(InternalError, match="restart the scheduler"):
         serve(pipelines, lock_file(days), RUNNER)
     assert not is_held(lock_file(days))
 
@@ -409,7 +409,7 @@ def test_config_that_becomes_bad_is_said_and_can_be_mended(days: Days) -> None:
     days.change({"schedule": EAGER | {"poll": "2s"}})
     days.deliver(2)
     until(lambda: count(days, EventKind.FINISHED) == 2)
-    until(lambda: "the schedule has changed; looks every 2s" in scheduler.log)
+    until(lambda: "the schedule has changed; checks every 2s" in scheduler.log)
     assert scheduler.stop().count("data: this key is missing") == 1
 
 

@@ -107,7 +107,7 @@ def test_drift_is_measured_from_the_last_span_that_passed(days: Days) -> None:
 
 def test_an_accepted_span_is_due_and_later_ones_are_compared_with_it(days: Days) -> None:
     assert isinstance(days.check(at(5, 4)), NotDue)
-    assert "the next run whose window holds it trains on it" in accept(days, "2026-01-04")
+    assert "the next run whose window contains it trains on it" in accept(days, "2026-01-04")
     (event,) = days.events(EventKind.SPAN_ACCEPTED)
     assert (event.message, event.details["reason"]) == (
         "span 2026-01-04: new prices",
@@ -161,8 +161,11 @@ def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) ->
     [
         ("4", "4: each span at data.path is a date, such as 2026-01-05"),
         ("2026-02-04", "there is no such span at data.path; there are 2026-01-01 to 2026-01-05"),
-        ("2026-01-03", "span 2026-01-03: no run has found that it drifted; nothing is to accept"),
-        ("2026-01-05", "This is no drift, and cannot be accepted here: deliver it anew, or"),
+        (
+            "2026-01-03",
+            ("span 2026-01-03: no run has found drift in it, so there is nothing to accept"),
+        ),
+        ("2026-01-05", "This is not drift: deliver the span again, or"),
     ],
 )
 def test_what_cannot_be_accepted(days: Days, name: str, words: str) -> None:
@@ -188,7 +191,7 @@ def test_a_span_without_rows_is_told_once_and_again_when_it_changes(days: Days) 
         days.deliver(6, rows=HEADER)
         decision = days.check(at(7))
         assert isinstance(decision, NotDue), "the others have been trained on"
-        assert "span 2026-01-06 is empty, and waits" in decision.reason
+        assert "span 2026-01-06 is empty; it is not read yet" in decision.reason
         report_empty_spans(
             days.config.notify, days.config.name, decision.empty_spans, days.event_log
         )
@@ -197,7 +200,7 @@ def test_a_span_without_rows_is_told_once_and_again_when_it_changes(days: Days) 
     assert isinstance(due, Due)
     report_empty_spans(days.config.notify, days.config.name, due.empty_spans, days.event_log)
     (event,) = days.events(EventKind.EMPTY_SPAN)
-    assert event.message.startswith("span 2026-01-06 holds no row; it waits for some")
+    assert event.message.startswith("span 2026-01-06 has no rows; runs continue without it")
     days.run(at(8))
     days.deliver(6, arrives=at(8, 5))
     assert day_number(6) in take_snapshot(days.config, days.layout, at(8, 6)).window.numbers

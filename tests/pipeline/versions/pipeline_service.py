@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -82,8 +83,18 @@ class Service:
         self.store = mlmd.MetadataStore(self.connection)
         self.kind = self.store.put_artifact_type(pb.ArtifactType(name="Model"))
 
-    def push(self, content: str, *, recorded: bool = True, certified: bool = False) -> int:
-        """Pushes a model as a run does; one whose content was pushed before is the same model."""
+    def push(
+        self,
+        content: str,
+        *,
+        recorded: bool = True,
+        certified: bool = False,
+        kind: str | None = "tabular",
+    ) -> int:
+        """Pushes a model as a run does; one whose content was pushed before is the same model.
+
+        Without a kind, the event is one of an older release.
+        """
         folder = self.layout.pipeline_root / "Trainer" / "model" / content
         if not folder.exists():
             folder.mkdir(parents=True)
@@ -112,6 +123,7 @@ class Service:
                 metrics={"accuracy": 0.5},
                 window=[0],
                 strategy=f"strategy of {content}",
+                **({} if kind is None else {"model_kind": kind}),
             )
         return int(version.name)
 
@@ -157,7 +169,7 @@ class Service:
         else:
             withdraw(self.config, self.layout, self.event_log, number)
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         runner = [sys.executable, str(ROOT / "local_runner.py"), *arguments]
         return warm.run(
             [*runner, "--output", str(self.output)],
@@ -165,6 +177,7 @@ class Service:
             text=True,
             timeout=120,
             cwd=self.output,
+            env={**os.environ, **environment},
         )
 
     def models(self) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def test_hold_is_seen_until_it_is_released(service: Service) -> None:
     released = service.command("release", "--reason", "mended")
     assert released.stdout == "digits: the hold is released: mended\n"
     assert read_hold(service.layout) is None
-    assert release_hold(service.layout, service.event_log) == "nothing is held"
+    assert release_hold(service.layout, service.event_log) == "there is no hold"
     events = service.event_log.events()
     assert [e.kind for e in events] == [
         EventKind.PUSHED,
@@ -60,7 +60,7 @@ def test_hold_that_has_ended_is_not_released(service: Service) -> None:
     ended = {"reason": "x", "since": "2026-01-05T00:00+00:00", "until": "2026-01-06T00:00+00:00"}
     service.layout.hold.write_text(json.dumps(ended | {"stops_runs": False}))
     said = release_hold(service.layout, service.event_log)
-    assert said.startswith("nothing is held; the last hold had ended on 2026-01-0")
+    assert said.startswith("there is no hold; the last one ended on 2026-01-0")
     assert service.event_log.events() == []
 
 
@@ -73,18 +73,18 @@ def test_what_waits_says_what_for_by_now(service: Service) -> None:
     service.event_log.record(EventKind.WAITS, "version 6: held back, pushes were held", **gone)
     waits = "`approve 7 --reason TEXT` pushes it"
     assert [model["reason"] for model in service.models()] == [waits]
-    assert f"waits: {waits}" in service.command("models").stdout
+    assert f"not approved yet; {waits}" in service.command("models").stdout
     set_hold(service.layout, service.event_log, "migration")
-    assert "waits: held back, migration" in service.command("models").stdout
+    assert "held back, migration" in service.command("models").stdout
 
 
 def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:
     past = service.command("hold", "--reason", "x", "--until", "2020-01-05")
     assert past.returncode == 2
     assert past.stderr.startswith("--until 2020-01-05 00:00")
-    assert "this has passed" in past.stderr
+    assert "this time has passed" in past.stderr
     odd = service.command("hold", "--reason", "x", "--until", "tomorrow")
-    assert odd.stderr.startswith("--until tomorrow: this is no time; one is 2026-01-05")
+    assert odd.stderr.startswith("--until tomorrow: not a time; give 2026-01-05")
     assert service.command("hold").returncode == 2, "nobody says why"
     assert not service.layout.hold.exists()
     for damaged in (
@@ -120,7 +120,7 @@ def test_hold_waits_for_a_push_that_is_under_way(
     assert time.monotonic() > ended[0]
     thread.join()
     monkeypatch.setattr(hold_module, "WAIT_SECONDS", 0.05)
-    with pushing(service.layout), pytest.raises(TryLaterError, match="nothing was done yet"):
+    with pushing(service.layout), pytest.raises(TryLaterError, match="nothing was changed"):
         set_hold(service.layout, service.event_log, "complaints")
 
 
@@ -128,7 +128,7 @@ def test_rollback_holds_in_one_step(service: Service) -> None:
     first, second = service.push("first"), service.push("second")
     wordless = service.command("rollback", "--hold")
     assert wordless.returncode == 2
-    assert wordless.stderr.startswith("--hold: say why with --reason")
+    assert wordless.stderr.startswith("--hold: add --reason TEXT")
     assert service.serving() == "second"
     done = service.command("rollback", "--hold", "--reason", "complaints")
     assert done.returncode == 0, done.stderr
@@ -136,7 +136,7 @@ def test_rollback_holds_in_one_step(service: Service) -> None:
     assert withdrawn == f"version {second} was withdrawn: complaints"
     assert serves.endswith(f"a copy of version {first}")
     assert held.startswith("pushes are held since ")
-    assert follows.startswith(f"servers that follow {service.layout.serving} load it")
+    assert follows.startswith(f"servers of {service.layout.serving} load this version")
     assert service.serving() == "first"
     assert read_hold(service.layout) is not None
 
@@ -182,9 +182,9 @@ def test_whoever_pushes_waits_for_who_pushes_already(
     service.push("second")
     monkeypatch.setattr(hold_module, "WAIT_SECONDS", 0.05)
     with pushing(service.layout):
-        with pytest.raises(TryLaterError, match=r"has been under way .* nothing was done yet"):
+        with pytest.raises(TryLaterError, match=r"has taken more than .* nothing was changed"):
             service.rollback(holds=True, reason="complaints")
-        with pytest.raises(TryLaterError, match="nothing was done yet"), pushing(service.layout):
+        with pytest.raises(TryLaterError, match="nothing was changed"), pushing(service.layout):
             pytest.fail("two push at once")
     assert service.serving() == "second"
     assert read_hold(service.layout) is None
@@ -193,4 +193,4 @@ def test_whoever_pushes_waits_for_who_pushes_already(
 def test_approving_what_does_not_wait_is_refused(service: Service) -> None:
     done = service.command("approve", "7", "--reason", "looks right")
     assert done.returncode == 2
-    assert done.stderr == "approve 7: no such model waits; none does\n"
+    assert done.stderr == "approve 7: no model waits\n"

@@ -32,7 +32,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
     keep = {"versions": KEPT_VERSIONS, "runs": KEPT_RUNS}
     nights = Nights(tmp_path_factory.mktemp("nights"), keep=keep)
     nights.play(NIGHTS - 1)
-    nights.play(1, launched=True)
+    nights.play(1, launch_all=True)
     return nights
 
 
@@ -94,7 +94,7 @@ def test_what_stays_is_used_as_before(nights: Nights) -> None:
 def test_the_store_grows_no_more(nights: Nights) -> None:
     sizes = []
     for _ in range(3):
-        nights.play(WINDOW, launched=False)
+        nights.play(WINDOW, launch_all=False)
         retention_of(nights).apply()
         sizes.append(state(nights))
     assert sizes[1] == sizes[2]

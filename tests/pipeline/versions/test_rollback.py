@@ -14,7 +14,7 @@ import warm
 from pipeline_service import ROOT, Service, add_variants
 
 from components.pusher.versions import push_new_version, read_provenance
-from pipeline.lock import one_at_a_time
+from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 from pipeline.versions.hold import read_hold
 from trainer_module.errors import ConfigError
@@ -28,8 +28,8 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
     assert done.stdout.splitlines() == [
         f"version {third} was withdrawn: wrong labels",
         f"version {new['version']} is in service, a copy of version {second}",
-        f"servers that follow {service.layout.serving} load it within seconds; /v1/models/digits of"
-        " each says by which version it answers",
+        f"servers of {service.layout.serving} load this version within seconds; their"
+        " /v1/models/digits shows the loaded version",
     ]
     assert service.serving() == "second"
     assert (new["serves"], new["copy_of"], new["withdrawn"]) == (True, second, False)
@@ -53,7 +53,7 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
     assert service.marks() == {"first": 0, "second": 1, "third": 1}
     again = service.command("rollback")
     assert again.returncode == 2
-    assert "there is no version to go back to: there is " in again.stderr
+    assert "there is no version to go back to: there are " in again.stderr
     assert service.serving() == "first"
 
 
@@ -65,7 +65,7 @@ def test_rollback_to_a_version_without_variants_says_who_goes_on(service: Servic
     new = service.models()[0]["version"]
     assert said == (
         f"version {new} has no variants int8, onnx, which version {second} has: servers with "
-        "--variant keep answering by the version before until they are started without it"
+        "--variant keep that version until they are started without --variant"
     )
     *_, said = service.rollback(to=second, force=True)
     assert "variants" not in said
@@ -106,15 +106,15 @@ def test_model_that_was_pushed_twice_is_withdrawn_as_one(service: Service) -> No
 def test_rollback_says_what_is_wrong(service: Service) -> None:
     none = service.command("rollback")
     assert none.returncode == 2
-    assert "none has been pushed yet" in none.stderr
+    assert "no version has been pushed yet" in none.stderr
     first, second = service.push("first"), service.push("second")
     unknown = service.command("rollback", "--to", "7")
     assert unknown.returncode == 2
-    assert f"--to 7: there is no such version; there is {second}, {first}" in unknown.stderr
+    assert f"--to 7: this version does not exist; there are {second}, {first}" in unknown.stderr
     remote = service.command("rollback", "--set", "push.directory=gs://bucket/models")
     assert remote.returncode == 2
-    assert "gs://bucket/models is no folder of this machine" in remote.stderr
-    with one_at_a_time(service.layout):
+    assert "gs://bucket/models is not a folder of this machine" in remote.stderr
+    with run_lock(service.layout):
         locked = service.command("rollback")
     assert locked.returncode == 75
     assert "is under way" in locked.stderr
@@ -151,7 +151,7 @@ def test_full_disk_leaves_the_old_version_in_service(service: Service) -> None:
     assert done.returncode == 2
     assert f"version {first} cannot be copied (" in done.stderr
     assert "/variables: File too large; the model needs " in done.stderr
-    assert "what served before still serves" in done.stderr
+    assert "the same version still serves" in done.stderr
     assert "Traceback" not in done.stderr
     assert service.serving() == "second"
     assert len(list(Path(service.layout.serving).iterdir())) == 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,15 +39,17 @@ def test_models_are_listed_without_tensorflow(service: Service) -> None:
         text=True,
         cwd=ROOT,
         timeout=120,
+        env={**os.environ, "COLUMNS": "100"},
     )
     assert done.returncode == 0, done.stderr
-    header, newest, *others, imported = done.stdout.splitlines()
-    assert header.split() == ["version", "pushed", "state", "strategy", "metrics"]
+    header, newest, why, *others, imported = done.stdout.splitlines()
+    assert header.split() == ["version", "pushed", "state", "kind", "strategy", "metrics"]
     assert newest.startswith(str(unknown.name))
-    assert newest.endswith("damaged: saved_model.pb is not there, not pushed by this pipeline")
+    assert newest.endswith("damaged")
+    assert re.fullmatch(r"saved_model.pb is .*; not pushed by this pipeline", why.strip())
     assert [line.split()[0] for line in others] == [str(second), str(first)]
     assert "2026-01-05" in others[0]
-    assert "strategy of second  accuracy 0.5" in others[0]
+    assert "tabular  strategy of second  accuracy 0.5" in others[0]
     assert imported == "[]"
 
 
@@ -61,7 +66,7 @@ def test_version_is_withdrawn_unless_it_serves(service: Service) -> None:
     refused = service.command("models", "--withdraw", str(second))
     assert refused.returncode == 2
     assert f"--withdraw {second}: its model serves; `rollback`" in refused.stderr
-    assert "there is no such version" in service.command("models", "--withdraw", "7").stderr
+    assert "this version does not exist" in service.command("models", "--withdraw", "7").stderr
     assert service.marks() == {"first": 0, "second": 0}
 
     done = service.command("models", "--withdraw", str(first), "--reason", "leaked test data")
@@ -73,8 +78,42 @@ def test_version_is_withdrawn_unless_it_serves(service: Service) -> None:
     assert again.stdout == f"version {first} was withdrawn before\n"
     assert service.model("first").last_update_time_since_epoch == updated
     assert len(service.event_log.events(EventKind.WITHDRAWN)) == 1
-    assert "withdrawn: leaked test data" in service.command("models").stdout
+    serving, left = service.models()
+    assert (serving["state"], left["state"]) == ("serves", "withdrawn")
+    assert re.fullmatch(r"by `models --withdraw` on \S+ \S+: leaked test data", left["why"])
     assert service.command("rollback").returncode == 2
+
+
+def test_each_version_is_listed_with_the_reason_for_its_state(service: Service) -> None:
+    first, second, third = (service.push(name, kind=None) for name in ("first", "second", "third"))
+    service.rollback(first, reason="complaints about " + "long " * 40 + "waits")
+    waits = {"version": third + 10, "model": "/m", "exported": "waits"} | dict.fromkeys(
+        ("model_id", "model_created")
+    )
+    (service.layout.root / "waits").mkdir()
+    (service.layout.root / "waits" / "saved_model.pb").touch()
+    found = {"model_kind": "trees", "metrics": {f"metric_{n}": 0.5 for n in range(9)}}
+    service.event_log.record(EventKind.WAITS, "waits", **waits, **found)
+    service.event_log.record(EventKind.NOT_BLESSED, "accuracy 0.4 is below 0.9", run="a-run")
+    summary = service.layout.run("a-run").summary
+    summary.parent.mkdir(parents=True)
+    summary.write_text(json.dumps({"training": {"model": "cnn"}}))
+
+    waiting, serving, *withdrawn, oldest = service.models()
+    assert (waiting["state"], waiting["kind"]) == ("waits", "trees")
+    assert waiting["why"].startswith("not approved yet; `approve")
+    assert serving["state"] == "serves"
+    assert serving["why"].startswith(f"copy of version {first}, by `rollback` on ")
+    assert [version["version"] for version in withdrawn] == [third, second]
+    for version in withdrawn:
+        assert (version["state"], version["kind"]) == ("withdrawn", "cnn")
+        assert re.match(r"by `rollback` on \S+ \S+: complaints about", version["why"])
+    assert oldest["state"] == "replaced"
+    assert oldest["why"] == f"version {serving['version']} is newer"
+    for width in (80, 100):
+        shown = service.command("models", COLUMNS=str(width)).stdout.splitlines()
+        assert max(map(len, shown)) <= width
+        assert shown[-1] == "run a-run: its model was not blessed: accuracy 0.4 is below 0.9"
 
 
 def test_model_of_lost_metadata_is_said_and_not_mistaken(service: Service) -> None:

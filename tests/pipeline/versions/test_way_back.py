@@ -84,7 +84,7 @@ def test_rollback_goes_back_from_what_serves_and_not_from_what_is_damaged(
     shutil.rmtree(service.folder(first) / "assets.extra")
     (service.folder(first) / GRAPH).unlink()
     damage(list_versions(Path(service.layout.serving))[-1])
-    with pytest.raises(ConfigError, match=r"no version to go back to: .*saved_model\.pb is not"):
+    with pytest.raises(ConfigError, match=r"version to go back to: .*saved_model\.pb is missing"):
         service.rollback()
 
 
@@ -117,7 +117,7 @@ def test_copy_that_is_not_what_was_certified_is_not_put_in_service(
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil.copytree, "__defaults__", (False, None, badly, False, False))
-        with pytest.raises(ConfigError, match=f"as of its copy {CHANGED}"):
+        with pytest.raises(ConfigError, match=f"in its copy, {CHANGED}"):
             service.rollback()
     assert (service.serving(), service.count(), marked(service)) == ("third", 3, [])
     assert service.marks() == {"first": 0, "second": 0, "third": 0}
@@ -129,7 +129,7 @@ def test_model_that_was_damaged_since_its_certificate_is_not_pushed(service: Ser
     model = Path(service.model("first").uri)
     certificate = service.certificate(model)
     damage(model)
-    with pytest.raises(DataError, match=f"{model}: it is not pushed, as of its copy {CHANGED}"):
+    with pytest.raises(DataError, match=f"{model} is not pushed: in its copy, {CHANGED}"):
         push_new_version(model, Path(service.layout.serving), certificate=certificate)
     assert service.count() == 1
 
@@ -225,7 +225,7 @@ def test_version_that_has_lost_its_certificate_is_damaged(
     for number in (second, third):
         shutil.rmtree(service.folder(number) / "assets.extra" / "certificate")
     shown = {v["version"]: v["damaged"] for v in service.models()}
-    assert shown[third] == "assets.extra/certificate is gone"
+    assert shown[third] == "assets.extra/certificate is missing"
     assert [v["version"] for v in service.models() if v["serves"]] == [first]
-    with pytest.raises(ConfigError, match=r"assets\.extra/certificate is gone"):
+    with pytest.raises(ConfigError, match=r"assets\.extra/certificate is missing"):
         service.rollback(to=second)

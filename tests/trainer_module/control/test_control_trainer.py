@@ -150,7 +150,7 @@ def test_a_policy_is_measured_by_episodes_with_seeds_of_their_own(collected: Pat
 
 
 def test_what_no_policy_can_be_learnt_by_is_refused(tmp_path: Path, collected: Path) -> None:
-    with pytest.raises(ConfigError, match="strategy is parameter_server; one process acts"):
+    with pytest.raises(ConfigError, match="strategy is parameter_server; a task control"):
         train(tmp_path / "one", told(strategy="parameter_server"))
     files = [str(collected / COLLECTED_FILE)]
     task = {"environment": "gymnasium:Acrobot-v1"}

@@ -126,7 +126,7 @@ def test_an_episode_without_end_is_cut_off() -> None:
             r"Corridor' at step 2 of the episode with seed \d+ failed with KeyError: 'no such"
             r" place'\.$",
         ),
-        (corridor(trouble="four"), r"step gave 4 values; right are 5, as gymnasium\.Env says\.$"),
+        (corridor(trouble="four"), r"step gave 4 values; gymnasium\.Env requires 5\.$"),
         (corridor(trouble="nan"), r"at step 1 .* gave the reward nan; right is a number\.$"),
         (corridor(trouble="none"), r"at step 1 .* gave the reward None; right is a number\.$"),
         (corridor(trouble="list"), r"gave the reward \[1\.0, 2\.0\]; right is a number\.$"),
@@ -135,7 +135,7 @@ def test_an_episode_without_end_is_cut_off() -> None:
         (corridor(no="argument"), r"cannot be made \(TypeError: .*'no'"),
         (
             EnvironmentSettings("gymnasium:Pendulum-v1", {}, 10),
-            r"Pendulum-v1' has the actions Box\(.*dqn chooses between actions that are counted",
+            r"Pendulum-v1' has the actions Box\(.*dqn needs a gymnasium",
         ),
         (
             EnvironmentSettings("gymnasium:CartPol-v1", {}, 10),
@@ -180,7 +180,9 @@ class Counter:
 
 
 def test_who_is_no_env_gives_vectors() -> None:
-    with pytest.raises(TrainingError, match=r"Discrete\(5\), and Counter is no gymnasium\.Env"):
+    with pytest.raises(
+        TrainingError, match=r"Discrete\(5\), which are flattened only for a gymnasium\.Env"
+    ):
         EnvironmentSettings(f"{__name__}.Counter", {}, 10).open()
 
 

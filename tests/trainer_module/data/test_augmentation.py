@@ -22,7 +22,7 @@ from trainer_module.data.augmentation import (
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split, Weighting
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.losses import MixedLoss, by_larger_share
+from trainer_module.families.supervised.losses import MixedLoss, with_larger_share
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import AugmentSettings, Task
@@ -203,7 +203,7 @@ def test_the_loss_of_two_classes_is_that_of_the_mixed_label() -> None:
 
 
 def test_metrics_take_the_larger_share() -> None:
-    metric = by_larger_share(tf_keras.metrics.SparseCategoricalAccuracy())
+    metric = with_larger_share(tf_keras.metrics.SparseCategoricalAccuracy())
     metric.update_state(MIXED, PREDICTED)
     assert float(metric.result()) == 0.5
     metric.update_state(tf.constant([[0], [2]]), PREDICTED)
@@ -223,7 +223,7 @@ def test_classes_without_weight_are_left_out_of_a_mixture(tmp_path: Path) -> Non
         ((TransformedFeature("x", "numeric", (1,)),), "no feature is an image"),
         (
             (PHOTO, TransformedFeature("area", "categorical", (1,), 6)),
-            "'area' is categorical, of which there is no mean; leave mixup out",
+            "'area' is categorical, which has no mean; remove mixup",
         ),
     ],
 )

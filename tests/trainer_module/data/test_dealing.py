@@ -40,7 +40,7 @@ def test_groups_are_dealt_whole_and_evenly() -> None:
         held_out = parts.held_out(part)
         assert held_out.sum() == PATIENTS * VISITS / 10
         assert classes[held_out].mean() == pytest.approx(1 / 3, abs=0.01 + 1 / 6)
-        assert (parts.learnt(part) == ~held_out).all()
+        assert (parts.train_rows(part) == ~held_out).all()
 
 
 @pytest.mark.parametrize("times", [np.arange(100), np.repeat([3, 1, 4, 2], 25)])
@@ -49,7 +49,7 @@ def test_what_is_held_out_is_later_than_all_that_is_learnt(times: np.ndarray) ->
     parts = divide_examples(content_of(times=times), 4, seed=1)
     assert parts.held_out(0).sum() == 25
     for part in range(3):
-        held_out, learnt = times[parts.held_out(part)], times[parts.learnt(part)]
+        held_out, learnt = times[parts.held_out(part)], times[parts.train_rows(part)]
         assert len(held_out) == 25
         assert len(learnt) == 75 - 25 * part
         assert learnt.max() < held_out.min()
@@ -62,7 +62,7 @@ def test_examples_of_a_class_that_one_part_has_alone_are_learnt_from() -> None:
     parts = exempt_rare_classes(divide_examples(content, 4, seed=1), content)
     for part in range(4):
         assert set(classes[parts.held_out(part)]) == {0, 1}
-        assert set(classes[parts.learnt(part)]) == {0, 1, 2, 3}
+        assert set(classes[parts.train_rows(part)]) == {0, 1, 2, 3}
 
 
 def test_a_fingerprint_is_of_all_values_of_a_row() -> None:

@@ -96,8 +96,8 @@ def test_a_bounded_evaluation_sees_the_first_examples(tmp_path: Path, max_bytes:
     split = load(tmp_path, [0, -1, 1, 0, 1, 0, 1, 1, 0, 0], max_bytes, replicas=2, workers=2)
     later = replace(
         split,
-        reader=split.reader.only(np.arange(10) > 0),
-        content=split.content.only(np.arange(10) > 0),
+        reader=split.reader.select(np.arange(10) > 0),
+        content=split.content.select(np.arange(10) > 0),
     )
     for count, expected in ((5, [2, 3, 4, 5, 6]), (99, [2, 3, 4, 5, 6, 7, 8, 9])):
         bounded = first_examples(later, count)
@@ -220,6 +220,6 @@ def test_records_and_their_batches_have_one_order(
     found = [reader.parse(tf.constant([record]))["x"].numpy().item() for record in one_by_one]
     assert content.tensors["x"].numpy().ravel().tolist() == found
     chosen = np.arange(len(found)) % 2 == 0
-    some = reader.only(chosen).read("train").tensors
+    some = reader.select(chosen).read("train").tensors
     assert some is not None
     assert some["x"].numpy().ravel().tolist() == found[::2]

@@ -52,7 +52,7 @@ def test_a_rare_class_is_said_once() -> None:
     said = describe_imbalance("plan", CLASSES, (500, 20, 480))
     assert said == (
         "class 'gold' of label 'plan' is 0.02 of the train split (20 of 1,000 examples): "
-        "accuracy says little of it; log_loss and balanced_accuracy say more"
+        "accuracy hardly depends on it; prefer log_loss and balanced_accuracy"
     )
     assert describe_imbalance("plan", CLASSES, (500, 70, 430)) is None
     assert describe_imbalance("price", (), ()) is None

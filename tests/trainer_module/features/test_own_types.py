@@ -61,9 +61,9 @@ def test_the_one_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("Worded", "it returned strings as 'price'; a model takes float32, or int64 of a voc"),
         ("Listed", "transform returned a list, not a dictionary of tensors by name"),
         ("Flat", r"it returned 'price' of shape \(3,\); right is \[rows, n\] or more"),
-        ("Elsewhere", "it returned 'y', which another column is called; right are names that beg"),
-        ("Nameless", r"it returned 'rate'; right are names that begin with the feature's, and "),
-        ("Shrinking", "it returned another number of rows as 'price' than it got"),
+        ("Elsewhere", "it returned 'y', the name of another column; right are unused names that"),
+        ("Nameless", r"it returned 'rate'; right are unused names that begin"),
+        ("Shrinking", "it returned 'price' with more or fewer rows than its input"),
     ],
 )  # fmt: skip
 def test_one_that_is_not(name: str, message: str) -> None:

@@ -101,7 +101,7 @@ def test_files_may_name_weights_otherwise(folder: Path, change: Any, tolerance: 
 def test_sizes_are_those_of_the_papers() -> None:
     millions = {"tiny": 4.4, "mini": 11.2, "small": 28.8, "base": 109.5}
     for name, expected in millions.items():
-        shape = BertShape.of_sizes(SIZES[name], 30_522)
+        shape = BertShape.from_sizes(SIZES[name], 30_522)
         tensors = shape.tensors() | shape.pooler()
         assert sum(map(math.prod, tensors.values())) / 1e6 == pytest.approx(expected, abs=0.05)
 
@@ -129,38 +129,41 @@ def without(part: str) -> Callable[[Path], object]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (set_key("model_type", "roberta"), "model_type is 'roberta'; the model bert takes 'bert'"),
+        (set_key("model_type", "roberta"), "model_type is 'roberta'; the model bert supports only"),
         (set_key("hidden_act", "relu"), "hidden_act is 'relu'"),
         (
             set_key("hidden_size", 64),
-            "embeddings.word_embeddings.weight is 500x32, but config.json asks for 500x64: they "
-            "are of two models",
+            "embeddings.word_embeddings.weight is 500x32, but config.json needs 500x64; use the "
+            "files of one model",
         ),
-        (set_key("num_hidden_layers", 3), "it has no encoder.layer.2.attention.self.query.weight"),
+        (set_key("num_hidden_layers", 3), "encoder.layer.2.attention.self.query.weight is missing"),
         (set_key("num_hidden_layers", 1), "but num_hidden_layers in config.json is 1"),
-        (set_key("num_attention_heads", 5), "5 heads cannot share out a hidden_size of 32"),
+        (set_key("num_attention_heads", 5), "a hidden_size of 32 is not divisible by 5 heads"),
         (set_key("num_attention_heads", "4"), "num_attention_heads is '4'; it has to be a whole"),
         (set_key("layer_norm_eps", 0), "layer_norm_eps is 0"),
-        (truncate, "it is broken or was not copied to its end"),
-        (lambda f: (f / WEIGHTS).write_bytes(b""), "it is broken or was not copied to its end"),
+        (truncate, "it is damaged or incomplete"),
+        (lambda f: (f / WEIGHTS).write_bytes(b""), "it is damaged or incomplete"),
         (lambda f: (f / "config.json").write_text("[]"), "found a list instead of an object"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / WEIGHTS).unlink(), "model.safetensors is missing; the folder needs"),
         (
             lambda f: (f / "vocab.txt").open("a").write("more\n"),
-            "it has 501 pieces, one a line, but vocab_size in config.json is 500",
+            "it has 501 lines, but vocab_size in config.json is 500",
         ),
         (
             pickle_weights,
-            "found pytorch_model.bin, which is pickled: reading it would run whatever code it "
-            "holds; use model.safetensors of the same model",
+            "pytorch_model.bin is a pickle, which is rejected, as reading it may run any code; use "
+            "model.safetensors of the same model",
         ),
         (
             lambda f: rewrite(f, lambda t: {n: v.astype(np.int8) for n, v in t.items()}),
-            "embeddings.word_embeddings.weight is of I8, which are no weights without a scale",
+            "embeddings.word_embeddings.weight has the type I8 of a quantised model",
         ),
-        (without("attention.output.LayerNorm"), "it has no encoder.layer.0.attention.output.Lay"),
-        (shutil.rmtree, "there is no such folder; name one with config.json, vocab.txt and model"),
+        (
+            without("attention.output.LayerNorm"),
+            "encoder.layer.0.attention.output.LayerNorm.weight is m",
+        ),
+        (shutil.rmtree, "there is no such folder; right is a folder with config.json"),
     ],
 )
 def test_files_that_do_not_fit_say_why(

@@ -30,7 +30,7 @@ from trainer_module.settings import (
 from trainer_module.settings.model import load_builder
 from trainer_module.training.building import make_network
 from trainer_module.training.compression import describe_quantized
-from trainer_module.training.plan import Trained
+from trainer_module.training.plan import TrainingResult
 
 SIDE, COUNT = 24, 300
 
@@ -134,17 +134,17 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @pytest.fixture(scope="module")
-def learnt(shapes: Transformed, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def learnt(shapes: Transformed, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     """By the default in a third of its steps: seconds."""
     return train_whole(given(shapes, tmp_path_factory.mktemp("learnt"), None, epochs=40))
 
 
-def test_a_few_pictures_are_enough(learnt: Trained) -> None:
+def test_a_few_pictures_are_enough(learnt: TrainingResult) -> None:
     assert learnt.measured["accuracy"] > 0.9
 
 
 def test_it_goes_on_with_all_of_its_weights(
-    shapes: Transformed, learnt: Trained, tmp_path: Path
+    shapes: Transformed, learnt: TrainingResult, tmp_path: Path
 ) -> None:
     base = str(tmp_path / "base")
     export_model(learnt.model, shapes.tft_output, shapes.problem, shapes.settings, base)

@@ -170,7 +170,7 @@ def test_weights_of_a_deeper_network_of_the_same_family(tmp_path: Path) -> None:
     layers["block3_conv4"] = [np.zeros((3, 3, 256, 256)), np.zeros(256)]
     path = write_older_layout(tmp_path / "vgg19.h5", layers)
     with pytest.raises(
-        TrainingError, match=r"another network than vgg16: block3_conv4 is no layer"
+        TrainingError, match=r"another network than vgg16: the network has no layer block3"
     ):
         load_weights(network, "vgg16", path)
 
@@ -190,12 +190,12 @@ def test_another_keras_may_have_named_the_layers(small: tf_keras.Model, tmp_path
 def test_a_truncated_file(files: Path, tmp_path: Path) -> None:
     whole = (files / "small.weights.h5").read_bytes()
     (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
-    message = r"cut.h5 is damaged, truncated file: .*; fetch it once more"
+    message = r"cut.h5 is damaged: truncated file: .*; download it again"
     with pytest.raises(TrainingError, match=message), open_weights(str(tmp_path / "cut.h5")):
         pass
     archive = (files / "whole.keras").read_bytes()
     (tmp_path / "cut.keras").write_bytes(archive[: len(archive) // 2])
-    message = "cut.keras is damaged, an archive without its end"
+    message = "cut.keras is damaged: the archive has no end"
     with pytest.raises(TrainingError, match=message), open_weights(str(tmp_path / "cut.keras")):
         pass
 
@@ -205,7 +205,7 @@ def test_a_file_that_names_what_it_has_not(tmp_path: Path) -> None:
         file.attrs["layer_names"] = [b"conv"]
         file.create_group("conv").attrs["weight_names"] = [b"conv/kernel:0"]
     network = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(1,), name="conv")])
-    with pytest.raises(TrainingError, match=r"holes.h5 is damaged, .*; fetch it once more"):
+    with pytest.raises(TrainingError, match=r"holes.h5 is damaged: .*; download it again"):
         load_weights(network, "vgg16", str(tmp_path / "holes.h5"))
 
 
@@ -214,7 +214,7 @@ def test_a_pickle_is_refused_unread(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "torch.pt", "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02.")
     for name in ("weights.pkl", "torch.pt"):
-        message = f"{name} is a pickle, which may run any code when it is read, so it is refused"
+        message = f"{name} is a pickle, which is rejected, as reading it may run any code"
         with pytest.raises(TrainingError, match=message), open_weights(str(tmp_path / name)):
             pass
 
@@ -223,7 +223,7 @@ def test_a_file_with_a_broken_index(files: Path, tmp_path: Path) -> None:
     """HDF5 has several errors of its own for what it cannot follow."""
     content = (files / "small.weights.h5").read_bytes()
     network, causes = keras_network(SMALL), []
-    message = r"broken.h5 is damaged, .*; fetch it once more"
+    message = r"broken.h5 is damaged: .*; download it again"
     for mark in (b"TREE", b"HEAP", b"SNOD"):
         (tmp_path / "broken.h5").write_bytes(content.replace(mark, b"????"))
         with pytest.raises(TrainingError, match=message) as caught:
@@ -252,13 +252,13 @@ def test_an_exported_network_may_be_read_several_times_by_a_process(tmp_path: Pa
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="is a folder, but not that of an exported model"):
+    with pytest.raises(TrainingError, match=r"is a folder without a saved_model\.pb"):
         load_weights(keras_network("vgg16"), "vgg16", str(tmp_path))
 
 
 def test_a_picture_smaller_than_the_network_takes() -> None:
     photo = TransformedFeature("photo", "image", (32, 28, 1))
-    with pytest.raises(TrainingError, match="'photo' of 32x28 pixels is smaller than vgg16 takes"):
+    with pytest.raises(TrainingError, match="'photo' of 32x28 pixels is too small for vgg16"):
         build("vgg16", photo)
     with pytest.raises(TrainingError, match=r"'vgg16' needs an image feature, .* has amount"):
         build("vgg16", TransformedFeature("amount", "numeric", (2,)))

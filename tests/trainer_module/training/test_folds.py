@@ -23,8 +23,8 @@ from trainer_module.errors import TrainingError
 from trainer_module.settings import CrossValidation, Loop
 from trainer_module.trainer import run_fn, train
 from trainer_module.training import folds
-from trainer_module.training.folds import cross_validate, train_for_the_best_length
-from trainer_module.training.plan import Trained, TrainingInputs, TrainingPlan, open_inputs
+from trainer_module.training.folds import cross_validate, train_best_length
+from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
 
 FOLDS = 2
 
@@ -89,14 +89,14 @@ def test_early_stopping_that_nothing_can_be_held_out_for_is_noted(
     data = replace(inputs.data, train=replace(inputs.data.train, content=one_group))
     plans: list[TrainingPlan] = []
 
-    def planned(inputs: TrainingInputs, plan: TrainingPlan) -> Trained:
+    def planned(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
         plans.append(plan)
         split = inputs.data.train
-        return Trained(tf_keras.Sequential(), split, split, {}, plan.last_epoch, [], plan)
+        return TrainingResult(tf_keras.Sequential(), split, split, {}, plan.last_epoch, [], plan)
 
-    train_for_the_best_length(planned, replace(inputs, data=data))
+    train_best_length(planned, replace(inputs, data=data))
     (plan,) = plans
-    assert (plan.last_epoch, plan.chooses) == (3, False)
+    assert (plan.last_epoch, plan.chooses_epoch) == (3, False)
     assert plan.notes[0].startswith("early stopping could not choose an epoch, as no examples")
 
 
@@ -144,5 +144,5 @@ def cross_validated(fn_args: FnArgs, monkeypatch: pytest.MonkeyPatch) -> dict[st
         return fold
 
     monkeypatch.setattr(folds, "make_fold", watched)
-    train_network = functools.partial(train_for_the_best_length, train)
+    train_network = functools.partial(train_best_length, train)
     return cross_validate(FOLDS, train_network, open_inputs(fn_args))

@@ -30,7 +30,7 @@ from trainer_module.training.compression import (
     strip_pruning,
     with_pruning,
 )
-from trainer_module.training.plan import Trained, TrainingInputs
+from trainer_module.training.plan import TrainingInputs, TrainingResult
 
 
 def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingInputs:
@@ -44,11 +44,11 @@ def kernels(model: tf_keras.Model) -> list[np.ndarray]:
     return [w.numpy() for w in model.trainable_weights if "kernel" in w.name]
 
 
-def pruned(job: Trained) -> list[np.ndarray]:
+def pruned(job: TrainingResult) -> list[np.ndarray]:
     return [weight.variable.numpy() for weight in job.pruning.weights]
 
 
-def layers(job: Trained) -> list[str]:
+def layers(job: TrainingResult) -> list[str]:
     """The pruned ones, by what Keras calls them in a process of their own."""
     return [re.sub(r"_\d+(?=/|$)", "", weight.layer) for weight in job.pruning.weights]
 
@@ -209,8 +209,8 @@ def test_structures(shades: Transformed, tmp_path: Path, structure: Any) -> None
         blocks = found["dense"].reshape(-1, 4)
         assert set((blocks == 0).sum(axis=1)) == {0, 4}
         (note,) = job.notes
-        assert note.startswith("optimize.prune: blocks are for weights of two dimensions, each of ")
-        assert note.endswith("/kernel and output/kernel stay whole")
+        assert note.startswith("optimize.prune: blocks support weights of two dimensions with ")
+        assert note.endswith("/kernel and output/kernel are not pruned")
 
 
 def test_kernels_that_are_too_small_and_steps_that_are_too_many_are_said() -> None:
@@ -222,10 +222,12 @@ def test_kernels_that_are_too_small_and_steps_that_are_too_many_are_said() -> No
     assert plan.steps.end == 100
     small, late = plan.notes
     assert small == (
-        "optimize.prune: of_1/kernel (9) stays whole: kernels of fewer than 1,000 numbers and of "
-        "less than 1% of the network are not pruned"
+        "optimize.prune: of_1/kernel (9) is not pruned, as kernels of fewer than 1,000 numbers and "
+        "less than 1% of the network stay whole"
     )
-    assert late.startswith("optimize.prune.end: found 400 steps, but training takes 100, with the")
+    assert late.startswith(
+        "optimize.prune.end: found 400 steps, but training takes 100, so pruning"
+    )
 
 
 class Scale(tf_keras.layers.Layer):
@@ -258,10 +260,10 @@ def build_compiled(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
         (
             build_unknown,
             {},
-            r"optimize.prune: layer 'scale' is a \S*test_pruning.Scale, of which it is not known "
-            r"which weights can be pruned; give it a method get_prunable_weights\(self\)",
+            r"optimize.prune: layer 'scale' is a \S*test_pruning.Scale, whose prunable weights "
+            r"are unknown; add a method get_prunable_weights\(self\)",
         ),
-        (build_compiled, {}, "its builder has compiled it, with an optimizer that knows nothing"),
+        (build_compiled, {}, "its builder has compiled it, with an optimizer without pruning"),
     ],
 )
 def test_what_cannot_be_pruned_is_named(
@@ -281,8 +283,8 @@ def build_convolution(problem: Problem, settings: ModelSettings) -> tf_keras.Mod
 
 def test_a_structure_that_fits_nothing(shades: Transformed, tmp_path: Path) -> None:
     message = (
-        r"optimize.prune.structure: blocks are for weights of two dimensions, each of several "
-        r"blocks: conv2d\S*/kernel stays whole, and there are no others; leave the structure out."
+        r"optimize.prune.structure: blocks support weights of two dimensions with several blocks "
+        r"each: conv2d\S*/kernel is not pruned, and there are no other weights; remove the struct"
     )
     inputs = prepare(using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}})
     with pytest.raises(TrainingError, match=message):
@@ -303,7 +305,7 @@ def test_training_that_is_ended_before_its_sparsity_has_its_last_epoch(
     job = train_whole(inputs, [StopAtOnce()])
     assert job.best_epoch == 1
     assert job.measured["loss"] == job.history["val_loss"][0]
-    assert job.plan.pruned_from > 1, "no epoch could be the best"
+    assert job.plan.first_pruned_epoch > 1, "no epoch could be the best"
 
 
 def test_early_stopping_waits_for_the_sparsity(trips: Transformed, tmp_path: Path) -> None:

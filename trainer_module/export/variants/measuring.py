@@ -39,9 +39,9 @@ def time_calls(predict: Callable[[Arrays], object], features: Arrays) -> dict[st
     seconds: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(seconds) < FEWEST or (len(seconds) < CALLS and time.perf_counter() < end):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         predict(features)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     median, slowest = np.percentile(seconds, [50, 99])
     return {
         f"p50_ms_batch_{rows}": 1000 * float(median),
@@ -106,8 +106,8 @@ def measure_in_process(
         raise DataError(f"{folder} was not measured within {timeout:.0f} seconds.") from None
     if done.returncode == 0:
         return dict(json.loads(done.stdout.splitlines()[-1]))
-    said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    raise DataError(f"{folder} cannot be measured: {said[-1]}")
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    raise DataError(f"{folder} cannot be measured: {lines[-1]}")
 
 
 def save_sample(features: Mapping[str, np.ndarray], path: Path) -> None:

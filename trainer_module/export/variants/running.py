@@ -29,7 +29,7 @@ class Session(Protocol):
         """
 
 
-MOST_SIZES = 8
+MAX_SIZES = 8
 """The most batch sizes whose interpreters are kept."""
 
 
@@ -61,7 +61,7 @@ class LiteRTSession:
             if rows not in self._runners:
                 self._runners[rows], self._unused = self._unused or self._make(), None
             self._runners.move_to_end(rows)
-            if len(self._runners) > MOST_SIZES:
+            if len(self._runners) > MAX_SIZES:
                 self._runners.popitem(last=False)
             outputs: dict[str, np.ndarray] = self._runners[rows](**inputs)
             return outputs
@@ -121,8 +121,8 @@ def _load_onnx(
     there = onnxruntime.get_available_providers()
     if missing := [name for name in providers if name not in there]:
         raise ValueError(f"no provider {missing[0]}, only {', '.join(there)}")
-    asked = [(name, _settings(variant, name, path.parent)) for name in providers]
-    return OnnxSession(path, variant, threads, [*asked, CPU])
+    requested = [(name, _settings(variant, name, path.parent)) for name in providers]
+    return OnnxSession(path, variant, threads, [*requested, CPU])
 
 
 def _settings(variant: Variant, provider: str, folder: Path) -> dict[str, Any]:
@@ -160,8 +160,8 @@ class RunnableVariant:
         inputs = {tensor.tensor: _fitting(tensor, features) for tensor in self.variant.inputs}
         rows = {len(values) for values in inputs.values()}
         if len(rows) > 1:
-            told = {tensor.name: len(inputs[tensor.tensor]) for tensor in self.variant.inputs}
-            raise DataError(f"features have different numbers of rows: {told}.")
+            row_counts = {tensor.name: len(inputs[tensor.tensor]) for tensor in self.variant.inputs}
+            raise DataError(f"features have different numbers of rows: {row_counts}.")
         if rows == {0}:  # Runtimes reject empty batches: one row gives the dtypes and shapes.
             some = {name: np.zeros((1, *v.shape[1:]), v.dtype) for name, v in inputs.items()}
             return {name: values[:0] for name, values in self._run(some).items()}

@@ -80,16 +80,17 @@ class Environment:
         """Creates the environment; see `EnvironmentSettings.open`."""
         self.name = settings.path
         self._most_steps = settings.most_steps
-        self._made = _as_vectors(_make(settings), settings.path)
-        self.width = int(self._made.observation_space.shape[0])
+        self._environment = _as_vectors(_make(settings), settings.path)
+        self.width = int(self._environment.observation_space.shape[0])
         """The number of values in an observation."""
-        self.actions = int(self._made.action_space.n)
+        self.actions = int(self._environment.action_space.n)
         """The number of actions."""
         # A user's function may wrap an environment and change its rewards.
-        spec = getattr(self._made, "spec", None) if settings.path.startswith(PREFIX) else None
+        is_registered = settings.path.startswith(PREFIX)
+        spec = getattr(self._environment, "spec", None) if is_registered else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
         """The mean return above which gymnasium calls the environment solved; None if undefined."""
-        self._first_action = int(getattr(self._made.action_space, "start", 0))
+        self._first_action = int(getattr(self._environment.action_space, "start", 0))
         self.seed = 0
         """The seed of the current episode."""
         self.taken: list[int] = []
@@ -102,7 +103,7 @@ class Environment:
           TrainingError: the environment fails, or returns values that are not finite.
         """
         self.seed, self.taken = seed, []
-        observation, _ = self._call("reset", lambda: self._made.reset(seed=seed), 2)
+        observation, _ = self._call("reset", lambda: self._environment.reset(seed=seed), 2)
         return self._checked(observation)
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
@@ -114,16 +115,16 @@ class Environment:
         """
         self.taken.append(action)
         observation, reward, terminated, truncated, _ = self._call(
-            "step", lambda: self._made.step(action + self._first_action), 5
+            "step", lambda: self._environment.step(action + self._first_action), 5
         )
         is_cut = bool(truncated) or len(self.taken) >= self._most_steps
         return self._checked(observation), self._number(reward), bool(terminated), is_cut
 
     def close(self) -> None:
         """Releases the resources of the environment, such as windows and processes."""
-        if hasattr(self._made, "close"):
+        if hasattr(self._environment, "close"):
             with suppress(Exception):  # Errors do not affect the results.
-                self._made.close()
+                self._environment.close()
 
     @property
     def _location(self) -> str:
@@ -134,14 +135,14 @@ class Environment:
         try:
             found = call()
         except Exception as error:  # User code may raise any exception.
-            lines = str(error).strip().splitlines() or ["without a word"]
+            lines = str(error).strip().splitlines() or ["no message"]
             raise TrainingError(
                 f"{self._location} failed with {type(error).__name__}: {lines[0].rstrip('.')}."
             ) from error
         if not isinstance(found, tuple) or len(found) != values:
             given = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
             raise TrainingError(
-                f"{self._location}: {name} gave {given}; right are {values}, as gymnasium.Env says."
+                f"{self._location}: {name} gave {given}; gymnasium.Env requires {values}."
             )
         return found
 
@@ -165,7 +166,7 @@ class Environment:
         if found.shape != (self.width,):
             raise TrainingError(
                 f"{self._location} gave an observation of shape {found.shape}; its observation"
-                f" space says ({self.width},)."
+                f" space has ({self.width},)."
             )
         if not np.isfinite(found).all():
             raise TrainingError(
@@ -183,11 +184,11 @@ def _make(settings: EnvironmentSettings) -> Any:
         )
     if not path.startswith(PREFIX):
         make = load_own("environment", path)
-        return _made(path, lambda: make(**options))
+        return _create(path, lambda: make(**options))
     check_installed(path)
     import gymnasium
 
-    return _made(
+    return _create(
         path,
         lambda: gymnasium.make(path.removeprefix(PREFIX), disable_env_checker=True, **options),
     )
@@ -208,7 +209,7 @@ def check_installed(path: str, what: str = "") -> None:
         )
 
 
-def _made(path: str, make: Callable[[], Any]) -> Any:
+def _create(path: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except Exception as error:  # Raised by gymnasium, a dependency or the environment.
@@ -229,31 +230,32 @@ def _as_vectors(made: Any, path: str) -> Any:
     if None in spaces:
         raise TrainingError(
             f"{path!r} gave {type(made).__name__}, which has no observation_space and action_space;"
-            " right is an environment, as gymnasium.Env says."
+            " right is a gymnasium.Env."
         )
     observations, actions = spaces
     if not hasattr(actions, "n") or getattr(actions, "shape", ()) != ():
         raise TrainingError(
-            f"the environment {path!r} has the actions {actions}; dqn chooses between actions that"
-            " are counted, as gymnasium.spaces.Discrete has them: wrap it in an environment of"
-            " yours that offers some of its actions."
+            f"the environment {path!r} has the actions {actions}; dqn needs a"
+            " gymnasium.spaces.Discrete: wrap it in an environment with a finite number of"
+            " actions."
         )
     if len(getattr(observations, "shape", None) or ()) == 1:
         return made
-    check_installed(path, "its observations, which are no vector")
+    check_installed(path, "observations that are not vectors")
     import gymnasium
 
     if not isinstance(made, gymnasium.Env):
         raise TrainingError(
-            f"the environment {path!r} has the observations {observations}, and"
-            f" {type(made).__name__} is no gymnasium.Env, of whose observations vectors are made;"
-            " derive it from that, or give vectors."
+            f"the environment {path!r} has the observations {observations}, which"
+            f" are flattened only for a gymnasium.Env; derive {type(made).__name__} from it, or"
+            " return vectors."
         )
     try:
         return gymnasium.wrappers.FlattenObservation(made)
     except Exception as error:  # The space cannot be flattened.
         raise TrainingError(
-            f"the environment {path!r} has the observations {observations}, which no vector holds."
+            f"the environment {path!r} has the observations {observations}, which cannot be "
+            "flattened to a vector."
         ) from error
 
 
@@ -375,7 +377,7 @@ def _replay_episode(one: Environment, seed: int, actions: Sequence[int]) -> np.n
 
 
 @dataclass(frozen=True)
-class Played:
+class EpisodeResults:
     """The results of episodes that a policy has played."""
 
     seeds: np.ndarray
@@ -391,7 +393,7 @@ def play(
     settings: EnvironmentSettings,
     seeds: Sequence[int],
     see: Callable[[int, np.ndarray, int, tuple[np.ndarray, float, bool, bool]], None] | None = None,
-) -> Played:
+) -> EpisodeResults:
     """Plays an episode for each seed with a policy.
 
     Args:
@@ -417,7 +419,7 @@ def play(
         if not playing:
             for one in slots:
                 one.close()
-            return Played(np.array(seeds, np.int64), returns, lengths)
+            return EpisodeResults(np.array(seeds, np.int64), returns, lengths)
         order = sorted(playing)
         actions = policy(np.stack([seen[slot] for slot in order]))
         for slot, action in zip(order, actions, strict=True):

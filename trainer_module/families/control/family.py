@@ -99,13 +99,13 @@ def _data_problems(config: Any) -> Iterator[Problem]:
         )
     elif data.format == "environment":
         if task.environment is not None:
-            yield "task.environment", "it is data.path here; leave it out"
+            yield "task.environment", "data.path already names the environment; remove this key"
         if data.policy is not None and data.episodes is None:
-            yield "data.policy", "it needs data.episodes, which it is to collect"
+            yield "data.policy", "it needs data.episodes, the number of episodes to collect"
     elif task.environment is None:
         yield (
             "task.environment",
-            "this key is missing; a policy that learns from transitions is judged in an"
+            "this key is missing; a policy that learns from transitions is evaluated in an"
             f" environment, such as {PREFIX}CartPole-v1",
         )
 

@@ -104,8 +104,8 @@ def load_checkpoint(
                     arrays.setdefault(part, {})[name] = found[key]
     except (ValueError, KeyError, EOFError, BadZipFile, *_OF_DAMAGE) as error:
         raise TrainingError(
-            f"the backup {path} is damaged ({type(error).__name__}): delete it, and training begins"
-            " anew."
+            f"the backup {path} is damaged ({type(error).__name__}): delete it to start training"
+            " from the beginning."
         ) from error
     return notes, arrays
 
@@ -123,7 +123,7 @@ PATIENCE_IF_SOLVED = 4
 
 Before that, training continues, as the values may need half of the steps to grow.
 """
-_FIRST_LOOK, _SECOND_LOOK = 10, 50
+_FIRST_EVALUATION, _SECOND_EVALUATION = 10, 50
 """The number of episodes that evaluate every policy, and of further episodes for a possible best
 policy.
 """
@@ -262,7 +262,7 @@ class Training:
             self._save()
 
     @property
-    def _done(self) -> float:
+    def _finished_share(self) -> float:
         """The completed share of the training."""
         plan = self._plan
         rounds = self.progress.epoch * plan.rounds + self.progress.round
@@ -274,7 +274,7 @@ class Training:
                 self._act(self._environments)
             if len(self._replay) < self._task.replay.begins:
                 return
-        beta = self._task.replay.beta + self._done * (1 - self._task.replay.beta)
+        beta = self._task.replay.beta + self._finished_share * (1 - self._task.replay.beta)
         for _ in range(self._plan.learns):
             batch = self._replay.draw(AT_ONCE * self._plan.batch, self._random, beta)
             errors, loss = self._learner.learn(batch, AT_ONCE)
@@ -283,7 +283,7 @@ class Training:
 
     def _act(self, environments: Environments) -> None:
         count = len(environments.observations)
-        explores = self._random.random(count) < self._task.exploration.at(self._done)
+        explores = self._random.random(count) < self._task.exploration.at(self._finished_share)
         actions = self._random.integers(environments.actions, size=count)
         if not explores.all():
             actions = np.where(explores, actions, self._learner.act(environments.observations))
@@ -292,7 +292,7 @@ class Training:
     def _end_epoch(self) -> None:
         progress = self.progress
         progress.epoch, progress.round = progress.epoch + 1, 0
-        value = self._judge()
+        value = self._evaluate()
         metrics = {"val_return": value}
         # The mean of no losses or returns counts as 0.
         metrics["loss"] = float(np.mean(progress.losses or [0.0]))
@@ -307,14 +307,14 @@ class Training:
         detail = f"return {value:.1f}, best {self.best.value:.1f}, loss {metrics['loss']:.4g}"
         report_progress(progress.epoch, self._plan.epochs, "epoch", detail)
 
-    def _judge(self) -> float:
+    def _evaluate(self) -> float:
         """Returns the mean return of the current policy; a possible best policy plays further
         episodes.
         """
-        returns = self._play(range(_FIRST_LOOK))
+        returns = self._play(range(_FIRST_EVALUATION))
         value = float(returns.mean())
         if value > self.best.value:
-            further = self._play(range(_FIRST_LOOK, _FIRST_LOOK + _SECOND_LOOK))
+            further = self._play(range(_FIRST_EVALUATION, _FIRST_EVALUATION + _SECOND_EVALUATION))
             value = float(np.concatenate([returns, further]).mean())
             if value > self.best.value:
                 self.best = Best(self.progress.epoch, value, self._learner.get_weights())
@@ -337,10 +337,10 @@ class Training:
                 return self.best.value >= self._solved_at and waited >= PATIENCE_IF_SOLVED
             case _:
                 patience = PATIENCE
-        return self.progress.epoch - max(self._first_best, self._patient_from) >= patience
+        return self.progress.epoch - max(self._first_best, self._stopping_start) >= patience
 
     @property
-    def _patient_from(self) -> int:
+    def _stopping_start(self) -> int:
         """The epoch after which exploration is at its final share and the optimizer has begun."""
         plan, task = self._plan, self._task
         if self._environments is None:
@@ -382,7 +382,9 @@ class Training:
             return
         notes, arrays = found
         if notes["plan"] != asdict(self._plan):
-            logger.warning("Training begins anew: the backup is of other steps or replicas.")
+            logger.warning(
+                "Training starts from the beginning: the backup has other steps or replicas."
+            )
             return
         self.progress = Progress(**notes["progress"])
         self._random.bit_generator.state = notes["random"]
@@ -400,8 +402,8 @@ class Training:
         self._replay.cut(lost)
         if lost:
             self.notes.append(
-                f"{len(lost)} episodes under way began anew after the interruption, as the"
-                " environment does not follow from its seed"
+                f"{len(lost)} unfinished episodes were restarted after the interruption, as"
+                " the environment does not depend on its seed alone"
             )
 
 

@@ -51,7 +51,7 @@ def read_transitions(files: Sequence[str], width: int, actions: int) -> Steps:
         *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Steps))
     )
     if not len(steps.actions):
-        raise DataError(f"{', '.join(files)}: there is no transition; right is a row for each.")
+        raise DataError(f"{', '.join(files)}: there is no transition; each needs a row.")
     goes_on = (steps.next_observations[:-1] == steps.observations[1:]).all(axis=1)
     steps.truncated[:-1] |= ~goes_on & ~steps.terminated[:-1]
     steps.truncated[-1] |= not steps.terminated[-1]

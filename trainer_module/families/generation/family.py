@@ -15,9 +15,9 @@ KINDS = {"gan": "units", "dcgan": "filters"}
 """The family's models by the name in `model.kind`, with the key of `model.options` for layer sizes.
 """
 
-MOST_OUTPUTS = 1 << 16
+MAX_OUTPUTS = 1 << 16
 """The largest number of values that a dense layer generates; each needs a weight per unit below."""
-LEAST_BASE, MOST_BASE = 4, 8
+MIN_BASE, MAX_BASE = 4, 8
 """The smallest and the largest side, in pixels, of the picture that convolutions start from."""
 
 
@@ -28,12 +28,12 @@ def doublings(height: int, width: int) -> int:
       DataError: the size is not 4 to 8 pixels times a power of 2, the same for both sides.
     """
     times, sides = 0, (height, width)
-    while min(sides) >= 2 * LEAST_BASE and all(side % 2 == 0 for side in sides):
+    while min(sides) >= 2 * MIN_BASE and all(side % 2 == 0 for side in sides):
         times, sides = times + 1, (sides[0] // 2, sides[1] // 2)
-    if times and min(sides) >= LEAST_BASE and max(sides) <= MOST_BASE:
+    if times and min(sides) >= MIN_BASE and max(sides) <= MAX_BASE:
         return times
     raise DataError(
-        f"found {height}x{width} pixels, but dcgan doubles a picture of {LEAST_BASE} to {MOST_BASE}"
+        f"found {height}x{width} pixels, but dcgan doubles a picture of {MIN_BASE} to {MAX_BASE}"
         " pixels a side; right are sizes such as 28x28, 32x32, 48x64 and 64x64: give height and"
         " width, as pictures are resized"
     )
@@ -72,13 +72,13 @@ def check_size(
         times = doublings(height, width)
         if filters and len(filters) != times:
             raise DataError(
-                f"found {height}x{width} pixels and {len(filters)} model.options.filters; such a"
-                f" picture is doubled {times} times, and takes as many"
+                f"found {height}x{width} pixels and {len(filters)} model.options.filters; dcgan"
+                f" doubles such a picture {times} times, and needs as many filters"
             )
-    elif height * width * channels > MOST_OUTPUTS:
+    elif height * width * channels > MAX_OUTPUTS:
         raise DataError(
             f"found {height}x{width} pixels in {channels} channels, {height * width * channels:,}"
-            f" numbers, but the dense layers of gan make {MOST_OUTPUTS:,} at most; give a smaller"
+            f" numbers, but the dense layers of gan make {MAX_OUTPUTS:,} at most; give a smaller"
             " height and width, or use dcgan"
         )
 
@@ -143,8 +143,8 @@ def _train_problems(train: Any) -> Iterator[tuple[str, str]]:
     if train.strategy.kind == Strategy.PARAMETER_SERVER:
         yield (
             "train.strategy",
-            "found 'parameter_server'; its workers take steps of their own, and the two networks"
-            " take each step together: use mirrored or multi_worker_mirrored",
+            "found 'parameter_server'; its workers take separate steps, but the two networks share"
+            " each step: use mirrored or multi_worker_mirrored",
         )
 
 

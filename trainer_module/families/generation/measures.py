@@ -179,9 +179,9 @@ MODES = 10
 """The number of clusters that replace classes if there are none."""
 _BATCH, _STEPS = 64, 300
 """The batch size and the least steps of the classifier's training."""
-_MOST_SIDE = 32
+_MAX_SIDE = 32
 """The largest side in pixels for principal components and for the detection of copies."""
-_MOST_LEARNT = 20_000
+_MAX_TRAIN_PICTURES = 20_000
 _AT_ONCE = 256
 """The number of pictures that are converted to floats at a time."""
 
@@ -217,7 +217,7 @@ def learn_features(pictures: Pictures, seed: int) -> Features:
 
 def _by_classes(pictures: Pictures, seed: int) -> Features:
     """Returns the features in the layer before the last layer of a classifier."""
-    classes, pictures = pictures.classes, pictures.draw(_MOST_LEARNT, seed)
+    classes, pictures = pictures.classes, pictures.draw(_MAX_TRAIN_PICTURES, seed)
     values, labels = pictures.values, pictures.indices(classes)
     network = _build_classifier(values.shape[1:], len(classes), seed)
     network.compile(
@@ -268,8 +268,8 @@ def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_ker
 
 def _by_components(pictures: Pictures, seed: int) -> Features:
     """Returns the principal components of the pixels (Pearson, 1901), and clusters of them."""
-    learnt = pictures.draw(_MOST_LEARNT, seed)
-    pixels = flatten(learnt.values)
+    train_pictures = pictures.draw(_MAX_TRAIN_PICTURES, seed)
+    pixels = flatten(train_pictures.values)
     centre = pixels.mean(0)
     _, vectors = np.linalg.eigh(covariance(pixels))
     components = vectors[:, ::-1][:, :WIDTH]
@@ -278,7 +278,7 @@ def _by_components(pictures: Pictures, seed: int) -> Features:
         parts = [(flat - centre) @ components for flat in flatten_in_parts(found)]
         return np.concatenate(parts).astype(np.float32)
 
-    centres = find_modes(extract(learnt.values), MODES, seed)
+    centres = find_modes(extract(train_pictures.values), MODES, seed)
     return Features(
         extract,
         lambda found: squared_distances(extract(found), centres).argmin(1),
@@ -294,7 +294,7 @@ def flatten(pictures: np.ndarray) -> np.ndarray:
 
 def flatten_in_parts(pictures: np.ndarray) -> Iterator[np.ndarray]:
     """Yields the pixels as `flatten` returns them in batches, to save memory."""
-    step = -(-max(pictures.shape[1:3]) // _MOST_SIDE)
+    step = -(-max(pictures.shape[1:3]) // _MAX_SIDE)
     for part in _parts(pictures):
         scaled = _scaled(part)
         if step > 1:

@@ -31,10 +31,10 @@ from trainer_module.families.generation.pictures import (
 )
 from trainer_module.families.generation.sampler import DESCRIBE, FROM_NOISE, PICTURES
 from trainer_module.families.generation.task import (
+    CLASS_AGREEMENT,
     COPIES,
     COVERAGE,
     DISTANCE,
-    OBEYED,
     PRECISION,
     RECALL,
     SPREAD,
@@ -42,14 +42,14 @@ from trainer_module.families.generation.task import (
 from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import ImageFeature, TrainerSettings
 
-_LEAST, _MOST = 500, 2000
+_MIN_PICTURES, _MAX_PICTURES = 500, 2000
 """The smallest number of generated pictures, and the largest number of generated and real ones."""
 _AT_ONCE = 128
 _COLUMNS = 4096
 """The number of pixels whose variance is computed at a time."""
 _NO_STEP = -2
 """A step number that gives noise which neither training nor its grids use."""
-_LEAST_VARIANCE = 1e-3
+_MIN_VARIANCE = 1e-3
 """The variance of pixels in 0..1 below which pictures count as identical."""
 
 
@@ -80,8 +80,8 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
     name, feature = picture_of(settings, shape)
     seed = settings.train.seed
     reference = _read_reference(files, name, feature.model_dump_json(), settings.label, seed)
-    generated, asked = generate(model, reference.held_out, seed)
-    return compare(generated, asked, reference, generation_task(settings).collapse)
+    generated, requested = generate(model, reference.held_out, seed)
+    return compare(generated, requested, reference, generation_task(settings).collapse)
 
 
 @functools.lru_cache(maxsize=2)
@@ -91,7 +91,7 @@ def _read_reference(
     """Returns the reference pictures; the cache gives the served model the same features."""
     column = ImageFeature.model_validate_json(feature)
     train, held_out = (read_pictures(one, name, column, label) for one in files)
-    return Reference(train, held_out.draw(_MOST, seed), learn_features(train, seed))
+    return Reference(train, held_out.draw(_MAX_PICTURES, seed), learn_features(train, seed))
 
 
 def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -108,7 +108,7 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
     """
     signature = model.signatures[FROM_NOISE]
     names = model.signatures[DESCRIBE]()["classes"].numpy().tolist()
-    count = min(_MOST, max(_LEAST, len(held_out.labels)))
+    count = min(_MAX_PICTURES, max(_MIN_PICTURES, len(held_out.labels)))
     width = signature.structured_input_signature[1]["noise"].shape[1]
     noise = tf.random.stateless_normal([count, width], [seed, _NO_STEP])
     wanted = np.resize(held_out.labels, count)
@@ -126,8 +126,8 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
         )
         for start in range(0, count, _AT_ONCE)
     ]
-    asked = np.array(names, object)[labels] if names else None
-    return np.concatenate(parts), asked
+    requested = np.array(names, object)[labels] if names else None
+    return np.concatenate(parts), requested
 
 
 def _in_shape(pictures: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
@@ -147,13 +147,13 @@ def _to_bytes(pictures: np.ndarray) -> np.ndarray:
 
 
 def compare(
-    generated: np.ndarray, asked: np.ndarray | None, reference: Reference, collapse: float
+    generated: np.ndarray, requested: np.ndarray | None, reference: Reference, collapse: float
 ) -> Measured:
     """Computes all metrics of generated pictures.
 
     Args:
       generated: [pictures, height, width, channels] uint8.
-      asked: the requested class of each picture, [pictures] of bytes, if the model has classes.
+      requested: the requested class of each picture, [pictures] of bytes, if the model has classes.
       reference: the real pictures.
       collapse: the least variance of generated pictures as a share of the real variance.
     """
@@ -177,9 +177,11 @@ def compare(
         COPIES: _mean_of(copies, estimate, of_generated=True),
         SPREAD: spread,
     }
-    if asked is not None and features.classes:
+    if requested is not None and features.classes:
         names = np.array([name.encode() for name in features.classes], object)
-        metrics[OBEYED] = _mean_of(names[modes[1]] == asked, estimate, of_generated=True)
+        metrics[CLASS_AGREEMENT] = _mean_of(
+            names[modes[1]] == requested, estimate, of_generated=True
+        )
     return Measured(
         metrics,
         tuple(_notes(features, held_out, modes)),
@@ -247,20 +249,20 @@ def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) 
 
 def _failures(spread: float, real: float, variance: float, least: float) -> list[str]:
     """Returns why a generator has collapsed or cannot be evaluated; empty without a failure."""
-    if real < _LEAST_VARIANCE:
+    if real < _MIN_VARIANCE:
         return [
-            f"the pictures of the eval split look all alike: they have a variance of {real:.2g}, "
-            f"and a generator is judged by those of at least {_LEAST_VARIANCE:g}"
+            f"the pictures of the eval split are almost equal: their variance is {real:.2g}, but "
+            f"the evaluation of a generator needs at least {_MIN_VARIANCE:g}"
         ]
-    said = "the generator has collapsed: its pictures"
-    if variance < _LEAST_VARIANCE:
+    failure = "the generator has collapsed: its pictures"
+    if variance < _MIN_VARIANCE:
         return [
-            f"{said} have a variance of {variance:.2g}, and those of less than {_LEAST_VARIANCE:g}"
-            " look all alike"
+            f"{failure} are almost equal, with a variance of {variance:.2g}, below"
+            f" {_MIN_VARIANCE:g}"
         ]
     if spread < least:
         return [
-            f"{said} vary {spread:.2g} times as much as real ones, and task.collapse asks for"
+            f"{failure} vary {spread:.2g} times as much as real ones, but task.collapse is"
             f" {least:g}"
         ]
     return []

@@ -93,7 +93,7 @@ def build_discriminator(shape: NetworkShape) -> tf_keras.Model:
     with the last features (Miyato and Koyama, 2018, arXiv:1802.05637).
     """
     inputs = {"picture": layers.Input(shape.picture, name="picture")}
-    body = _judge_dense if shape.kind == "gan" else _judge_by_convolutions
+    body = _discriminate_dense if shape.kind == "gan" else _discriminate_by_convolutions
     features = body(inputs["picture"], shape)
     logit = layers.Dense(1)(features)
     if shape.classes:
@@ -104,14 +104,14 @@ def build_discriminator(shape: NetworkShape) -> tf_keras.Model:
     return tf_keras.Model(inputs, logit, name="discriminator")
 
 
-def _judge_dense(picture: tf.Tensor, shape: NetworkShape) -> tf.Tensor:
+def _discriminate_dense(picture: tf.Tensor, shape: NetworkShape) -> tf.Tensor:
     hidden = layers.Flatten()(picture)
     for units in reversed(shape.sizes or _HIDDEN_UNITS):
         hidden = layers.LeakyReLU(SLOPE)(layers.Dense(units)(hidden))
     return hidden
 
 
-def _judge_by_convolutions(picture: tf.Tensor, shape: NetworkShape) -> tf.Tensor:
+def _discriminate_by_convolutions(picture: tf.Tensor, shape: NetworkShape) -> tf.Tensor:
     hidden = picture
     for count in reversed(_filters(shape)):
         hidden = layers.Conv2D(count, _FILTER, 2, "same", kernel_initializer=_start())(hidden)
@@ -203,14 +203,17 @@ def discriminator_loss(task: GenerationTask, real: tf.Tensor, fake: tf.Tensor) -
 
 
 def gradient_penalty(
-    judge: Callable[[tf.Tensor], tf.Tensor], real: tf.Tensor, fake: tf.Tensor, share: tf.Tensor
+    discriminator: Callable[[tf.Tensor], tf.Tensor],
+    real: tf.Tensor,
+    fake: tf.Tensor,
+    share: tf.Tensor,
 ) -> tf.Tensor:
     """Returns the squared difference of the gradient's norm from 1 between pairs of pictures.
 
     This is the penalty of Gulrajani et al. (2017, arXiv:1704.00028), without its weight.
 
     Args:
-      judge: a function from pictures to the discriminator's logits.
+      discriminator: a function from pictures to the discriminator's logits.
       real: real pictures, [batch, height, width, channels].
       fake: generated pictures, [batch, height, width, channels].
       share: the weight of the real picture in each pair, [batch] in 0..1.
@@ -219,8 +222,8 @@ def gradient_penalty(
     between = share * real + (1.0 - share) * fake
     with tf.GradientTape() as tape:
         tape.watch(between)
-        said = judge(between)
-    slopes = tape.gradient(said, between)
+        logits = discriminator(between)
+    slopes = tape.gradient(logits, between)
     norm = tf.sqrt(tf.reduce_sum(tf.square(slopes), axis=[1, 2, 3]) + _TINY)
     return tf.square(norm - 1.0)
 
@@ -290,27 +293,33 @@ class Adversaries(tf_keras.Model):
         for part in earlier:
             fake = self.generator(_generator_inputs(part), training=True)
             with tf.GradientTape() as tape:
-                judged = self._loss_of_judge(part, fake, self._judge(fake, part), examples)
-            self._apply(self.discriminator_optimizer, self.discriminator, tape, judged)
+                discriminator_losses = self._discriminator_loss(
+                    part, fake, self._discriminate(fake, part), examples
+                )
+            self._apply(
+                self.discriminator_optimizer, self.discriminator, tape, discriminator_losses
+            )
         # Both networks learn from the same pictures and logits.
         with tf.GradientTape() as of_generator, tf.GradientTape() as of_discriminator:
             fake = self.generator(_generator_inputs(last), training=True)
-            said = self._judge(fake, last)
-            loss = tf.reduce_sum(generator_loss(self.task, said)) / examples
-            judged = self._loss_of_judge(last, fake, said, examples)
+            logits = self._discriminate(fake, last)
+            loss = tf.reduce_sum(generator_loss(self.task, logits)) / examples
+            discriminator_losses = self._discriminator_loss(last, fake, logits, examples)
         self._apply(self.optimizer, self.generator, of_generator, loss)
-        self._apply(self.discriminator_optimizer, self.discriminator, of_discriminator, judged)
-        return tf.stack([loss, judged])
+        self._apply(
+            self.discriminator_optimizer, self.discriminator, of_discriminator, discriminator_losses
+        )
+        return tf.stack([loss, discriminator_losses])
 
-    def _loss_of_judge(
-        self, part: Batch, fake: tf.Tensor, said: tf.Tensor, examples: int
+    def _discriminator_loss(
+        self, part: Batch, fake: tf.Tensor, logits: tf.Tensor, examples: int
     ) -> tf.Tensor:
-        """Returns the loss of the discriminator, given its logits `said` of `fake`."""
+        """Returns the loss of the discriminator, given the logits of `fake`."""
         real = part["picture"]
-        losses = discriminator_loss(self.task, self._judge(real, part), said)
+        losses = discriminator_loss(self.task, self._discriminate(real, part), logits)
         if self.task.loss is GanLoss.WASSERSTEIN:
             losses += self.task.penalty * gradient_penalty(
-                lambda pictures: self._judge(pictures, part), real, fake, part["share"]
+                lambda pictures: self._discriminate(pictures, part), real, fake, part["share"]
             )
         return tf.reduce_sum(losses) / examples
 
@@ -325,7 +334,7 @@ class Adversaries(tf_keras.Model):
         slopes = tape.gradient(loss, network.trainable_variables)
         optimizer.apply_gradients(zip(slopes, network.trainable_variables, strict=True))
 
-    def _judge(self, pictures: tf.Tensor, part: Batch) -> tf.Tensor:
+    def _discriminate(self, pictures: tf.Tensor, part: Batch) -> tf.Tensor:
         given = {"picture": pictures} | {k: v for k, v in part.items() if k == "label"}
         return self.discriminator(given, training=True)
 

@@ -132,9 +132,8 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
         count += len(part[1])
         if count > room:
             raise DataError(
-                f"pictures of {shape[0]}x{shape[1]} pixels are kept in memory, which has room for"
-                f" {room:,} of them, and there are more; give features.{name} a smaller height and"
-                " width."
+                f"memory has room for {room:,} pictures of {shape[0]}x{shape[1]} pixels, but the "
+                f"data has more; lower the height and width of features.{name}."
             )
     if not parts:
         raise DataError(f"there is no picture in {', '.join(files) or 'any file'}.")

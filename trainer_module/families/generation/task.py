@@ -13,7 +13,7 @@ from trainer_module.settings.tasks import BaseTask, LearningTask, Metric
 
 DISTANCE, PRECISION, RECALL = "frechet_distance", "precision", "recall"
 COVERAGE, COPIES, SPREAD = "mode_coverage", "copies", "spread"
-OBEYED = "class_accuracy"
+CLASS_AGREEMENT = "class_accuracy"
 
 METRICS = {
     DISTANCE: Metric(higher_is_better=False, has_unit=True),
@@ -111,7 +111,7 @@ class GenerationTask(LearningTask):
 
     def metrics(self) -> Mapping[str, Metric]:
         """Returns the metrics that compare generated pictures with held-out ones."""
-        return METRICS | ({OBEYED: Metric()} if self.conditional else {})
+        return METRICS | ({CLASS_AGREEMENT: Metric()} if self.conditional else {})
 
     def usual_metrics(self) -> tuple[str, ...]:
         """Returns the names of all metrics, of which the Frechet distance comes first."""

@@ -14,11 +14,11 @@ from trainer_module.problem import Problem
 from trainer_module.sections import load_own
 from trainer_module.settings import LossSettings
 
-FARTHEST = 20.0
+MAX_EXPONENT = 20.0
 """The largest exponent of `bounded_exponential`: exp(20) is about half a billion."""
 
 
-def show_as(loss: tf.Tensor, factor: float) -> tf.Tensor:
+def scale_reported(loss: tf.Tensor, factor: float) -> tf.Tensor:
     """Returns the loss times a factor, with the gradients of the loss itself.
 
     The reported loss of a number is in units of the label. Gradients in units of its standard
@@ -30,7 +30,7 @@ def show_as(loss: tf.Tensor, factor: float) -> tf.Tensor:
 @tf_keras.saving.register_keras_serializable("scopeline")
 def bounded_exponential(numbers: tf.Tensor) -> tf.Tensor:
     """Returns the exponential of limited numbers, as one outlier would make a metric infinite."""
-    return tf.exp(tf.minimum(numbers, FARTHEST))
+    return tf.exp(tf.minimum(numbers, MAX_EXPONENT))
 
 
 class WrappedLoss(tf_keras.losses.Loss):
@@ -62,7 +62,7 @@ class ShownLoss(WrappedLoss):
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns the losses, [batch], with the values of the wrapped loss."""
-        return show_as(self.wrapped(y_true, y_pred) / self._factor, self._factor)
+        return scale_reported(self.wrapped(y_true, y_pred) / self._factor, self._factor)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -165,14 +165,14 @@ class PriorLoss(WrappedLoss):
         shift = tf.constant(self._shift, y_pred.dtype)
         if len(self._shift) == 1:
             if logits is None:
-                kept = tf.clip_by_value(y_pred, smallest, 1 - smallest)
-                logits = tf.math.log(kept) - tf.math.log1p(-kept)
-            as_weighed = tf_keras.activations.sigmoid(logits + shift)
+                clipped = tf.clip_by_value(y_pred, smallest, 1 - smallest)
+                logits = tf.math.log(clipped) - tf.math.log1p(-clipped)
+            weighted = tf_keras.activations.sigmoid(logits + shift)
         else:
             if logits is None:
                 logits = tf.math.log(tf.maximum(y_pred, smallest))
-            as_weighed = tf_keras.activations.softmax(logits + shift)
-        return self.wrapped(y_true, as_weighed)
+            weighted = tf_keras.activations.softmax(logits + shift)
+        return self.wrapped(y_true, weighted)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -218,12 +218,12 @@ class MixedLoss(WrappedLoss):
         return share * self.wrapped(first, y_pred) + (1 - share) * self.wrapped(second, y_pred)
 
 
-def by_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
+def with_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
     """Returns the metric with mixed labels replaced by the label of the larger share."""
 
-    def larger(y_true: tf.Tensor, y_pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def replace_mixed(y_true: tf.Tensor, y_pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if _is_mixed(y_true):
             y_true = tf.where(y_true[:, 2:] < 0.5, y_true[:, 1:2], y_true[:, :1])
         return y_true, y_pred
 
-    return change_compared(metric, larger)
+    return change_compared(metric, replace_mixed)

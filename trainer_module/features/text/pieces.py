@@ -179,13 +179,13 @@ def read_pieces(folder: str | Path) -> GivenPieces:
     pieces = tuple(line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1]))
     twice = [piece for piece, count in Counter(pieces).items() if count > 1 or not piece]
     if twice:
-        raise DataError(f"{path}: the piece {twice[0]!r} is empty or stands in two lines.")
+        raise DataError(f"{path}: the piece {twice[0]!r} is empty or occurs twice.")
     if pieces[:1] != (PADDING,):
         found = repr(pieces[0]) if pieces else "nothing"
         raise DataError(f"{path}: its first line holds {found}; it has to be {PADDING}.")
     for token in (UNKNOWN, FIRST, LAST):
         if token not in pieces:
-            raise DataError(f"{path}: it lacks {token}, without which no text can be cut.")
+            raise DataError(f"{path}: the piece {token} is missing, which the tokenizer needs.")
     return GivenPieces(pieces, _read_lower(folder / TOKENIZER))
 
 
@@ -195,8 +195,8 @@ def _read_lower(path: Path) -> bool:
     for key, usual in {"strip_accents": lower, "tokenize_chinese_chars": True}.items():
         if config.get(key) not in (None, usual):
             raise DataError(
-                f"{path}: {key} is {config[key]!r}; only {usual} is known here, so its text would "
-                "be cut otherwise: use another model."
+                f"{path}: {key} is {config[key]!r}; only {usual} is supported, as other values "
+                "change the tokens; use another model."
             )
     return lower
 

@@ -55,21 +55,21 @@ class TextFeature(BaseFeature):
     @model_validator(mode="after")
     def _agrees(self) -> TextFeature:
         if self.tokens == "wordpiece" and self.encoding == "bag":
-            raise ValueError("tokens: wordpiece is for encoding: sequence")
+            raise ValueError("tokens: wordpiece needs encoding: sequence")
         if self.tokens == "wordpiece" and self.hash_buckets:
-            raise ValueError("hash_buckets: wordpiece has a vocabulary")
+            raise ValueError("hash_buckets: wordpiece uses a vocabulary; remove this key")
         if self.tokens == "wordpiece" and self.max_tokens < FEWEST_PIECES:
             raise ValueError(
-                f"max_tokens: found {self.max_tokens}; wordpiece needs {FEWEST_PIECES}, of which "
-                "the first and the last stand for no text"
+                f"max_tokens: found {self.max_tokens}; wordpiece needs {FEWEST_PIECES}, as "
+                "the first and the last token mark the ends"
             )
         if self.tokens == "wordpiece" and self.vocabulary_size < FEWEST_IN_VOCABULARY:
             raise ValueError(
                 f"vocabulary_size: found {self.vocabulary_size}; wordpiece needs "
-                f"{FEWEST_IN_VOCABULARY}, of which 5 stand for no text"
+                f"{FEWEST_IN_VOCABULARY}, as 5 are special tokens"
             )
         if self.vocabulary and self.tokens != "wordpiece":
-            raise ValueError("vocabulary: it is for tokens: wordpiece")
+            raise ValueError("vocabulary: it needs tokens: wordpiece")
         return self
 
     @property

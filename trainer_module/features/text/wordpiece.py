@@ -91,8 +91,8 @@ def _given(features: Mapping[str, TextFeature]) -> GivenPieces | None:
     if len(folders) > 1:
         name, other = list(folders.values())[:2]
         raise DataError(
-            f"features: {name!r} and {other!r} are cut into pieces of two vocabularies; give both "
-            "the same, or none."
+            f"features: {name!r} and {other!r} have different vocabularies; set the same "
+            "vocabulary for both, or none."
         )
     folder = next(iter(folders))
     return read_pieces(folder) if folder else None

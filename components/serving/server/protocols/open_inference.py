@@ -73,28 +73,28 @@ def read_request(
     """
     head = body[:end]
     may_be_known = end < len(body) and end <= _LONGEST_HEAD
-    known = _known_heads.get(head) if may_be_known else None
+    known = _head_cache.get(head) if may_be_known else None
     asked = known or _read_head(head)
     tensors = _read_tensors(asked.described, body[end:])
-    form = Inference(name, number, *asked.wishes)
+    form = Inference(name, number, *asked.output_options)
     if tensors.keys() == {EXAMPLES_INPUT}:
         examples = tensors[EXAMPLES_INPUT].reshape(-1)
         if not len(examples):
-            raise RequestError(f"input {EXAMPLES_INPUT!r} has no values.")
+            raise RequestError(f"input {EXAMPLES_INPUT!r} is empty.")
         signature, tensors = EXAMPLES, {EXAMPLES_INPUT: examples}
     else:
         signature, tensors = RAW, _to_columns(tensors, interface)
     if may_be_known and known is None:
-        _learn(head, asked)
+        _cache_head(head, asked)
     return signature, tensors, form
 
 
 class _Head(NamedTuple):
     """The parsed JSON of a request."""
 
-    described: list[_Description]
+    described: list[_InputDescription]
     """The descriptions of the tensors."""
-    wishes: _Wishes
+    output_options: _OutputOptions
 
 
 def _read_head(head: bytes) -> _Head:
@@ -102,23 +102,23 @@ def _read_head(head: bytes) -> _Head:
     inputs = asked.get("inputs") if isinstance(asked, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise RequestError("the body needs `inputs`, a list of tensors.")
-    return _Head(list(map(_describe, inputs)), _read_wishes(asked))
+    return _Head(list(map(_describe, inputs)), _read_output_options(asked))
 
 
-_known_heads: dict[bytes, _Head] = {}
+_head_cache: dict[bytes, _Head] = {}
 
 
-def _learn(head: bytes, asked: _Head) -> None:
+def _cache_head(head: bytes, parsed: _Head) -> None:
     """Caches a head that the model accepts, if its tensors are binary.
 
     A client with binary tensors sends the same head again and again.
     """
-    outputs = asked.wishes[1] or ()
-    are_bytes = all(one.size is not None and one.data is None for one in asked.described)
+    outputs = parsed.output_options[1] or ()
+    are_bytes = all(one.size is not None and one.data is None for one in parsed.described)
     if are_bytes and len(outputs) <= _KNOWN_OUTPUTS:
-        if len(_known_heads) >= _KNOWN_HEADS:
-            _known_heads.clear()
-        _known_heads[head] = asked
+        if len(_head_cache) >= _KNOWN_HEADS:
+            _head_cache.clear()
+        _head_cache[head] = parsed
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
@@ -143,7 +143,7 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
         tensor, is_text = _as_texts(tensor, column.request, reader), True
     if is_text != (column.dtype == "string"):
         right = _DATATYPE_OF[column.dtype]
-        raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
+        raise RequestError(f"input {column.request!r} has another datatype, expected {right}.")
     if not is_text and tensor.dtype.kind != np.dtype(column.dtype).kind:
         _check_numbers(tensor, column)  # Other tensors are checked after the conversion.
     shape = [len(tensor)] if column.width == 1 else [len(tensor), tensor.size // len(tensor)]
@@ -172,12 +172,14 @@ def check_tensors(tensors: Arrays, interface: ModelInterface) -> None:
 
 def _check_numbers(tensor: np.ndarray, column: RawColumn) -> None:
     if tensor.dtype.kind == "f" and np.isinf(tensor).any():
-        raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
+        raise RequestError(
+            f"input {column.request!r} has infinite values, expected finite numbers."
+        )
     is_whole = tensor.dtype.kind != "f" or (
         are_whole(tensor) and np.fmax.reduce(np.abs(tensor), axis=None, initial=0.0) < _LARGEST
     )
     if column.is_whole and not is_whole:
-        raise RequestError(f"input {column.request!r} holds other than whole numbers of 64 bits.")
+        raise RequestError(f"input {column.request!r} has values that are not 64-bit integers.")
 
 
 def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
@@ -196,35 +198,35 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
     width = shape[1] if len(shape) > 1 else 1
     if column.width is not None and width != column.width:
         raise RequestError(
-            f"input {column.request!r} has {counted(width, 'value')} a row, expected"
+            f"input {column.request!r} has {counted(width, 'value')} per row, expected"
             f" {column.width}."
         )
 
 
-_Wishes = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
+_OutputOptions = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
 
 
-def _read_wishes(body: Mapping[str, Any]) -> _Wishes:
+def _read_output_options(body: Mapping[str, Any]) -> _OutputOptions:
     """Returns what a request specifies for its response: the last fields of `Inference`."""
     given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
     if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
-        raise RequestError(f"`id` is no text of at most {_LONGEST_ID} characters.")
+        raise RequestError(f"`id` must be a string of at most {_LONGEST_ID} characters.")
     default = isinstance(parameters, dict) and bool(parameters.get("binary_data_output"))
     if outputs and not isinstance(outputs, list):
-        raise RequestError("`outputs` is no list of objects with a `name`.")
+        raise RequestError("`outputs` must be a list of objects with a `name`.")
     wanted = dict(_read_output(one, default) for one in outputs or ())
     if outputs and len(wanted) < len(outputs):
-        raise RequestError("`outputs` names one of them twice.")
+        raise RequestError("`outputs` names an output twice.")
     return None if given is None else str(given), tuple(wanted.items()) or None, default
 
 
-def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
-    title = wanted.get("name") if isinstance(wanted, dict) else None
-    own = wanted.get("parameters") if isinstance(wanted, dict) else None
+def _read_output(output: Any, default: bool) -> tuple[str, bool]:
+    title = output.get("name") if isinstance(output, dict) else None
+    own = output.get("parameters") if isinstance(output, dict) else None
     own = own if isinstance(own, dict) else {}
     for name in ("classification", "shared_memory_region"):
         if name in own:  # Ignoring the parameter would give the client an unexpected response.
-            raise RequestError(f"output {title!r} has the parameter {name!r}, which is not taken.")
+            raise RequestError(f"output {title!r} has the unsupported parameter {name!r}.")
     return title if isinstance(title, str) else str(title), bool(own.get("binary_data", default))
 
 
@@ -280,7 +282,7 @@ class Inference:
         return Reply(b"".join([text, *tail]), BYTES, (length,))
 
 
-class _Description(NamedTuple):
+class _InputDescription(NamedTuple):
     """The description of a tensor in a request."""
 
     name: str
@@ -294,21 +296,23 @@ class _Description(NamedTuple):
     """The values in the JSON; None for a binary tensor."""
 
 
-def _describe(given: Any) -> _Description:
-    if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
-        raise RequestError("an input is no object with a `name`.")
-    parameters, shape = given.get("parameters") or {}, given.get("shape")
+def _describe(tensor: Any) -> _InputDescription:
+    if not isinstance(tensor, dict) or not isinstance(name := tensor.get("name"), str):
+        raise RequestError("every input must be an object with a `name`.")
+    parameters, shape = tensor.get("parameters") or {}, tensor.get("shape")
     size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
     if size is not None and (type(size) is not int or size < 0):
-        raise RequestError(f"binary_data_size of input {name!r} is no size.")
+        raise RequestError(f"binary_data_size of input {name!r} must be a non-negative integer.")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
-        raise RequestError(f"`shape` of input {name!r} is no list of sizes.")
+        raise RequestError(f"`shape` of input {name!r} must be a list of non-negative integers.")
     if len(shape) > _MOST_SIZES:
-        raise RequestError(f"`shape` of input {name!r} has {len(shape)} sizes.")
+        raise RequestError(
+            f"`shape` of input {name!r} has {len(shape)} sizes, expected at most {_MOST_SIZES}."
+        )
     if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
-    return _Description(
-        name, shape, math.prod(shape), given.get("datatype"), size, given.get("data")
+    return _InputDescription(
+        name, shape, math.prod(shape), tensor.get("datatype"), size, tensor.get("data")
     )
 
 
@@ -321,19 +325,17 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
     return _read_tensors(list(map(_describe, described)), tail)
 
 
-def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
+def _read_tensors(described: list[_InputDescription], tail: bytes) -> Arrays:
     tensors, place = {}, 0
     for name, shape, expected, datatype, size, data in described:
         if name in tensors:
-            raise RequestError(f"input {name!r} is there twice.")
+            raise RequestError(f"input {name!r} occurs twice.")
         if size is None:
             values = _from_list(name, datatype, data)
         else:
             start, place = place, place + size
             if place > len(tail):
-                raise RequestError(
-                    f"input {name!r} has fewer bytes than its binary_data_size says."
-                )
+                raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size.")
             values = _from_bytes(name, datatype, tail[start:place])
         if values.size != expected:
             raise RequestError(
@@ -342,7 +344,7 @@ def _read_tensors(described: list[_Description], tail: bytes) -> Arrays:
             )
         tensors[name] = values.reshape(shape)
     if place != len(tail):
-        raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
+        raise RequestError(f"{len(tail) - place} bytes after the last input belong to no input.")
     return tensors
 
 
@@ -351,7 +353,9 @@ def _from_bytes(name: str, datatype: Any, data: bytes) -> np.ndarray:
         return np.array(_split_bytes(name, data), object)
     dtype = _dtype_of(name, datatype)
     if len(data) % dtype.itemsize:
-        raise RequestError(f"input {name!r} has {len(data)} bytes, which are no {datatype}.")
+        raise RequestError(
+            f"input {name!r} has {len(data)} bytes, not a multiple of {datatype}'s size."
+        )
     return np.frombuffer(data, dtype)
 
 
@@ -372,19 +376,25 @@ def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
     flat = _flat(data)
     if datatype == _BYTES:
         if not all(value is None or isinstance(value, str) for value in flat):
-            raise RequestError(f"`data` of input {name!r} is not all text, as BYTES are.")
+            raise RequestError(
+                f"`data` of input {name!r} must have only strings, as its datatype is BYTES."
+            )
         return np.array([(v or "").encode(errors="replace") for v in flat], object)
     dtype = _dtype_of(name, datatype)
     # NumPy converts None to NaN, which integers cannot represent.
     kinds = _NUMBERS if dtype.kind == "f" else _NUMBERS - {type(None)}
     if not kinds.issuperset(map(type, flat)):
-        raise RequestError(f"`data` of input {name!r} is not all numbers, as {datatype} are.")
+        raise RequestError(
+            f"`data` of input {name!r} must have only numbers, as its datatype is {datatype}."
+        )
     if dtype.kind in "iu" and any(type(v) is float and v % 1 for v in flat):
-        raise RequestError(f"`data` of input {name!r} is not all whole, as {datatype} are.")
+        raise RequestError(
+            f"`data` of input {name!r} must have only integers, as its datatype is {datatype}."
+        )
     try:
         return np.array(flat, dtype)
     except (OverflowError, ValueError) as error:
-        raise RequestError(f"`data` of input {name!r} is no {datatype}: {error}.") from None
+        raise RequestError(f"`data` of input {name!r} is not {datatype}: {error}.") from None
 
 
 def _flat(data: list[Any]) -> list[Any]:
@@ -397,7 +407,7 @@ def _dtype_of(name: str, datatype: Any) -> np.dtype:
     dtype = _DTYPES.get(datatype) if isinstance(datatype, str) else None
     if dtype is None:
         raise RequestError(
-            f"input {name!r} is of datatype {datatype!r}: right is one of"
+            f"input {name!r} has the datatype {datatype!r}, expected one of"
             f" {', '.join([*_DTYPES, _BYTES])}."
         )
     return dtype

@@ -53,13 +53,13 @@ def read_request(
     if verb != "predict":
         return RAW, _to_rows(body, interface), _CLASSES if verb == "classify" else _NUMBERS
     if not isinstance(body, dict):
-        raise RequestError('the body is no object: right is {"instances": [...]}.')
+        raise RequestError('the body is not an object, expected {"instances": [...]}.')
     rows, columns = body.get("instances"), body.get("inputs")
     if ("instances" in body) == ("inputs" in body):
-        raise RequestError("the body needs either `instances`, of rows, or `inputs`, of columns.")
+        raise RequestError("the body needs either `instances` with rows, or `inputs` with columns.")
     signature = _read_signature(body)
     if rows is not None and not isinstance(rows, list):
-        raise RequestError("`instances` is no list: give one value a row.")
+        raise RequestError("`instances` is not a list: give a list with one value per row.")
     form: ResponseFormat = _COLUMNS if rows is None else _ROWS
     if signature == EXAMPLES or (not signature and _are_examples(rows, columns)):
         return EXAMPLES, {EXAMPLES_INPUT: _examples(rows, columns)}, form
@@ -68,7 +68,7 @@ def read_request(
     names = [column.request for column in interface.columns]
     if not isinstance(columns, dict):
         if len(names) != 1:
-            raise RequestError("`inputs` is no object: give a list of values per column.")
+            raise RequestError("`inputs` is not an object: give a list of values per column.")
         columns = {names[0]: columns}
     found = from_columns(columns, interface)
     if not next(iter(found.values())):
@@ -80,13 +80,13 @@ def _read_signature(body: Mapping[str, Any]) -> str:
     """Returns the signature that a request names; empty if it names none."""
     signature = body.get("signature_name", "")
     if signature not in ("", RAW, EXAMPLES):
-        raise RequestError(f"there is no signature {signature!r}: right is {RAW} or {EXAMPLES}.")
+        raise RequestError(f"there is no signature {signature!r}, expected {RAW} or {EXAMPLES}.")
     return str(signature)
 
 
 def _not_empty(rows: Rows, where: str) -> Rows:
     if not rows:
-        raise RequestError(f"`{where}` is empty: give one object a row.")
+        raise RequestError(f"`{where}` is empty: give one object per row.")
     return rows
 
 
@@ -101,13 +101,13 @@ def _examples(rows: Rows | None, columns: Any) -> np.ndarray:
     if rows is None:
         rows = columns.get(EXAMPLES_INPUT) if isinstance(columns, dict) else columns
     if not isinstance(rows, list) or not rows:
-        raise RequestError(f"`{EXAMPLES_INPUT}` is no list of serialised tf.Examples.")
+        raise RequestError(f"`{EXAMPLES_INPUT}` is not a list of serialised tf.Examples.")
     found = []
     for place, row in enumerate(rows):
         given = row.get(EXAMPLES_INPUT, row) if isinstance(row, dict) else row
         if not isinstance(given, dict) or given.keys() != {"b64"}:
             raise RequestError(
-                f'instances[{place}] is no serialised tf.Example: right is {{"b64": "..."}}, or'
+                f'instances[{place}] is not a serialised tf.Example, expected {{"b64": "..."}}, or'
                 f' "signature_name": "{RAW}" with a key per column.'
             )
         found.append(decode_base64(given["b64"], f"instances[{place}]"))
@@ -121,13 +121,15 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
     _read_signature(body)
     context, rows = body.get("context", {}), body["examples"]
     if not isinstance(context, dict):
-        raise RequestError("`context` is no object: give columns that all rows share.")
+        raise RequestError("`context` is not an object: give the columns that all rows share.")
     for name in context:
         if name not in interface.by_request:
             raise unknown_name("context", name, interface.by_request)
     # In tensors, each row gets a copy of the context's values.
     if context and len(json.dumps(context)) * len(rows) > _MOST_SHARED:
-        raise RequestError("`context` is too large for so many rows: send fewer at once.", 413)
+        raise RequestError(
+            "`context` is too large for this number of rows: send fewer rows per request.", 413
+        )
     rows = [{**context, **row} if isinstance(row, dict) else row for row in rows]
     return _not_empty(rows, "examples")
 
@@ -160,8 +162,8 @@ class _Results:
     """The response to `:regress`: a number per row."""
 
     def part(self, answer: ResultSlice) -> bytes:
-        if "value" not in answer.of.arrays:
-            raise RequestError("the model predicts a class: ask :classify or :predict.")
+        if "value" not in answer.batch.arrays:
+            raise RequestError("the model predicts a class: use :classify or :predict.")
         return b",".join(answer.column_texts["value"])
 
     def reply(self, parts: Sequence[bytes]) -> Reply:
@@ -172,8 +174,8 @@ class _Classes(_Results):
     """The response to `:classify`: pairs of a class and its score, per row."""
 
     def part(self, answer: ResultSlice) -> bytes:
-        if not {"classes", "scores"} <= answer.of.arrays.keys():
-            raise RequestError("the model predicts a number: ask :regress or :predict.")
+        if not {"classes", "scores"} <= answer.batch.arrays.keys():
+            raise RequestError("the model predicts a number: use :regress or :predict.")
         rows = zip(*(answer.column_texts[name] for name in ("classes", "scores")), strict=True)
         return b",".join(orjson.dumps([*zip(*map(orjson.loads, row), strict=True)]) for row in rows)
 

@@ -39,11 +39,11 @@ def parse_json(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if b"NaN" not in body and b"Infinity" not in body:
-            raise RequestError(f"the body is no JSON: {error}.") from None
+            raise RequestError(f"the body is not JSON: {error}.") from None
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is no JSON: {shorten(error)}.") from None
+        raise RequestError(f"the body is not JSON: {shorten(error)}.") from None
 
 
 def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
@@ -55,17 +55,17 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
     if column.width == 1:
-        found = _all_at_once(_without_lists(values), column)
+        found = _convert_column(_flatten_single(values), column)
         if found is None:
-            found = _one_by_one(map(_only, values), range(len(values)), column)
+            found = _convert_values(map(_unwrap, values), range(len(values)), column)
         return found
     if not _are_lists(values, column):
         values = [_to_list(value, column, place) for place, value in enumerate(values)]
     lengths, flat = list(map(len, values)), list(chain.from_iterable(values))
-    found = _all_at_once(flat, column)
+    found = _convert_column(flat, column)
     if found is None:
         places = np.repeat(range(len(values)), lengths).tolist()
-        found = _one_by_one(flat, places, column)
+        found = _convert_values(flat, places, column)
     if column.width is not None:
         return found.reshape(len(values), column.width)
     width = max(1, max(lengths))
@@ -81,7 +81,7 @@ def _are_lists(values: list[Any], column: RawColumn) -> bool:
     return are_lists and not (is_fixed and set(map(len, values)) != {column.width})
 
 
-def _one_by_one(values: Iterable[Any], places: Iterable[int], column: RawColumn) -> np.ndarray:
+def _convert_values(values: Iterable[Any], places: Iterable[int], column: RawColumn) -> np.ndarray:
     """Returns values of which one may be invalid; raises RequestError for the first of these."""
     read = _to_text if column.dtype == "string" else _to_number
     found = [read(value, column, place) for value, place in zip(values, places, strict=True)]
@@ -94,49 +94,49 @@ def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int)
         return [value]
     if not isinstance(value, list) or len(value) != shape[0]:
         raise RequestError(
-            f"{column.request!r} of row {place} is not of the shape {list(column.shape)}."
+            f"{column.request!r} of row {place} does not have the shape {list(column.shape)}."
         )
     return [one for item in value for one in _flat(item, shape[1:], column, place)]
 
 
-def _without_lists(values: list[Any]) -> list[Any]:
+def _flatten_single(values: list[Any]) -> list[Any]:
     """Returns values without lists, if all are lists of one: rows may be [batch] or [batch, 1]."""
     if set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
         return list(chain.from_iterable(values))
     return values
 
 
-def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
+def _convert_column(values: list[Any], column: RawColumn) -> np.ndarray | None:
     """Returns a column of valid values; None if a value is, or may be, invalid."""
     kinds = set(map(type, values))
     if column.dtype == "string":
         return _texts(values) if kinds <= _TEXTS else None
-    found = _numbers_at_once(values, [column])
+    found = _convert_numbers(values, [column])
     return None if found is None else found[column.request]
 
 
-def _numbers_at_once(values: list[Any], wanted: Sequence[RawColumn]) -> Arrays | None:
-    """Returns columns of numbers, in a third of the time of `_one_by_one`.
+def _convert_numbers(values: list[Any], columns: Sequence[RawColumn]) -> Arrays | None:
+    """Returns columns of numbers, in a third of the time of `_convert_values`.
 
     Args:
       values: the values of all columns, column by column.
-      wanted: the columns; either all or none of them may have missing values.
+      columns: the columns; either all or none of them may have missing values.
 
     Returns:
       An array [values] per column; None if a value is, or may be, invalid.
     """
     kinds = set(map(type, values))
-    if wanted[0].dtype in MISSING:
+    if columns[0].dtype in MISSING:
         numbers = _floats(values, kinds)
     else:
         numbers = _integers(values) if kinds == {int} else None
     if numbers is None:
         return None
-    shaped = numbers.reshape(len(wanted), -1)
-    if not are_whole(shaped[[column.is_whole for column in wanted]]):
+    shaped = numbers.reshape(len(columns), -1)
+    if not are_whole(shaped[[column.is_whole for column in columns]]):
         return None
-    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in wanted}}
-    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(wanted)}
+    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in columns}}
+    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(columns)}
 
 
 def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
@@ -181,8 +181,8 @@ def check_size(rows: int, width: int, name: str = "") -> None:
     if rows * width > _MOST_VALUES:
         where = f"{name!r}: " if name else ""
         raise RequestError(
-            f"{where}{rows} rows of lists of up to {width} values are too many together: send rows"
-            " with long lists by themselves.",
+            f"{where}{rows} rows of lists of up to {width} values are too many: send rows"
+            " with long lists in their own requests.",
             413,
         )
 
@@ -202,7 +202,7 @@ def _to_list(value: Any, column: RawColumn, place: int) -> list[Any]:
     return value
 
 
-def _only(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """Returns a value, or the only item of a list: rows may be [batch] or [batch, 1]."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
@@ -217,7 +217,7 @@ def _to_number(value: Any, column: RawColumn, place: int) -> Any:
         if column.is_whole and not is_whole:
             raise RequestError(f"{where} is {value}, expected a whole number.")
         if column.dtype == "float32" and abs(value) > _LARGEST_FLOAT32:
-            raise RequestError(f"{where} is {value}, which is infinite as {column.dtype}.")
+            raise RequestError(f"{where} is {value}, which is too large for {column.dtype}.")
         if missing is not None or value == value:
             return value
     if kind is int and abs(value) < _LARGEST:
@@ -227,7 +227,7 @@ def _to_number(value: Any, column: RawColumn, place: int) -> Any:
     raise RequestError(
         f"{where} is {type_of(value)}, expected a number"
         f"{', such as 1 or 0' if kind is bool else ''}"
-        f"{', or null where it is missing' if missing is not None else ''}."
+        f"{', or null for a missing value' if missing is not None else ''}."
     )
 
 
@@ -238,7 +238,9 @@ def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise RequestError(f"{where} holds half a surrogate pair.") from None
+            raise RequestError(
+                f"{where} has an unpaired surrogate, which is not valid Unicode."
+            ) from None
     if value is None:
         return b""
     if isinstance(value, dict) and value.keys() == {"b64"}:
@@ -262,7 +264,7 @@ def decode_base64(text: Any, where: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise RequestError(f"{where} is no valid base64 of RFC 4648.") from None
+        raise RequestError(f"{where} is not valid base64 (RFC 4648).") from None
 
 
 def type_of(value: Any) -> str:
@@ -280,30 +282,30 @@ RequestInputs = Rows | Columns | Arrays
 """The inputs of a request: JSON rows, JSON columns, or tensors."""
 
 
-def row_count(asked: RequestInputs) -> int:
+def row_count(inputs: RequestInputs) -> int:
     """Returns the number of rows of a request."""
-    first: Any = asked if isinstance(asked, list) else next(iter(asked.values()))
+    first: Any = inputs if isinstance(inputs, list) else next(iter(inputs.values()))
     return len(first)
 
 
-def as_tensors(asked: RequestInputs, interface: ModelInterface) -> Arrays:
+def as_tensors(inputs: RequestInputs, interface: ModelInterface) -> Arrays:
     """Returns the tensors of a request.
 
     Raises:
       RequestError: the model cannot take the inputs.
     """
-    if isinstance(asked, list):
-        return rows_to_arrays(asked, interface)
+    if isinstance(inputs, list):
+        return rows_to_arrays(inputs, interface)
     return (
-        cast("Arrays", asked)
-        if are_tensors(asked)
-        else to_arrays(cast("Columns", asked), interface)
+        cast("Arrays", inputs)
+        if are_tensors(inputs)
+        else to_arrays(cast("Columns", inputs), interface)
     )
 
 
-def are_tensors(asked: RequestInputs) -> bool:
+def are_tensors(inputs: RequestInputs) -> bool:
     """Returns whether the inputs of a request are tensors rather than JSON."""
-    return not isinstance(asked, list) and isinstance(next(iter(asked.values())), np.ndarray)
+    return not isinstance(inputs, list) and isinstance(next(iter(inputs.values())), np.ndarray)
 
 
 def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
@@ -375,17 +377,17 @@ def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
     alone = [c for c in known.values() if c.width == 1 and c.dtype != "string"]
     for may_miss in (True, False):
         if group := [column for column in alone if (column.dtype in MISSING) == may_miss]:
-            values = _without_lists(list(chain.from_iterable(columns[c.request] for c in group)))
-            found |= _numbers_at_once(values, group) or {}
+            values = _flatten_single(list(chain.from_iterable(columns[c.request] for c in group)))
+            found |= _convert_numbers(values, group) or {}
     return {
         name: found[name] if name in found else to_array(columns[name], column)
         for name, column in known.items()
     }
 
 
-def _wrong_keys(where: str, given: Mapping[str, Any], names: Sequence[str]) -> RequestError:
-    for name in given:
+def _wrong_keys(where: str, keys: Mapping[str, Any], names: Sequence[str]) -> RequestError:
+    for name in keys:
         if name not in names:
             return unknown_name(where, str(name), names)
-    missing = [name for name in names if name not in given]
+    missing = [name for name in names if name not in keys]
     return RequestError(f"{where} lacks {', '.join(map(repr, missing))}: give every column.")

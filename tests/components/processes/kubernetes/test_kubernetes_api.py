@@ -43,7 +43,7 @@ def test_api_that_does_not_answer_for_a_while_is_asked_again(
 
     with meanwhile(refuse):
         assert run(gang) == []
-    assert "The Kubernetes API does not answer" in caplog.text
+    assert "The Kubernetes API does not respond" in caplog.text
     assert kube.left == []
 
 
@@ -53,7 +53,7 @@ def test_api_that_does_not_answer_at_all(kube: KubeServer, monkeypatch: pytest.M
     with pytest.raises(TrainingError) as caught:
         run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
     assert str(caught.value).startswith(
-        f"the Kubernetes API at {kube.url} has not answered for 0.5 s ("
+        f"the Kubernetes API at {kube.url} has not responded for 0.5 s ("
     )
 
 
@@ -126,5 +126,5 @@ def test_kubernetes_refuses_an_object(kube: KubeServer) -> None:
 
 def test_no_cluster_at_all(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/no/where")
-    with pytest.raises(ConfigError, match=r"neither runs in a cluster nor does KUBECONFIG lead"):
+    with pytest.raises(ConfigError, match=r"does not run in a cluster, and KUBECONFIG does not"):
         KubernetesLauncher(PODS, "run/7")

@@ -167,7 +167,7 @@ def test_workers_travel_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_workers_that_are_told_too_much() -> None:
     noise = random.Random(1).randbytes(80_000).hex()  # noqa: S311
-    with pytest.raises(ConfigError, match=r"of 1 tasks have to be told takes \d+,"):
+    with pytest.raises(ConfigError, match=r"payloads of 1 tasks take \d+,"):
         pack([WorkerSpec(Place("worker", 0), "m", {"noise": noise})])
 
 

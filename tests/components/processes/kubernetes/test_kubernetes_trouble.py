@@ -95,7 +95,7 @@ def test_process_outside_of_the_cluster_has_no_owner_to_name(
     launcher.allocate([Place("worker", 0)])
     (service,) = kube.bodies("Service")
     assert "ownerReferences" not in service["metadata"]
-    assert "should it be killed, what it made ends within 7 minutes" in caplog.text
+    assert "if it is killed, its Jobs end within 7 minutes" in caplog.text
     launcher.stop_all()
 
 
@@ -134,7 +134,7 @@ def test_next_attempt_deletes_what_the_last_one_left(
     launcher.allocate([Place("worker", 0), Place("worker", 1)])
     assert all(process and process.poll() is not None for process in processes)
     assert [name for name in kube.left if "worker" in name] == []
-    assert f"earlier attempt has left: {left['metadata']['name']}" in caplog.text
+    assert f"Jobs of an earlier attempt: {left['metadata']['name']}" in caplog.text
     launcher.stop_all()
 
 
@@ -147,8 +147,8 @@ def test_pod_that_finds_no_node_is_named(kube: KubeServer, monkeypatch: pytest.M
     named = f"not ready within 3 s: worker 1 (it does not run yet; pod {job}-1-"
     assert str(caught.value).startswith(named)
     assert str(caught.value).endswith(
-        ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.); make room for them, or ask for "
-        "less (smaller resources, fewer workers)."
+        ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.); free resources for them, or "
+        "request less (smaller resources, fewer workers)."
     )
     assert kube.left == []
 
@@ -172,7 +172,7 @@ def test_pod_that_runs_but_is_not_ready(kube: KubeServer) -> None:
     with pytest.raises(StartTimeoutError) as caught:
         run(gang, start_timeout=START_SECONDS)
     assert str(caught.value).startswith(
-        f"not ready within {START_SECONDS} s: worker 1 (it runs, but waits for others); look for"
+        f"not ready within {START_SECONDS} s: worker 1 (running, and waiting for other workers);"
     )
 
 

@@ -122,7 +122,7 @@ def test_a_store_that_is_fine_or_not_there_yet_is_no_problem(layout: Layout) -> 
 def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
     script = (
         "from test_metadata_stores import DIGITS, fill\n"
-        "from components.disk import says_full\n"
+        "from components.disk import is_disk_full\n"
         "from pipeline.config.loading import load_config\n"
         "from pipeline.layout import Layout\n"
         "from pipeline.records.metadata_store import check_store, sqlite_connection\n"
@@ -141,7 +141,7 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
         "    try:\n"
         "        while True: use()\n"
         "    except Exception as error:\n"
-        "        print(type(error).__name__, says_full(error), str(error).splitlines()[0])\n"
+        "        print(type(error).__name__, is_disk_full(error), str(error).splitlines()[0])\n"
         "said(lambda: check_store(config.metadata, layout))\n"
         "said(lambda: fill(sqlite_connection(layout.metadata)))\n"
         "said(lambda: EventLog(layout.event_log).record(EventKind.DUE, 'x' * 9999))\n"
@@ -251,7 +251,7 @@ def test_server_that_is_away_may_come_back(layout: Layout, scheme: str) -> None:
 
 def test_a_service_cannot_be_copied_for_a_plan(layout: Layout, tmp_path: Path) -> None:
     config = load_config(DIGITS, ["metadata=grpc://metadata:8080"])
-    with pytest.raises(ConfigError, match=r"cannot be copied.*name the database behind it"):
+    with pytest.raises(ConfigError, match=r"does not support; give its database"):
         copy_to_sqlite(config.metadata, layout, tmp_path / "copy.db")
 
 
@@ -329,7 +329,7 @@ def test_password_that_is_wrong_or_not_set(
 @pytest.mark.parametrize("database", ["meta_missing", "others"])
 def test_missing_database_is_not_made(server: MariaDB, layout: Layout, database: str) -> None:
     said = refused(layout, on(server.url(database)))
-    assert f"has no database '{database}' for '{USER}'; make it: CREATE DATABASE" in said
+    assert f"has no database '{database}' for '{USER}'; create it: CREATE DATABASE" in said
     assert (database,) not in server.administer("SHOW DATABASES")
 
 

@@ -20,13 +20,13 @@ from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models.pretrained_parts import (
     batch_norms,
     network_of,
-    pooled_of,
+    pooling_model_of,
 )
 from trainer_module.runtime import PROGRESS_LOGGER
 from trainer_module.training import phases
 from trainer_module.training.building import make_network
 from trainer_module.training.checkpoint import Position
-from trainer_module.training.plan import Trained, TrainingPlan
+from trainer_module.training.plan import TrainingPlan, TrainingResult
 
 TRANSFER = {
     "freeze": True,
@@ -44,7 +44,7 @@ def _plain_precision() -> Iterator[None]:
     tf_keras.mixed_precision.set_global_policy("float32")
 
 
-def run(directory: Path, model: dict[str, Any] = VGG, **options: Any) -> Trained:
+def run(directory: Path, model: dict[str, Any] = VGG, **options: Any) -> TrainingResult:
     return train_whole(prepare(directory, model, **options))
 
 
@@ -179,14 +179,14 @@ def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
     job = begin(inputs)
     assert job.notes == [
         "transfer: the features of 32 pictures are computed once, 0.1 MB",
-        "transfer: the network is frozen with random weights; give model.weights",
+        "transfer: the network is frozen with random weights; set model.weights to pretrained ones",
     ]
     split: Split = job.train
     with inputs.strategy.scope():
-        pooled = pooled_of(job.model, inputs.data.problem.of_kind("image"))
+        pooled = pooling_model_of(job.model, inputs.data.problem.of_kind("image"))
     step = phases.make_step(pooled, inputs.strategy)
     kept = phases.with_features(split, step, inputs.strategy)
-    fewer = replace(split, content=split.content.only(np.arange(split.examples) < 5))
+    fewer = replace(split, content=split.content.select(np.arange(split.examples) < 5))
     assert phases.with_features(fewer, step, inputs.strategy).examples == 5
     assert step.experimental_get_tracing_count() == 1
     pictures = split.content.tensors["photo"]
@@ -203,7 +203,7 @@ def test_l2_counts_in_each_phase(tmp_path: Path) -> None:
     model = make_network(inputs.data.problem, inputs.settings)
     (frozen, thawed), _ = phases.phases_of(model, inputs, plan)
     for phase in (frozen, thawed):
-        phase.enter()
+        phase.set_trainable()
         kernels = [w for w in phase.model.trainable_weights if "kernel" in w.name]
         expected = sum(0.1 * tf.reduce_sum(kernel**2) for kernel in kernels)
         assert len(kernels) == (2 if phase is frozen else 3)

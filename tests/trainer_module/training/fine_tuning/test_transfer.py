@@ -19,7 +19,7 @@ from trainer_module.families.supervised.models.pretrained_parts import network_o
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
-from trainer_module.training.plan import Trained
+from trainer_module.training.plan import TrainingResult
 
 KIND, HELD_OUT, FEW, EPOCHS = "mobilenet_v3_small", 400, 10, 10
 IMAGE = TransformedFeature("image", "image", (SIDE, SIDE, 1))
@@ -29,7 +29,7 @@ ORDER = np.random.default_rng(0).permutation(len(DIGITS.target))
 
 def train(
     directory: Path, rows: np.ndarray, classes: int, model: dict[str, Any], epochs: int, batch: int
-) -> Trained:
+) -> TrainingResult:
     """The finished training on some of scikit-learn's digits; those held out are looked at."""
     settings = TrainerSettings.model_validate(
         {

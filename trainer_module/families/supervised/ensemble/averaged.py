@@ -73,8 +73,8 @@ def grow_averaged(
     trees = max(1, _count_trees(problem, len(label)) // folds.count)
     for fold in range(folds.count):
         grown = _learner(kind, problem, len(label), trees, seed + fold)
-        held_out, learnt = folds.held_out(fold), folds.learnt(fold)
-        grown.fit(values[learnt], label[learnt], _weights(examples, learnt))
+        held_out, train_rows = folds.held_out(fold), folds.train_rows(fold)
+        grown.fit(values[train_rows], label[train_rows], _weights(examples, train_rows))
         if len(held_out):
             unseen[held_out] = as_outputs(problem, _predict(grown, problem, values[held_out]))
             if folds.parts.is_ordered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer_module.families.supervised.ensemble.member import Folds, Member, as_outputs
-from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
+from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
@@ -19,7 +19,7 @@ class Boosted:
     """The member, and the trees for the record of the training."""
 
     member: Member
-    grown: Grown
+    grown: GrownForest
 
 
 def grow_boosted(
@@ -37,7 +37,7 @@ def grow_boosted(
       TrainingError: YDF cannot learn from the examples.
     """
 
-    def grow_to(depth: int, members: int) -> Grown:
+    def grow_to(depth: int, members: int) -> GrownForest:
         model = settings.model.model_copy(update={"max_depth": depth})
         changed = settings.model_copy(update={"model": model})
         return grow(examples, problem, changed, folds.parts, members, lambda *_: None)

@@ -51,8 +51,8 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds) -> Member
     labels = Labels(problem, examples.label, weight)
 
     def predict(strength: float, fold: int) -> np.ndarray:
-        learnt = folds.learnt(fold)
-        model = _fit(problem, matrix[learnt], label[learnt], _only(weight, learnt), strength)
+        rows = folds.train_rows(fold)
+        model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
         return as_outputs(problem, _predict(model, problem, matrix[folds.held_out(fold)]))
 
     unseen = np.full((len(label), problem.output_units), np.nan)
@@ -181,15 +181,16 @@ class LinearColumns(tf_keras.layers.Layer):
           options: Keras's options.
         """
         super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
-        self._config = {"codes": list(codes), "units": units, "columns": columns, "rows": rows}
+        self._codes, self._units, self._columns, self._rows = list(codes), units, columns, rows
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {**super().get_config(), **self._config}
+        sizes = {"units": self._units, "columns": self._columns, "rows": self._rows}
+        return {**super().get_config(), "codes": self._codes, **sizes}
 
     def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
         """Creates the weights, filled with zeros."""
-        units, columns, rows = (self._config[key] for key in ("units", "columns", "rows"))
+        units, columns, rows = self._units, self._columns, self._rows
 
         def add(name: str, *shape: int) -> tf.Variable:
             return self.add_weight(name, shape, tf.float32, "zeros", trainable=False)
@@ -199,7 +200,7 @@ class LinearColumns(tf_keras.layers.Layer):
         if rows:
             self.categories = add("categories", rows, units)
         widths = [tf.TensorShape(shape)[1:].num_elements() for shape in input_shape]
-        self._offsets = _offsets(self._config["codes"], widths)
+        self._offsets = _offsets(self._codes, widths)
         super().build(input_shape)
 
     def fill(
@@ -215,17 +216,16 @@ class LinearColumns(tf_keras.layers.Layer):
         self.bias.assign(bias)
         self.means.assign(means)
         self.scales.assign(scales)
-        if self._config["rows"]:
+        if self._rows:
             self.categories.assign(categories)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the sums."""
-        codes = self._config["codes"]
-        values = tf.concat(list(map(flatten, inputs, codes)), 1)
+        values = tf.concat(list(map(flatten, inputs, self._codes)), 1)
         numbers = tf.where(tf.math.is_nan(values), self.means, values)
         numbers = tf.clip_by_value((numbers - self.means) * self.scales, -CLIP, CLIP)
         total = tf.matmul(numbers, self.kernel) + self.bias
-        if not self._config["rows"]:
+        if not self._rows:
             return total
         columns, offsets = self._offsets
         rows = tf.cast(tf.gather(values, columns, axis=1), tf.int32) + offsets

@@ -46,11 +46,11 @@ class Folds:
         """Returns the indices of the examples that a fold holds out; none if nothing can be."""
         return np.flatnonzero(self.parts.held_out(0 if self.parts.is_ordered else fold))
 
-    def learnt(self, fold: int) -> np.ndarray:
+    def train_rows(self, fold: int) -> np.ndarray:
         """Returns the indices of the examples that a fold trains on."""
         held_out = self.held_out(fold)
         if self.parts.is_ordered and len(held_out):
-            return np.flatnonzero(self.parts.learnt(0))
+            return np.flatnonzero(self.parts.train_rows(0))
         return np.setdiff1d(np.arange(len(self.parts.part_of)), held_out)
 
 

@@ -53,7 +53,9 @@ def _shape(
     texts: tuple[TransformedFeature, ...], settings: ModelSettings, files: BertFiles | None
 ) -> BertShape:
     vocabulary = max(text.vocabulary_size for text in texts)
-    shape = files.shape if files else BertShape.of_sizes(settings.size or SIZES["tiny"], vocabulary)
+    shape = (
+        files.shape if files else BertShape.from_sizes(settings.size or SIZES["tiny"], vocabulary)
+    )
     if vocabulary != shape.vocabulary:
         raise TrainingError(
             f"{settings.weights}: the weights are of {shape.vocabulary:,} pieces, but "

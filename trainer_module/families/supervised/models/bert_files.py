@@ -37,14 +37,14 @@ class BertShape:
     """The epsilon of layer normalisation."""
 
     @classmethod
-    def of_sizes(cls, sizes: BertSizes, vocabulary: int) -> BertShape:
+    def from_sizes(cls, sizes: BertSizes, vocabulary: int) -> BertShape:
         """Returns the shape of a BERT that is trained from scratch."""
         feed_forward = 4 * sizes.hidden
         return cls(
             vocabulary, sizes.layers, sizes.hidden, sizes.heads, feed_forward, sizes.max_tokens
         )
 
-    def is_of(self, sizes: BertSizes) -> bool:
+    def matches(self, sizes: BertSizes) -> bool:
         """Returns whether the sizes match those of a config."""
         return (self.layers, self.hidden, self.heads) == (sizes.layers, sizes.hidden, sizes.heads)
 
@@ -102,7 +102,7 @@ _SIZES = {
 }
 _FLOATS = ("F64", "F32", "F16", "BF16")
 """The safetensors types of weights that are not quantised."""
-_ONLY = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+_SUPPORTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 """The keys of config.json for which only one value is supported."""
 
 
@@ -125,15 +125,15 @@ def read_files(folder: str) -> BertFiles:
     """
     path = Path(local_folder(folder))
     if not path.is_dir():
-        raise _error(folder, "there is no such folder; name one with " + _needed())
+        raise _error(folder, f"there is no such folder; right is a folder with {_required_files()}")
     shape = _read_shape(path / CONFIG)
     _check_weights(path, shape)
     pieces = len(read_pieces(path).pieces)
     if pieces != shape.vocabulary:
         raise _error(
             path / VOCABULARY,
-            f"it has {pieces:,} pieces, one a line, but vocab_size in {CONFIG} is "
-            f"{shape.vocabulary:,}: they are of two models",
+            f"it has {pieces:,} lines, but vocab_size in {CONFIG} is {shape.vocabulary:,}; use the "
+            "files of one model",
         )
     return BertFiles(path, shape)
 
@@ -157,7 +157,7 @@ def _as_float32(value: Any) -> np.ndarray:
     return np.asarray(value).astype(np.float32)
 
 
-def _needed() -> str:
+def _required_files() -> str:
     return enumerate_names((CONFIG, VOCABULARY, WEIGHTS), "and")
 
 
@@ -167,9 +167,11 @@ def _error(where: object, what: str) -> DataError:
 
 def _read_shape(path: Path) -> BertShape:
     config = read_object(path)
-    for key, only in _ONLY.items():
-        if config.get(key, only) != only:
-            raise _error(path, f"{key} is {config[key]!r}; the model bert takes {only!r} alone")
+    for key, supported in _SUPPORTED.items():
+        if config.get(key, supported) != supported:
+            raise _error(
+                path, f"{key} is {config[key]!r}; the model bert supports only {supported!r}"
+            )
     sizes = {}
     for name, key in _SIZES.items():
         size = config.get(key, 2 if key == "type_vocab_size" else None)
@@ -178,7 +180,7 @@ def _read_shape(path: Path) -> BertShape:
         sizes[name] = size
     if sizes["hidden"] % sizes["heads"]:
         raise _error(
-            path, f"{sizes['heads']} heads cannot share out a hidden_size of {sizes['hidden']}"
+            path, f"a hidden_size of {sizes['hidden']} is not divisible by {sizes['heads']} heads"
         )
     epsilon = config.get("layer_norm_eps", BertShape.epsilon)
     if not isinstance(epsilon, float | int) or not epsilon > 0:
@@ -190,9 +192,7 @@ def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
-        raise _error(
-            path, f"it is broken or was not copied to its end ({error}); get it again"
-        ) from None
+        raise _error(path, f"it is damaged or incomplete ({error}); download it again") from None
 
 
 def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
@@ -201,7 +201,7 @@ def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
     if not path.is_file():
         raise _no_weights(folder)
     with _open(path) as tensors:
-        found = {_modern(name): name for name in tensors.keys()}  # noqa: SIM118 - no mapping
+        found = {_current_name(name): name for name in tensors.keys()}  # noqa: SIM118 - no mapping
         parts = {ours: tensors.get_slice(name) for ours, name in found.items()}
         shapes = {ours: tuple(part.get_shape()) for ours, part in parts.items()}
         types = {ours: part.get_dtype() for ours, part in parts.items()}
@@ -210,14 +210,17 @@ def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
         wanted |= pooler
     for name, size in wanted.items():
         if name not in shapes:
-            raise _error(path, f"it has no {name}: it is of another model than {CONFIG}")
+            raise _error(
+                path,
+                f"the tensor {name} is missing, which {CONFIG} needs; use the files of one model",
+            )
         if shapes[name] != size:
             was, right = ("x".join(map(str, s)) for s in (shapes[name], size))
             raise _error(
-                path, f"{name} is {was}, but {CONFIG} asks for {right}: they are of two models"
+                path, f"{name} is {was}, but {CONFIG} needs {right}; use the files of one model"
             )
         _check_type(path, name, types[name])
-    more = next(_beyond(shapes, shape.layers), None)
+    more = next(_extra_layers(shapes, shape.layers), None)
     if more:
         raise _error(path, f"it has {more}, but num_hidden_layers in {CONFIG} is {shape.layers}")
     return {name: found[name] for name in wanted}
@@ -227,12 +230,12 @@ def _check_type(path: Path, name: str, found: str) -> None:
     if found not in _FLOATS:
         raise _error(
             path,
-            f"{name} is of {found}, which are no weights without a scale; use the model as it was "
-            f"before it was made smaller, of {enumerate_names(_FLOATS, 'or')}",
+            f"{name} has the type {found} of a quantised model, which is not supported; use the "
+            f"model before quantisation, with {enumerate_names(_FLOATS, 'or')}",
         )
 
 
-def _modern(name: str) -> str:
+def _current_name(name: str) -> str:
     name = name.removeprefix(PREFIX)
     for old, new in OLD_NAMES.items():
         if "LayerNorm" in name and name.endswith(old):
@@ -240,17 +243,17 @@ def _modern(name: str) -> str:
     return name
 
 
-def _beyond(names: Mapping[str, Any], layers: int) -> Iterator[str]:
+def _extra_layers(names: Mapping[str, Any], layers: int) -> Iterator[str]:
     return (name for name in names if name.startswith(f"encoder.layer.{layers}."))
 
 
 def _no_weights(folder: Path) -> DataError:
     pickled = sorted({file.name for pattern in PICKLES for file in folder.glob(pattern)})
     if not pickled:
-        return _error(folder, f"{WEIGHTS} is missing; the folder needs {_needed()}")
+        return _error(folder, f"{WEIGHTS} is missing; the folder needs {_required_files()}")
     return _error(
         folder,
-        f"found {pickled[0]}, which is pickled: reading it would run whatever code it holds; use "
+        f"{pickled[0]} is a pickle, which is rejected, as reading it may run any code; use "
         f"{WEIGHTS} of the same model, which transformers writes by "
         "save_pretrained(folder, safe_serialization=True)",
     )

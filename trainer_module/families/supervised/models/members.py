@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.supervised.losses import WrappedLoss, show_as
+from trainer_module.families.supervised.losses import WrappedLoss, scale_reported
 from trainer_module.settings import Task
 
 register = tf_keras.saving.register_keras_serializable("scopeline")
@@ -34,7 +34,7 @@ class NumberVectors(tf_keras.layers.Layer):
     """
     CLIP = 3.0
     """The limit of scaled numbers."""
-    FARTHEST = 1e6
+    MAX_SCALED = 1e6
     """The limit of scaled numbers before smooth clipping, so that their squares stay finite."""
     column_axes: ClassVar = {"frequencies": 0, "phases": 0, "kernel": 0, "bias": 0}
     """The axis of each weight that counts the inputs, by the weight's name."""
@@ -77,7 +77,7 @@ class NumberVectors(tf_keras.layers.Layer):
         # An infinite value times a scale of 0 would be NaN.
         finite = tf.clip_by_value(inputs, tf.float32.min / 2, tf.float32.max / 2)
         scaled = (finite - np.float32(self._config["medians"])) * np.float32(self._config["scales"])
-        scaled = tf.clip_by_value(scaled, -self.FARTHEST, self.FARTHEST)
+        scaled = tf.clip_by_value(scaled, -self.MAX_SCALED, self.MAX_SCALED)
         scaled /= tf.sqrt(1 + tf.square(scaled / self.CLIP))
         turns = scaled[:, :, tf.newaxis] * self.frequencies + self.phases
         learnt = tf.einsum("bnw,nwe->bne", tf.cos(2 * math.pi * turns), self.kernel) + self.bias
@@ -224,7 +224,7 @@ class MembersMean(tf_keras.layers.Layer):
         match self._config["task"]:
             case Task.REGRESSION:
                 spread = tf.reduce_mean(tf.square(logits - mean[:, tf.newaxis]), [1, 2])
-                return show_as(spread, self._config["scale"] ** 2)
+                return scale_reported(spread, self._config["scale"] ** 2)
             case Task.BINARY:
                 of_members = tf.reduce_mean(tf.nn.softplus(logits), [1, 2])
                 return of_members - tf.reduce_mean(tf.nn.softplus(mean), 1)

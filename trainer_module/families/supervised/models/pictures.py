@@ -78,7 +78,7 @@ def _make_layer(layer: PictureLayer) -> tf_keras.layers.Layer:
     return layers.normalization()
 
 
-FIRST_FILTERS, MOST_FILTERS = 16, 128
+FIRST_FILTERS, MAX_FILTERS = 16, 128
 """The filters of the first stage and of the largest stage by default; they double with each stage.
 """
 
@@ -115,7 +115,7 @@ def default_filters(side: int) -> list[int]:
     filters = [FIRST_FILTERS]
     while side // 2 >= SMALLEST_SIDE:
         side //= 2
-        filters.append(min(2 * filters[-1], MOST_FILTERS))
+        filters.append(min(2 * filters[-1], MAX_FILTERS))
     return filters
 
 

@@ -37,7 +37,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     images = layers.images_of(problem, settings.kind)
     _check_images(images, settings.kind, network)
     if settings.has_published_head:
-        return _build_whole(problem, images, settings, network)
+        return _build_published(problem, images, settings, network)
     base = _build_base(images, settings, network)
     if settings.weights:
         load_weights(base, settings.kind, local_weights(settings.kind, settings.weights))
@@ -54,7 +54,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     return tf_keras.Model(inputs, head(parts), name=settings.kind)
 
 
-def _build_whole(
+def _build_published(
     problem: Problem,
     images: tuple[TransformedFeature, ...],
     settings: ModelSettings,
@@ -64,23 +64,24 @@ def _build_whole(
     others = [feature.name for feature in problem.features if feature not in images[:1]]
     if others:
         raise TrainingError(
-            f"model.transfer.head is published, which looks at one picture, {images[0].name!r}; "
-            f"leave {enumerate_names(others, 'and')} out by type: ignore."
+            f"model.transfer.head is published, whose only input is the picture "
+            f"{images[0].name!r}; "
+            f"set `type: ignore` for {enumerate_names(others, 'and')}."
         )
     if len(problem.classes) != IMAGENET_CLASSES:
         raise TrainingError(
-            f"model.transfer.head is published, which tells {IMAGENET_CLASSES:,} classes, but the "
+            f"model.transfer.head is published, which has {IMAGENET_CLASSES:,} classes, but the "
             f"label has {len(problem.classes):,}; give task: {{kind: multiclass, classes: "
             "imagenet}."
         )
-    made = getattr(tf_keras.applications, network.constructor)(
+    constructed = getattr(tf_keras.applications, network.constructor)(
         include_top=True, weights=None, input_shape=(*images[0].shape[:2], 3)
     )
-    whole = tf_keras.Model(made.input, made.output, name=base_name(settings.kind))
+    published = tf_keras.Model(constructed.input, constructed.output, name=base_name(settings.kind))
     path = local_weights(settings.kind, settings.weights or "", with_top=True)
-    load_weights(whole, settings.kind, path)
+    load_weights(published, settings.kind, path)
     inputs = problem.make_inputs()
-    found = whole(_prepare(inputs[images[0].name], network), training=False)
+    found = published(_prepare(inputs[images[0].name], network), training=False)
     output = tf_keras.layers.Activation("linear", dtype="float32", name="output")(found)
     return tf_keras.Model(inputs, output, name=settings.kind)
 
@@ -90,17 +91,17 @@ def _build_base(
 ) -> tf_keras.Model:
     sizes = {image.shape[:2] for image in images}
     shape = sizes.pop() if len(sizes) == 1 else (None, None)
-    made = getattr(tf_keras.applications, network.constructor)(
+    constructed = getattr(tf_keras.applications, network.constructor)(
         include_top=False, weights=None, input_shape=(*shape, 3)
     )
-    built = tf_keras.Model(made.input, made.output, name=base_name(settings.kind))
+    base = tf_keras.Model(constructed.input, constructed.output, name=base_name(settings.kind))
     if not settings.weights:
-        for layer in batch_norms(built):
+        for layer in batch_norms(base):
             layer.momentum = min(layer.momentum, layers.FRESH_MOMENTUM)
     if settings.sync_batch_norm:
-        for layer in batch_norms(built):
+        for layer in batch_norms(base):
             synchronize(layer)
-    return built
+    return base
 
 
 def _choose_pool(settings: ModelSettings, base: tf_keras.Model) -> type[tf_keras.layers.Layer]:
@@ -109,8 +110,8 @@ def _choose_pool(settings: ModelSettings, base: tf_keras.Model) -> type[tf_keras
         return tf_keras.layers.GlobalAveragePooling2D
     if None in base.output_shape[1:]:
         raise TrainingError(
-            "model.transfer.head is flatten, but columns of pictures have different sizes; give "
-            "all the same height and width, or use head: average."
+            "model.transfer.head is flatten, but columns of pictures have different sizes; set "
+            "the same height and width for all, or use `head: average`."
         )
     return tf_keras.layers.Flatten
 
@@ -147,8 +148,8 @@ def _check_images(images: tuple[TransformedFeature, ...], kind: str, network: Ne
         height, width, channels = image.shape
         if min(height, width) < network.least:
             raise TrainingError(
-                f"image {image.name!r} of {height}x{width} pixels is smaller than {kind} takes; "
-                f"give it a height and a width of {network.least} and more: pictures are resized."
+                f"image {image.name!r} of {height}x{width} pixels is too small for {kind}; set its "
+                f"height and width to {network.least} or more: pictures are resized."
             )
         if channels not in (1, 3):
             raise TrainingError(

@@ -22,7 +22,9 @@ def head_of(model: tf_keras.Model) -> tf_keras.Model:
     return model.get_layer(HEAD)
 
 
-def pooled_of(model: tf_keras.Model, images: tuple[TransformedFeature, ...]) -> tf_keras.Model:
+def pooling_model_of(
+    model: tf_keras.Model, images: tuple[TransformedFeature, ...]
+) -> tf_keras.Model:
     """Returns a model from pictures to their pooled features before the head, [batch, n] each."""
     return tf_keras.Model(
         {image.name: model.get_layer(image.name).output for image in images},

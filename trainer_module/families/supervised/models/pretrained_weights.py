@@ -36,19 +36,19 @@ def open_weights(path: str) -> Iterator[h5py.Group]:
     Raises:
       TrainingError: the file is missing, truncated, a pickle, or of another format.
     """
-    with _local(path) as file, _unpacked(file, path) as content:
+    with _local_copy(path) as file, _open_content(file, path) as content:
         try:
             opened = h5py.File(content, "r")
         except OSError as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged, {_hdf5_reason(error)}; fetch it once more."
+                f"model.weights: {path} is damaged: {_hdf5_reason(error)}; download it again."
             ) from error
         with opened:
             yield opened
 
 
 @contextmanager
-def _local(path: str) -> Iterator[Path]:
+def _local_copy(path: str) -> Iterator[Path]:
     if "://" not in path:
         yield Path(path)
         return
@@ -62,7 +62,7 @@ def _local(path: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _unpacked(file: Path, path: str) -> Iterator[Any]:
+def _open_content(file: Path, path: str) -> Iterator[Any]:
     """Yields the object for h5py to open: the file itself, or the member of an archive."""
     if check_format(file, path) == HDF5:
         yield file
@@ -77,10 +77,10 @@ def _hdf5_reason(error: Exception) -> str:
     return text[text.find("(") + 1 : -1] if text.endswith(")") and "(" in text else text
 
 
-Stored = Mapping[str, Sequence[Any]]
+StoredWeights = Mapping[str, Sequence[Any]]
 """The arrays of each layer in order: NumPy arrays, or datasets of a file that are read later."""
 
-SHOWN = 3
+MAX_NAMED_LAYERS = 3
 """The number of layers that a message names."""
 
 
@@ -109,11 +109,11 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
                     if is_numbered
                     else _weights_by_name(layers, file)
                 )
-                stored = _renamed(layers, stored)
+                stored = _rename_by_order(layers, stored)
                 _assign(layers, stored, kind, path)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged, {error_line(error)}; fetch it once more."
+                f"model.weights: {path} is damaged: {error_line(error)}; download it again."
             ) from error
     _finish_scaling(network)
 
@@ -127,21 +127,21 @@ def _layers(network: tf_keras.Model) -> dict[str, list[Weight]]:
             name = plain_name(variable)
             weights.setdefault(name, Weight(name)).variables.append(variable)
         if weights:
-            found[_plain(layer.name)] = list(weights.values())
+            found[_layer_name(layer.name)] = list(weights.values())
     return found
 
 
-def _plain(layer: str) -> str:
+def _layer_name(layer: str) -> str:
     """Returns the name of a layer without the number that Keras adds to an unnamed layer."""
     return re.sub(r"^normalization_\d+$", "normalization", layer)
 
 
-def _exported_weights(layers: Mapping[str, list[Weight]], path: str) -> Stored:
+def _exported_weights(layers: Mapping[str, list[Weight]], path: str) -> StoredWeights:
     """Returns the weights of a model that Scopeline exported, matched by their names."""
     if not tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
         raise TrainingError(
-            f"model.weights: {path} is a folder, but not that of an exported model; give one with "
-            "a saved_model.pb, such as a version below output/NAME/serving/NAME, or a file."
+            f"model.weights: {path} is a folder without a saved_model.pb; use the folder of an "
+            "exported model, such as a version below output/NAME/serving/NAME, or a file."
         )
     try:
         values = read_values(path)
@@ -149,24 +149,24 @@ def _exported_weights(layers: Mapping[str, list[Weight]], path: str) -> Stored:
         raise TrainingError(
             f"model.weights: the model at {path} cannot be read: {error_line(error)}."
         ) from error
-    plain = {_plain_path(name): value for name, value in values.items()}
-    names = {layer: [_plain_path(w.name) for w in weights] for layer, weights in layers.items()}
+    plain = {_weight_path(name): value for name, value in values.items()}
+    names = {layer: [_weight_path(w.name) for w in weights] for layer, weights in layers.items()}
     return {layer: [plain[n] for n in within if n in plain] for layer, within in names.items()}
 
 
-def _plain_path(weight: str) -> str:
+def _weight_path(weight: str) -> str:
     layer, slash, name = weight.rpartition("/")
-    return f"{_plain(layer)}{slash}{name}"
+    return f"{_layer_name(layer)}{slash}{name}"
 
 
-def _weights_by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
+def _weights_by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> StoredWeights:
     """Returns the weights in Keras's older layout by layer name, also of a nested network."""
     root = file.get("model_weights", file)
     found: dict[str, list[Any]] = {}
     for group in _names(root, "layer_names"):
         for name in _names(root[group], "weight_names"):
-            within = _plain(name.rpartition("/")[0])
-            own = _plain(group)
+            within = _layer_name(name.rpartition("/")[0])
+            own = _layer_name(group)
             layer = within if own not in layers and within in layers else own
             found.setdefault(layer, []).append(root[group][name])
     return found
@@ -182,7 +182,7 @@ def _names(group: h5py.Group, key: str) -> Iterator[str]:
             yield name.decode() if isinstance(name, bytes) else str(name)
 
 
-def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
+def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> StoredWeights:
     """Returns the weights in Keras's newer layout, in which `conv2d_3` is the fourth layer of its
     kind.
     """
@@ -190,9 +190,9 @@ def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
     names = {}
     for layer in network.layers:
         kind = _snake_case(type(layer).__name__)
-        names[f"{kind}_{seen[kind]}" if seen[kind] else kind] = _plain(layer.name)
+        names[f"{kind}_{seen[kind]}" if seen[kind] else kind] = _layer_name(layer.name)
         seen[kind] += 1
-    root = _most_alike(file["layers"], names)
+    root = _best_match(file["layers"], names)
     return {
         names.get(name, name): [group["vars"][str(i)] for i in range(len(group["vars"]))]
         for name, group in root.items()
@@ -200,7 +200,7 @@ def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
     }
 
 
-def _most_alike(layers: h5py.Group, names: Iterable[str]) -> h5py.Group:
+def _best_match(layers: h5py.Group, names: Iterable[str]) -> h5py.Group:
     """Returns the layers of the file, or of a nested model if more of its names match."""
     candidates = [layers, *(group["layers"] for group in layers.values() if "layers" in group)]
     return max(candidates, key=lambda group: len(set(names) & set(group)))
@@ -211,21 +211,27 @@ def _snake_case(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def _assign(layers: Mapping[str, list[Weight]], stored: Stored, kind: str, path: str) -> None:
-    misfits = [*_misfits(layers, stored)]
-    if misfits:
-        more = f", and {len(misfits) - SHOWN} more" if len(misfits) > SHOWN else ""
+def _assign(
+    layers: Mapping[str, list[Weight]], stored: StoredWeights, kind: str, path: str
+) -> None:
+    mismatches = [*_mismatches(layers, stored)]
+    if mismatches:
+        more = (
+            f", and {len(mismatches) - MAX_NAMED_LAYERS} more"
+            if len(mismatches) > MAX_NAMED_LAYERS
+            else ""
+        )
         raise TrainingError(
             f"model.weights: {path} holds the weights of another network than {kind}: "
-            f"{'; '.join(misfits[:SHOWN])}{more}. Give the file of {kind}, or its kind as "
-            "model.kind."
+            f"{'; '.join(mismatches[:MAX_NAMED_LAYERS])}{more}. Use a file of {kind}, or change "
+            "model.kind to the network of the file."
         )
     for layer, weights in layers.items():
         for weight, value in zip(weights, stored[layer], strict=True):
             weight.assign(np.asarray(value))
 
 
-def _renamed(layers: Mapping[str, list[Weight]], stored: Stored) -> Stored:
+def _rename_by_order(layers: Mapping[str, list[Weight]], stored: StoredWeights) -> StoredWeights:
     """Returns the weights under the network's names by their order, if only the order makes them
     fit.
 
@@ -233,25 +239,26 @@ def _renamed(layers: Mapping[str, list[Weight]], stored: Stored) -> Stored:
     """
     beyond = [*stored.items()][len(layers) :]
     in_order = {**dict(zip(layers, stored.values(), strict=False)), **dict(beyond)}
-    fits = any(_misfits(layers, stored)) and not any(_misfits(layers, in_order))
+    fits = any(_mismatches(layers, stored)) and not any(_mismatches(layers, in_order))
     return in_order if fits else stored
 
 
-def _misfits(layers: Mapping[str, list[Weight]], stored: Stored) -> Iterator[str]:
+def _mismatches(layers: Mapping[str, list[Weight]], stored: StoredWeights) -> Iterator[str]:
     """Yields a message for each layer that does not fit."""
     for layer, weights in layers.items():
         wanted, found = ([tuple(x.shape) for x in xs] for xs in (weights, stored.get(layer, [])))
         if not found:
-            yield f"it has no layer {layer}"
+            yield f"the file has no layer {layer}"
         elif found != wanted:
-            yield f"layer {layer} has the shapes {_shown(found)}, not {_shown(wanted)}"
+            shapes = f"{_format_shapes(found)}, not {_format_shapes(wanted)}"
+            yield f"layer {layer} has the shapes {shapes}"
     for layer, values in stored.items():
         # A top may consist of convolutions too, but with kernels of a single place.
         if layer not in layers and any(len(v.shape) == 4 and v.shape[0] > 1 for v in values):
-            yield f"{layer} is no layer of it"
+            yield f"the network has no layer {layer}"
 
 
-def _shown(shapes: Iterable[tuple[int, ...]]) -> str:
+def _format_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
     return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
 
 

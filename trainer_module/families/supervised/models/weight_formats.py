@@ -16,9 +16,9 @@ PICKLES_IN_ZIP = (".pkl", ".npy")
 WEIGHTS_IN_KERAS = "model.weights.h5"
 """The file of weights in a .keras archive."""
 
-RIGHT = (
-    "right is what Keras's model.save_weights writes, such as resnet50.weights.h5, or the .h5 that "
-    "Keras publishes"
+EXPECTED = (
+    "right is a file of Keras's model.save_weights, such as resnet50.weights.h5, or a published "
+    ".h5 file of Keras"
 )
 
 
@@ -41,18 +41,18 @@ def check_format(file: Path, path: str) -> bytes:
         names = zipfile.ZipFile(file).namelist() if start.startswith(ZIP) else []
     except zipfile.BadZipFile:
         raise TrainingError(
-            f"model.weights: {path} is damaged, an archive without its end; fetch it once more."
+            f"model.weights: {path} is damaged: the archive has no end; download it again."
         ) from None
     except OSError as error:
         raise TrainingError(f"model.weights: {path} cannot be read: {error.strerror}.") from None
     is_pickle = start[:1] == PICKLE and start[1:2] <= b"\x05"
     if is_pickle or any(name.endswith(PICKLES_IN_ZIP) for name in names):
         raise TrainingError(
-            f"model.weights: {path} is a pickle, which may run any code when it is read, so it is "
-            f"refused; {RIGHT}."
+            f"model.weights: {path} is a pickle, which is rejected, as reading it may run any "
+            f"code; {EXPECTED}."
         )
     if start != HDF5 and WEIGHTS_IN_KERAS not in names:
         raise TrainingError(
-            f"model.weights: {path} is no file of weights, it begins with {start!r}; {RIGHT}."
+            f"model.weights: {path} is no file of weights: it begins with {start!r}; {EXPECTED}."
         )
     return HDF5 if start == HDF5 else ZIP

@@ -100,7 +100,7 @@ class ManyClassTask(ClassTask):
         """Raises TrainingError if there are fewer than two classes."""
         super().check_classes(label, classes)
         if len(classes) < 2:
-            found = found_classes(label, classes)
+            found = describe_classes(label, classes)
             raise TrainingError(f"task: {self.kind} needs 2 classes or more, but {found}.")
 
     @property
@@ -141,7 +141,7 @@ class ManyClassTask(ClassTask):
         return tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
 
 
-def found_classes(label: str, classes: tuple[str, ...]) -> str:
+def describe_classes(label: str, classes: tuple[str, ...]) -> str:
     """Returns a text with the number and the names of classes, for a message."""
     return f"label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
 
@@ -204,7 +204,7 @@ class BinaryTask(ClassTask):
         """Raises TrainingError if there are not exactly two classes."""
         super().check_classes(label, classes)
         if len(classes) != 2:
-            found = found_classes(label, classes)
+            found = describe_classes(label, classes)
             raise TrainingError(f"task: binary needs 2 classes, but {found}.")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:

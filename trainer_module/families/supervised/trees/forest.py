@@ -92,14 +92,14 @@ class Forest:
     """The bias of each output, [units] float32."""
     means: np.ndarray
     """The replacement for missing numbers, [columns] float32."""
-    known: np.ndarray
+    known_codes: np.ndarray
     """The number of a category's codes in training, [columns] int; higher codes count as code 0."""
     roots: list[int] = field(default_factory=list)
     column: list[int] = field(default_factory=list)
     """The column of each node's condition."""
     threshold: list[float] = field(default_factory=list)
     """The threshold of each node, from which on its condition holds; NaN, so never, in leaves."""
-    below: list[int] = field(default_factory=list)
+    first_child: list[int] = field(default_factory=list)
     """The first child of each node."""
     bitmap: list[int] = field(default_factory=list)
     """The index in `words` of each node's bitmap of categories; -1 for numbers."""
@@ -114,9 +114,9 @@ class Forest:
     gains: Counter[int] = field(default_factory=Counter)
     """The reduction of the loss by the conditions on each column."""
 
-    def add(self, tree: Any, share: float) -> None:
+    def add_tree(self, tree: Any, share: float) -> None:
         """Adds a tree of YDF, with its leaf values multiplied by a share."""
-        self.roots.append(self._new())
+        self.roots.append(self._add_node())
         waiting = deque([(tree.root, self.roots[-1], 0)])
         while waiting:
             node, number, depth = waiting.popleft()
@@ -124,15 +124,15 @@ class Forest:
                 self.value[number] = share * node.value.value
                 continue
             self._split(number, node.condition)
-            self.below[number] = self._new()
-            self._new()
+            self.first_child[number] = self._add_node()
+            self._add_node()
             self.depth = max(self.depth, depth + 1)
-            waiting.append((node.neg_child, self.below[number], depth + 1))
-            waiting.append((node.pos_child, self.below[number] + 1, depth + 1))
+            waiting.append((node.neg_child, self.first_child[number], depth + 1))
+            waiting.append((node.pos_child, self.first_child[number] + 1, depth + 1))
 
     def add_nodes(
         self,
-        below: np.ndarray,
+        first_child: np.ndarray,
         column: np.ndarray,
         threshold: np.ndarray,
         value: np.ndarray,
@@ -141,15 +141,15 @@ class Forest:
         """Adds a tree of numeric conditions whose nodes are numbered from its root, 0.
 
         Args:
-          below: the first child of each node; a leaf is its own child, [nodes] int.
+          first_child: the first child of each node; a leaf is its own child, [nodes] int.
           column: the column of each node's condition, [nodes] int.
           threshold: the threshold of each node, NaN in leaves, [nodes] float32.
           value: the values of each node, [nodes, units]; only the values of leaves count.
           depth: the depth of the tree.
         """
-        root, count = len(self.below), len(below)
+        root, count = len(self.first_child), len(first_child)
         self.roots.append(root)
-        self.below += (below + root).tolist()
+        self.first_child += (first_child + root).tolist()
         self.column += column.tolist()
         self.threshold += threshold.tolist()
         self.bitmap += [-1] * count
@@ -157,16 +157,16 @@ class Forest:
         if value.shape[1] == 1:
             self.value += value[:, 0].tolist()
             return
-        is_leaf = below == np.arange(count)
+        is_leaf = first_child == np.arange(count)
         first = sum(map(len, self.leaves))
         self.value += np.where(is_leaf, first + np.cumsum(is_leaf) - 1, 0).tolist()
         self.leaves.append(value[is_leaf])
 
-    def _new(self) -> int:
-        number = len(self.below)
+    def _add_node(self) -> int:
+        number = len(self.first_child)
         self.column.append(0)
         self.threshold.append(np.nan)
-        self.below.append(number)
+        self.first_child.append(number)
         self.bitmap.append(-1)
         self.value.append(0.0)
         return number
@@ -177,7 +177,7 @@ class Forest:
         codes = self.columns[condition.attribute].codes
         if codes:
             self.bitmap[number] = len(self.words)
-            known = self.known[condition.attribute]
+            known = self.known_codes[condition.attribute]
             unknown = range(known, codes) if 0 in condition.mask else ()
             self.words += _pack([*condition.mask, *unknown], codes)
         else:

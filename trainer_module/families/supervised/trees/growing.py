@@ -14,8 +14,8 @@ from trainer_module.data.dealing import Parts
 from trainer_module.errors import TrainingError, counted
 from trainer_module.families.supervised.trees.forest import Forest, TreeColumn
 from trainer_module.families.supervised.trees.importance import (
-    ROWS,
-    losses_of_shuffling,
+    MAX_EXAMPLES,
+    loss_increases,
     rank,
     shares,
 )
@@ -37,10 +37,10 @@ sum.
 L2 = 1.0
 """The L2 regularisation of leaf values, which shrinks leaves with few examples."""
 
-FARTHEST = 20.0
+MAX_LOGIT = 20.0
 """The limit of initial logits, beyond which probabilities are 0 and 1 in float32."""
 
-FEW = 10_000
+MAX_SINGLE_THREAD_EXAMPLES = 10_000
 """The largest number of examples for which one thread grows trees fastest.
 
 Measured on 2 cores: with 455 examples two threads take 12 times as long, with 2,000 up to 2.6
@@ -82,7 +82,7 @@ class TreeExamples:
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrownForest:
     """A grown forest with its losses."""
 
     forest: Forest
@@ -90,9 +90,9 @@ class Grown:
     """The mean losses over the forest's members, by the number of trees per output: `loss`, and
     `val_loss` on held-out examples.
     """
-    kept: int
+    largest_member: int
     """The number of trees per output in the largest member."""
-    has_stopped: bool
+    stopped_early: bool
     """Whether early stopping has ended every member."""
     importances: dict[str, float]
     """The permutation importance of each raw column as a share of the total, in descending order.
@@ -109,7 +109,7 @@ def grow(
     parts: Parts,
     members: int,
     report: Report,
-) -> Grown:
+) -> GrownForest:
     """Grows a forest, the mean of members with early stopping on different parts of the examples.
 
     In an order of time all members use the latest part for early stopping, and are then grown to
@@ -128,45 +128,54 @@ def grow(
     Raises:
       TrainingError: YDF cannot learn from the examples.
     """
-    spec = _describe(examples, problem)
-    forest = _empty(examples.columns, spec, problem)
-    histories, kept, models = [], [], []
+    spec = _data_spec(examples, problem)
+    forest = _empty_forest(examples.columns, spec, problem)
+    histories, member_sizes, models = [], [], []
     unseen = np.full((len(examples.label), problem.output_units), np.nan)
     for member in range(members):
         held_out = _held_out(parts, member)
-        stops = bool(held_out.any())
+        stops_early = bool(held_out.any())
         learner = functools.partial(_learner, spec, examples, problem, settings, member)
         try:
-            model = learner(settings.model.trees, stops).train(
+            model = learner(settings.model.trees, stops_early).train(
                 examples.to_ydf(problem, ~held_out),
-                valid=examples.to_ydf(problem, held_out) if stops else None,
+                valid=examples.to_ydf(problem, held_out) if stops_early else None,
                 verbose=0,
             )
             grown, trees = model, model.num_trees() // problem.output_units
-            if parts.is_ordered and stops and trees:
-                everything = examples.to_ydf(problem, np.arange(len(examples.label)))
-                grown = learner(trees, stops=False).train(everything, verbose=0)
+            if parts.is_ordered and stops_early and trees:
+                all_examples = examples.to_ydf(problem, np.arange(len(examples.label)))
+                grown = learner(trees, stops_early=False).train(all_examples, verbose=0)
         except ValueError as error:
-            said = " ".join(str(error).split())
-            raise TrainingError(f"model 'trees': YDF cannot learn from the data: {said}") from error
+            reason = " ".join(str(error).split())
+            raise TrainingError(
+                f"model 'trees': YDF cannot learn from the data: {reason}"
+            ) from error
         models.append(model)
-        if stops:
+        if stops_early:
             predicted = model.predict(examples.to_ydf(problem, held_out))
             unseen[held_out] = predicted.reshape(-1, problem.output_units)
-        _join(forest, grown, 1 / members)
+        _add_member(forest, grown, 1 / members)
         histories.append(_history(model, problem))
-        kept.append(trees)
+        member_sizes.append(trees)
         report(member + 1, counted(model.num_trees(), "tree"))
     if problem.class_shift:
         # Members predict probabilities under weighted class frequencies, which the shift corrects.
         forest.bias -= np.asarray(problem.class_shift, np.float32)
-    told = _weigh_columns(examples, problem, parts, models, forest, settings.train.seed)
-    return Grown(
-        forest, _mean(histories), max(kept), max(kept) < settings.model.trees, told, unseen
+    importances = _measure_importances(
+        examples, problem, parts, models, forest, settings.train.seed
+    )
+    return GrownForest(
+        forest,
+        _mean(histories),
+        max(member_sizes),
+        max(member_sizes) < settings.model.trees,
+        importances,
+        unseen,
     )
 
 
-def _weigh_columns(
+def _measure_importances(
     examples: TreeExamples,
     problem: Problem,
     parts: Parts,
@@ -179,12 +188,12 @@ def _weigh_columns(
     """
     groups = rank(examples.columns, forest.gains)
     label, weight = examples.target(problem), examples.weight
-    random, lost = np.random.default_rng(seed), Counter[int]()
+    random, increases = np.random.default_rng(seed), Counter[int]()
     for member, model in enumerate(models):
         held_out = np.flatnonzero(_held_out(parts, member))
         rows = held_out if len(held_out) else np.arange(len(label))
-        rows = random.permutation(rows)[: ROWS // len(models)]
-        found = losses_of_shuffling(
+        rows = random.permutation(rows)[: MAX_EXAMPLES // len(models)]
+        of_member = loss_increases(
             model,
             [values[rows] for values in examples.values],
             label[rows],
@@ -193,8 +202,8 @@ def _weigh_columns(
             problem,
             random,
         )
-        lost.update({group[0]: loss for group, loss in zip(groups, found, strict=True)})
-    return shares(examples.columns, lost)
+        increases.update({group[0]: loss for group, loss in zip(groups, of_member, strict=True)})
+    return shares(examples.columns, increases)
 
 
 def _held_out(parts: Parts, member: int) -> np.ndarray:
@@ -213,7 +222,7 @@ def _features(columns: tuple[TreeColumn, ...]) -> list[ydf.Feature]:
     ]
 
 
-def _describe(examples: TreeExamples, problem: Problem) -> Any:
+def _data_spec(examples: TreeExamples, problem: Problem) -> Any:
     """Returns the data spec of all examples for all members.
 
     A part may lack a class, or a category whose code would lie beyond the known codes.
@@ -241,12 +250,12 @@ def _learner(
     settings: TrainerSettings,
     member: int,
     trees: int,
-    stops: bool,
+    stops_early: bool,
 ) -> ydf.GradientBoostedTreesLearner:
     import ydf
 
-    given = settings.train.early_stopping
-    patience = given.patience if isinstance(given, EarlyStoppingSettings) else PATIENCE
+    stopping = settings.train.early_stopping
+    patience = stopping.patience if isinstance(stopping, EarlyStoppingSettings) else PATIENCE
     return ydf.GradientBoostedTreesLearner(
         label=LABEL,
         task=ydf.Task.REGRESSION if problem.task is Task.REGRESSION else ydf.Task.CLASSIFICATION,
@@ -259,9 +268,9 @@ def _learner(
         subsample=SUBSAMPLE,
         num_candidate_attributes_ratio=CANDIDATES,
         l2_regularization=L2,
-        early_stopping="LOSS_INCREASE" if stops else "NONE",
+        early_stopping="LOSS_INCREASE" if stops_early else "NONE",
         # With a ratio of 0, YDF would not use the given held-out examples either.
-        **({} if stops else {"validation_ratio": 0.0}),
+        **({} if stops_early else {"validation_ratio": 0.0}),
         early_stopping_num_trees_look_ahead=patience,
         random_seed=settings.train.seed + member,
         num_threads=_count_threads(len(examples.label)),
@@ -274,24 +283,24 @@ def _count_threads(examples: int) -> int:
     YDF grows other trees with one thread than with several, but the same trees with two or more.
     Therefore larger data uses at least two threads, so that a model does not depend on the machine.
     """
-    return 1 if examples <= FEW else max(2, count_cores())
+    return 1 if examples <= MAX_SINGLE_THREAD_EXAMPLES else max(2, count_cores())
 
 
-def _empty(columns: tuple[TreeColumn, ...], spec: Any, problem: Problem) -> Forest:
-    told = spec.columns[: len(columns)]
-    means = np.array([column.numerical.mean for column in told], np.float32)
-    known = np.array([column.categorical.number_of_unique_values for column in told])
+def _empty_forest(columns: tuple[TreeColumn, ...], spec: Any, problem: Problem) -> Forest:
+    specs = spec.columns[: len(columns)]
+    means = np.array([column.numerical.mean for column in specs], np.float32)
+    known_codes = np.array([column.categorical.number_of_unique_values for column in specs])
     units = problem.output_units
-    return Forest(columns, units, np.zeros(units, np.float32), means, known)
+    return Forest(columns, units, np.zeros(units, np.float32), means, known_codes)
 
 
-def _join(forest: Forest, model: Any, share: float) -> None:
+def _add_member(forest: Forest, model: Any, share: float) -> None:
     """Adds a member's trees, weighted by the member's share."""
     # The initial logit of a class without examples is infinite.
-    bias = np.clip(model.initial_predictions(), -FARTHEST, FARTHEST)
+    bias = np.clip(model.initial_predictions(), -MAX_LOGIT, MAX_LOGIT)
     forest.bias += share * np.asarray(bias, np.float32)
     for tree in model.iter_trees():
-        forest.add(tree, share)
+        forest.add_tree(tree, share)
 
 
 def _history(model: Any, problem: Problem) -> dict[str, list[float]]:
@@ -301,10 +310,10 @@ def _history(model: Any, problem: Problem) -> dict[str, list[float]]:
         "loss": [log.training_evaluation.loss for log in logs],
         "val_loss": [log.evaluation.loss for log in logs if log.evaluation.loss is not None],
     }
-    return {name: _as_ours(values, problem) for name, values in losses.items() if values}
+    return {name: _to_network_units(values, problem) for name, values in losses.items() if values}
 
 
-def _as_ours(losses: Sequence[float], problem: Problem) -> list[float]:
+def _to_network_units(losses: Sequence[float], problem: Problem) -> list[float]:
     """Converts YDF's losses: twice the cross-entropy of two classes, or the root of the MSE."""
     match problem.task:
         case Task.BINARY:

@@ -14,16 +14,16 @@ from trainer_module.features.base import MISSING_SUFFIX, underscored
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
-ROWS = 5_000
+MAX_EXAMPLES = 5_000
 """The number of held-out examples for the measurement, over all members."""
 
 REPEATS = 3
 """The number of permutations of each column, which reduces the variance."""
 
-MOST = 100
+MAX_COLUMNS = 100
 """The largest number of columns that are shuffled, in the order of the trees' gain."""
 
-LEAST = 1e-7
+MIN_PROBABILITY = 1e-7
 """The lower limit of probabilities in the loss."""
 
 Values = Mapping[str, np.ndarray]
@@ -56,10 +56,10 @@ def rank(columns: Sequence[TreeColumn], gains: Mapping[int, float]) -> list[list
         groups.setdefault(name, []).append(place)
     total = {name: sum(gains.get(place, 0) for place in groups[name]) for name in groups}
     used = sorted((name for name in groups if total[name] > 0), key=lambda name: -total[name])
-    return [groups[name] for name in used[:MOST]]
+    return [groups[name] for name in used[:MAX_COLUMNS]]
 
 
-def losses_of_shuffling(
+def loss_increases(
     model: Any,
     values: Sequence[np.ndarray],
     label: np.ndarray,
@@ -80,25 +80,25 @@ def losses_of_shuffling(
       random: the random generator of the permutations.
     """
     count = len(label)
-    several = np.tile(np.arange(count), REPEATS)
+    repeated_rows = np.tile(np.arange(count), REPEATS)
 
-    def loss(given: Sequence[np.ndarray], of: np.ndarray) -> float:
-        predicted = model.predict({str(place): column for place, column in enumerate(given)})
-        weights = None if weight is None else weight[of]
-        return float(np.average(_losses(predicted, label[of], problem), weights=weights))
+    def loss(inputs: Sequence[np.ndarray], rows: np.ndarray) -> float:
+        predicted = model.predict({str(place): column for place, column in enumerate(inputs)})
+        weights = None if weight is None else weight[rows]
+        return float(np.average(_losses(predicted, label[rows], problem), weights=weights))
 
     if weight is not None and not weight.any():
         return [0.0] * len(groups)
     before = loss(values, np.arange(count))
-    repeated = [column[several] for column in values]
-    grown = []
+    repeated = [column[repeated_rows] for column in values]
+    increases = []
     for group in groups:
         order = np.concatenate([random.permutation(count) for _ in range(REPEATS)])
         shuffled = list(repeated)
         for place in group:
             shuffled[place] = values[place][order]
-        grown.append(loss(shuffled, several) - before)
-    return grown
+        increases.append(loss(shuffled, repeated_rows) - before)
+    return increases
 
 
 def shares(columns: Sequence[TreeColumn], losses: Counter[int]) -> dict[str, float]:
@@ -110,9 +110,11 @@ def shares(columns: Sequence[TreeColumn], losses: Counter[int]) -> dict[str, flo
       losses: the increase of the loss by the first column of each group, over all members.
     """
     names = raw_names(columns)
-    costly = [(names[place], lost) for place, lost in losses.most_common() if lost > 0]
-    total = sum(lost for _, lost in costly)
-    return {name: lost / total for name, lost in costly}
+    increases = [
+        (names[place], increase) for place, increase in losses.most_common() if increase > 0
+    ]
+    total = sum(increase for _, increase in increases)
+    return {name: increase / total for name, increase in increases}
 
 
 def _losses(predicted: np.ndarray, label: np.ndarray, problem: Problem) -> np.ndarray:
@@ -120,7 +122,7 @@ def _losses(predicted: np.ndarray, label: np.ndarray, problem: Problem) -> np.nd
     if problem.task is Task.REGRESSION:
         return np.asarray((predicted - label) ** 2)
     if problem.task is Task.BINARY:
-        told = np.where(label == 1, predicted, 1 - predicted)
+        probability = np.where(label == 1, predicted, 1 - predicted)
     else:
-        told = predicted[np.arange(len(label)), label]
-    return np.asarray(-np.log(np.maximum(told, LEAST)))
+        probability = predicted[np.arange(len(label)), label]
+    return np.asarray(-np.log(np.maximum(probability, MIN_PROBABILITY)))

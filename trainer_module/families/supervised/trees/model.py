@@ -12,10 +12,10 @@ import tf_keras
 from trainer_module.families.supervised.trees.forest import BITS, Forest
 from trainer_module.problem import Problem
 
-NODE = ("column", "threshold", "below", "bitmap")
+NODE = ("column", "threshold", "first_child", "bitmap")
 """The entries of a node in the weight `nodes`; the threshold is stored by its bits."""
 
-TREES_AT_ONCE = 4096
+MAX_PARALLEL_TREES = 4096
 """The largest number of trees evaluated at once; a level takes 64 KiB for each row of a request."""
 
 SHIFT = BITS.bit_length() - 1
@@ -105,7 +105,7 @@ class Walk(tf_keras.layers.Layer):
             weight.assign(np.asarray(getattr(forest, name), weight.dtype.as_numpy_dtype))
         thresholds = np.asarray(forest.threshold, np.float32).view(np.int32)
         parts = {"threshold": thresholds, "column": forest.column}
-        parts |= {"below": forest.below, "bitmap": forest.bitmap}
+        parts |= {"first_child": forest.first_child, "bitmap": forest.bitmap}
         if self._leaves:
             self.leaves.assign(np.concatenate(forest.leaves))
         self.nodes.assign(np.stack([np.asarray(parts[name], np.int32) for name in NODE], 1))
@@ -114,7 +114,7 @@ class Walk(tf_keras.layers.Layer):
         """Returns the sums of the trees' leaves plus the bias."""
         values = tf.concat(list(map(flatten, inputs, self._codes)), 1)
         values = tf.where(tf.math.is_nan(values), self.means, values)
-        slice_size = max(1, TREES_AT_ONCE // (self._outputs * self._width)) * self._outputs
+        slice_size = max(1, MAX_PARALLEL_TREES // (self._outputs * self._width)) * self._outputs
         if self._trees <= slice_size:
             return self.bias + self._walk(values, self.roots)
         _, total = tf.while_loop(
@@ -140,28 +140,30 @@ class Walk(tf_keras.layers.Layer):
         values = tf.reshape(values, [-1])
         nodes = tf.tile(roots[tf.newaxis], [rows, 1])
         for _ in range(self._depth):
-            column, threshold, below, bitmap = tf.unstack(tf.gather(self.nodes, nodes), axis=-1)
-            found = tf.gather(values, first + column)
-            holds = found >= tf.bitcast(threshold, tf.float32)
+            column, threshold, first_child, bitmap = tf.unstack(
+                tf.gather(self.nodes, nodes), axis=-1
+            )
+            column_values = tf.gather(values, first + column)
+            holds = column_values >= tf.bitcast(threshold, tf.float32)
             if self._words:
-                holds |= self._is_in(found, bitmap)
-            nodes = below + tf.cast(holds, tf.int32)
-        found = tf.gather(self.value, nodes)
+                holds |= self._in_bitmap(column_values, bitmap)
+            nodes = first_child + tf.cast(holds, tf.int32)
+        leaves = tf.gather(self.value, nodes)
         if self._leaves:
-            return tf.reduce_sum(tf.gather(self.leaves, found), 1)
-        found = tf.reshape(found, [rows, tf.size(roots) // self._outputs, self._outputs])
-        return tf.reduce_sum(found, 1)
+            return tf.reduce_sum(tf.gather(self.leaves, leaves), 1)
+        leaves = tf.reshape(leaves, [rows, tf.size(roots) // self._outputs, self._outputs])
+        return tf.reduce_sum(leaves, 1)
 
-    def _is_in(self, found: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
+    def _in_bitmap(self, column_values: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
         """Returns whether a category is in the bitmap at an index; False for the index -1."""
-        has_one = begin >= 0
-        code = tf.cast(tf.where(has_one, found, 0.0), tf.int32)
+        has_bitmap = begin >= 0
+        code = tf.cast(tf.where(has_bitmap, column_values, 0.0), tf.int32)
         # Shifts, as a division takes as long as all other operations, and LiteRT lacks a bitwise
         # `and`.
         place = tf.bitwise.right_shift(code, SHIFT)
         word = tf.gather(self.words, tf.maximum(begin, 0) + place)
         shifted = tf.bitwise.right_shift(word, code - place * BITS)
-        return has_one & (shifted - 2 * tf.bitwise.right_shift(shifted, 1) == 1)
+        return has_bitmap & (shifted - 2 * tf.bitwise.right_shift(shifted, 1) == 1)
 
 
 def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
@@ -181,7 +183,7 @@ def walk_trees(
         [codes[feature] for feature in features],
         forest.outputs,
         len(forest.roots),
-        len(forest.below),
+        len(forest.first_child),
         len(forest.words),
         forest.depth,
         sum(map(len, forest.leaves)),

@@ -20,7 +20,7 @@ _PIECE = 1 << 20
 _CONNECT_SECONDS = 5.0
 
 
-class Wire:
+class Connection:
     """A raw connection to a server."""
 
     def __init__(self, port: int) -> None:
@@ -33,7 +33,7 @@ class Wire:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,20 +105,20 @@ def request(
 
 
 def exchange(port: int, data: bytes, count: int = 1, seconds: float = ANSWER_SECONDS) -> list[int]:
-    """Sends bytes over a new connection; returns the statuses as `Wire.statuses` does."""
+    """Sends bytes over a new connection; returns the statuses as `Connection.statuses` does."""
     try:
-        with Wire(port) as wire:
-            wire.send(data)  # Even if this fails, the server may have answered before.
-            return wire.statuses(count, seconds)
+        with Connection(port) as connection:
+            connection.send(data)  # Even if this fails, the server may have answered before.
+            return connection.statuses(count, seconds)
     except OSError:
         return [CLOSED]
 
 
-def drip(wires: list[Wire], data: bytes, seconds: float) -> None:
+def send_slowly(connections: list[Connection], data: bytes, seconds: float) -> None:
     """Sends a byte per second over each connection, until a timeout or until all are closed."""
     until, place = time.monotonic() + seconds, 0
     while time.monotonic() < until:
-        sent = [wire.send(data[place % len(data) :][:1]) for wire in wires]
+        sent = [connection.send(data[place % len(data) :][:1]) for connection in connections]
         place += 1
         if not any(sent):
             return

@@ -28,17 +28,17 @@ import pyarrow as pa
 import tensorflow_model_analysis as tfma
 
 from components.evaluator.batched.computations import Metrics, Source, computations_of
-from components.evaluator.batched.reading import Answers
+from components.evaluator.batched.reading import PredictedBatch
 from components.evaluator.batched.slices import (
     MOST_TRACKED,
     Kind,
-    Members,
     ModelRows,
     SliceKey,
+    SliceMembership,
     Slicer,
     kind_of,
 )
-from components.evaluator.batched.statistics import Statistic, Values, padded
+from components.evaluator.batched.statistics import Statistic, Values, pad
 from components.evaluator.dependence import INDEPENDENT, Dependence
 from trainer_module.errors import counted
 
@@ -87,7 +87,7 @@ class Grouper:
 
 
 @functools.cache
-def draws() -> np.ndarray:
+def resample_counts() -> np.ndarray:
     """Returns how often each resample draws the examples of each group, [resamples, groups]."""
     # Contiguous by group in memory, as slices select groups.
     drawn = np.random.default_rng(_SEED).poisson(1.0, (GROUPS, RESAMPLES)).astype(np.float64)
@@ -124,8 +124,8 @@ class Parts:
         return mine, self.keys[mine] % GROUPS
 
 
-class Tally:
-    """The accumulated statistics of an evaluation; the tallies of files and processes can be
+class Accumulator:
+    """The accumulated statistics of an evaluation; the accumulators of files and processes can be
     merged.
 
     Statistics of resampled metrics are added up by parts, the others by slices. The pickled state
@@ -135,7 +135,7 @@ class Tally:
     def __init__(
         self, config: tfma.EvalConfig, columns: list[Kind], grouper: Grouper | None = None
     ) -> None:
-        """Creates an empty tally for a file.
+        """Creates an empty accumulator for a file.
 
         Args:
           config: TFMA's config.
@@ -150,8 +150,8 @@ class Tally:
         self._statistics = self.computations.start()
         self._grouper = grouper
         self._rows = np.zeros(0)
-        self._waiting: list[tuple[Mapping[str, ModelRows], Members, np.ndarray]] = []
-        self._waits = 0
+        self._waiting: list[tuple[Mapping[str, ModelRows], SliceMembership, np.ndarray]] = []
+        self._waiting_size = 0
 
     def __getstate__(self) -> dict[str, Any]:
         self._add_waiting()
@@ -175,44 +175,44 @@ class Tally:
         """The number of rows that have been added."""
         return int(self._rows[:1].sum())
 
-    def add(self, answers: Answers) -> None:
+    def add(self, batch: PredictedBatch) -> None:
         """Adds the next batch of the file."""
-        members = self.slicer.members(answers.rows, answers.columns)
-        self._rows = padded(self._rows, members.count)
+        members = self.slicer.members(batch.rows, batch.columns)
+        self._rows = pad(self._rows, members.count)
         self._rows += np.bincount(members.slices, minlength=members.count)
-        groups = np.zeros(answers.rows, np.int64)
+        groups = np.zeros(batch.rows, np.int64)
         if self._grouper is not None:
-            groups = self._grouper.groups(answers.rows, answers.columns)
+            groups = self._grouper.groups(batch.rows, batch.columns)
         # Statistics take as long for a small batch as for a large one, once they have many cells.
-        self._waiting.append((answers.models, members, groups))
-        self._waits += sum(
-            rows.predictions.size + len(members.rows) for rows in answers.models.values()
+        self._waiting.append((batch.models, members, groups))
+        self._waiting_size += sum(
+            rows.predictions.size + len(members.rows) for rows in batch.models.values()
         )
-        if self._waits > MOST_WAITING:
+        if self._waiting_size > MOST_WAITING:
             self._add_waiting()
 
     def _add_waiting(self) -> None:
-        waiting, self._waiting, self._waits = self._waiting, [], 0
+        waiting, self._waiting, self._waiting_size = self._waiting, [], 0
         if not waiting:
             return
         models, members, groups = zip(*waiting, strict=True)
         firsts = np.cumsum([0, *map(len, groups)])
         rows = [one.rows + first for one, first in zip(members, firsts, strict=False)]
-        by_slice = Members(
+        by_slice = SliceMembership(
             np.concatenate(rows),
             np.concatenate([one.slices for one in members]),
             members[-1].count,
         )
         keys = by_slice.slices * GROUPS + np.concatenate(groups)[by_slice.rows]
         numbers = self._parts.number(keys)
-        by_part = Members(by_slice.rows, numbers, len(self._parts.keys))
-        joined = {name: ModelRows.joined([one[name] for one in models]) for name in models[0]}
+        by_part = SliceMembership(by_slice.rows, numbers, len(self._parts.keys))
+        joined = {name: ModelRows.concatenate([one[name] for one in models]) for name in models[0]}
         for source, statistic in self._sources:
             is_resampled = bool(source.resampled)
             statistic.add(joined[source.model], by_part if is_resampled else by_slice)
 
-    def merge(self, other: Tally) -> None:
-        """Adds the tally of another process or file."""
+    def merge(self, other: Accumulator) -> None:
+        """Adds the accumulator of another process or file."""
         self._add_waiting()
         other._add_waiting()
         places = self.slicer.merge(other.slicer)
@@ -225,10 +225,10 @@ class Tally:
                 ours.merge(theirs, parts, len(self._parts.keys))
             else:
                 ours.merge(theirs, places, len(self.slicer.keys))
-        self._rows = padded(self._rows, len(self.slicer.keys)).copy()
-        self._rows[places[places >= 0]] += padded(other._rows, len(places))[places >= 0]
+        self._rows = pad(self._rows, len(self.slicer.keys)).copy()
+        self._rows[places[places >= 0]] += pad(other._rows, len(places))[places >= 0]
 
-    def reported(self) -> list[int]:
+    def reported_slices(self) -> list[int]:
         """Returns the numbers of the slices to report: the largest of each kind, largest first."""
         kinds: dict[Kind, list[int]] = defaultdict(list)
         for number, key in enumerate(self.slicer.keys):
@@ -267,7 +267,7 @@ class Tally:
         """
         self._add_waiting()
         parts, groups = self._parts.of(number)
-        # Contiguous by group in memory, as `draws` are.
+        # Contiguous by group in memory, as `resample_counts` are.
         drawn = counts.T[groups].T
         found: dict[tuple[str, str], Values] = {}
         for source, statistic in self._sources:
@@ -280,25 +280,25 @@ class Tally:
     def notes(self) -> list[str]:
         """Returns sentences about the rows and slices that were left out."""
         notes = [
-            f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: the value "
-            f"is too long to name one, up to {size:,} bytes"
+            f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: their "
+            f"values are too long for the name of a slice, up to {size:,} bytes"
             for name, (rows, size) in sorted(self.slicer.too_long.items())
         ]
-        reported = set(self.reported())
+        reported = set(self.reported_slices())
         for kind in sorted(set(self.slicer.columns)):
-            by, advice = " and ".join(kind), "Slice by a column of fewer values"
+            by, advice = " and ".join(kind), "Slice by a column with fewer values"
             if kind in self.slicer.crowded:
                 notes.append(
-                    f"evaluate.slices: there are more than {MOST_TRACKED:,} slices by {by}, so "
-                    f"that none of them is measured. {advice}"
+                    f"evaluate.slices: there are more than {MOST_TRACKED:,} slices by {by}, "
+                    f"and none of them is measured. {advice}"
                 )
                 continue
             there = [n for n, key in enumerate(self.slicer.keys) if kind_of(key) == kind]
             kept = [number for number in there if number in reported]
             if len(kept) < len(there):
                 notes.append(
-                    f"evaluate.slices: there are {len(there):,} slices by {by}; the {len(kept):,} "
-                    f"of the most examples are measured, with {int(self._rows[kept].sum()):,} of "
+                    f"evaluate.slices: there are {len(there):,} slices by {by}; only the "
+                    f"{len(kept):,} largest are measured, with {int(self._rows[kept].sum()):,} of "
                     f"{self.rows:,} rows. {advice}"
                 )
         return notes

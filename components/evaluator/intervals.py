@@ -51,11 +51,11 @@ class VerdictSettings:
 
 
 _AS_JSON = TypeAdapter(VerdictSettings)
-NO_CHANCE = VerdictSettings()
+NO_INTERVALS = VerdictSettings()
 """The settings without intervals."""
 
 
-NOISE_FILE = "noise.json"
+INTERVALS_FILE = "noise.json"
 
 
 class Interval(BaseModel):
@@ -70,7 +70,7 @@ class Interval(BaseModel):
         return self.low, self.high
 
 
-class MetricNoise(BaseModel):
+class MetricIntervals(BaseModel):
     """The confidence intervals of one metric in one slice."""
 
     defined: bool = True
@@ -88,14 +88,14 @@ class MetricNoise(BaseModel):
     examples depend on one another, the values are compared."""
 
 
-class Noise(BaseModel):
+class EvaluationIntervals(BaseModel):
     """The confidence intervals of all metrics and slices."""
 
     confidence: float | None = None
     """The confidence of the intervals; None if there are none."""
     without: list[str] = []
     """The metrics for which intervals cannot be computed."""
-    slices: dict[str, dict[str, MetricNoise]] = {}
+    slices: dict[str, dict[str, MetricIntervals]] = {}
     """The intervals by the slice's name, empty for the whole split, and by the metric's name."""
     keeps_ties: bool = False
     """Whether the model in service stays if the new one is worse within noise."""
@@ -105,23 +105,23 @@ class Noise(BaseModel):
     notes: list[str] = []
     """Notes on the evaluation for the summary, in sentences."""
 
-    def of(self, metric: str, slice_name: str = "") -> MetricNoise:
+    def of(self, metric: str, slice_name: str = "") -> MetricIntervals:
         """Returns the intervals of a metric in a slice; an entry without intervals if there are
         none.
         """
-        return self.slices.get(slice_name, {}).get(metric, MetricNoise())
+        return self.slices.get(slice_name, {}).get(metric, MetricIntervals())
 
 
-def read_noise(uri: str) -> Noise:
+def read_intervals(uri: str) -> EvaluationIntervals:
     """Returns the confidence intervals of an evaluation; empty if TFMA computed the metrics.
 
     Args:
       uri: the folder of the artifact.
     """
-    text = read_text(uri, NOISE_FILE)
-    return Noise() if text is None else Noise.model_validate_json(text)
+    text = read_text(uri, INTERVALS_FILE)
+    return EvaluationIntervals() if text is None else EvaluationIntervals.model_validate_json(text)
 
 
-def write_noise(noise: Noise, uri: str) -> None:
+def write_intervals(intervals: EvaluationIntervals, uri: str) -> None:
     """Writes the file into the folder of an evaluation."""
-    write_text(noise.model_dump_json(exclude_defaults=True), uri, NOISE_FILE)
+    write_text(intervals.model_dump_json(exclude_defaults=True), uri, INTERVALS_FILE)

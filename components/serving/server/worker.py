@@ -63,7 +63,7 @@ def open_repository(options: ServeOptions) -> Repository:
     reasons = [f"version {s.number}: {s.message}" for s in repository.states if s.message]
     if repository.number is None and (reasons or not options.waits):
         incomplete = [f"version {s.number} is still being written" for s in repository.states]
-        said = "; ".join(reasons or incomplete) or "there is none"
+        said = "; ".join(reasons or incomplete) or "the folder has no version"
         raise ConfigError(f"no version in {options.folder} can be served: {said}")
     return repository
 
@@ -74,7 +74,9 @@ def _loader(options: ServeOptions) -> Callable[[Path], Servable]:
     return functools.partial(load_certified, variant=options.variant)
 
 
-def answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | None = None) -> None:
+def run_server(
+    options: ServeOptions, bound: socket.socket, place: WorkerPlace | None = None
+) -> None:
     """Serves requests until a signal is received.
 
     Args:
@@ -99,7 +101,7 @@ def answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | Non
     what = "without a version" if number is None else f"version {number}"
     logger.info("%s %s at %s://%s:%d", options.name, what, options.scheme, host, port)
     if number is None:
-        logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
+        logger.info("%s has no version yet: the server waits for the first one", options.folder)
     # The parent handles Ctrl-C: a second signal would make workers drop their requests.
     ending = (signal.SIGTERM,) if place else (signal.SIGTERM, signal.SIGINT)
     # Objects that exist now are permanent, so garbage collection can skip them. Requests create
@@ -110,7 +112,7 @@ def answer(options: ServeOptions, bound: socket.socket, place: WorkerPlace | Non
     _Server(config, ending).run([bound])
     for one in ending:  # The event loop has removed its handlers during shutdown.
         signal.signal(one, signal.SIG_IGN)
-    if repository.is_following:
+    if repository.is_watching:
         # A version is being loaded, and TensorFlow aborts a process that exits normally meanwhile.
         logging.shutdown()
         os._exit(0)

@@ -1,0 +1,109 @@
+"""The help of the commands: a line or two for each option, so that it fits a screen."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from pipeline.exit_codes import EXIT_UNUSABLE
+
+
+class Command(TyperCommand):
+    """A command whose help is as typer's, but without boxes, types and ranges."""
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        """Writes the help: the usage, the text, the arguments, the options and the epilogue."""
+        parameters = [one for one in self.get_params(context) if not getattr(one, "hidden", False)]
+        arguments = [parameter for parameter in parameters if not _is_option(parameter)]
+        options = [parameter for parameter in parameters if _is_option(parameter)]
+        sections = {
+            title: [_describe(parameter, context) for parameter in listed]
+            for title, listed in (("Arguments", arguments), ("Options", options))
+            if listed
+        }
+        usage = " ".join([*(str(argument.metavar) for argument in arguments), "[OPTIONS]"])
+        _write_help(self, context, formatter, usage, sections)
+
+
+class Group(TyperGroup):
+    """A group of commands whose help lists each command in one line."""
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        """Writes the help: the usage, the text, the commands in sections and the epilogue."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(context):
+            command: Any = self.get_command(context, name)
+            summary = (command.help or "").partition("\n\n")[0].replace("\n", " ")
+            title = command.rich_help_panel or "Commands"
+            sections.setdefault(title, []).append((name, summary.strip().rstrip(".")))
+        _write_help(self, context, formatter, "COMMAND ...", sections)
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        """Shows the help if `no_args_is_help` is set and there are no arguments."""
+        if self.no_args_is_help and not arguments:
+            # Typer itself would show only help that Rich has printed.
+            typer.echo(context.get_help())
+            raise typer.Exit(EXIT_UNUSABLE)
+        return super().parse_args(context, arguments)
+
+
+class App(typer.Typer):
+    """A command line whose commands have short help."""
+
+    def __init__(self, cls: type[TyperGroup] = Group, **settings: Any) -> None:
+        """Creates a command line without commands."""
+        names = {"help_option_names": ["-h", "--help"]}
+        super().__init__(
+            cls=cls,
+            add_completion=False,
+            pretty_exceptions_enable=False,
+            context_settings=names,
+            **settings,
+        )
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        """Returns a decorator that registers a function as a command."""
+        return super().command(name, cls=Command, **settings)
+
+
+def _write_help(
+    command: Any,
+    context: Any,
+    formatter: Any,
+    usage: str,
+    sections: dict[str, list[tuple[str, str]]],
+) -> None:
+    """Writes the help of a command; the texts of all sections begin in the same column."""
+    formatter.write_usage(context.command_path, usage)
+    command.format_help_text(context, formatter)
+    width = max(len(name) for rows in sections.values() for name, _ in rows)
+    for title, rows in sections.items():
+        with formatter.section(title):
+            formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], width)
+    command.format_epilog(context, formatter)
+
+
+def _is_option(parameter: Any) -> bool:
+    return str(parameter.opts[0]).startswith("-")
+
+
+def _describe(parameter: Any, context: Any) -> tuple[str, str]:
+    """Returns the name and the text of an option or an argument."""
+    name = parameter.metavar
+    if _is_option(parameter):
+        name = ", ".join(sorted(parameter.opts, key=len))
+        name += "" if parameter.is_flag else f" {parameter.metavar}"
+    default = parameter.get_default(context, call=False)
+    if isinstance(parameter.show_default, str):
+        default = parameter.show_default
+    if isinstance(default, Enum):
+        default = default.value
+    text = (parameter.help or "").rstrip(".")
+    if parameter.required:
+        text += " (required)"
+    elif default not in (None, False, "", [], ()) and parameter.show_default:
+        text += f" (default: {default})"
+    return name, text
