@@ -17,7 +17,7 @@ from trainer_module.errors import TrainingError, shorten
 from trainer_module.export.saving import apply_with_outputs, served
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import is_forest, load_builder
+from trainer_module.settings.model import ENSEMBLE, is_forest, load_builder
 
 _LAYERS = (
     "trainer_module.features.text.layers",
@@ -27,6 +27,12 @@ _LAYERS = (
 )
 """The modules with custom layers, which builders import only for models that use them."""
 _TREES = "trainer_module.families.supervised.trees.model"
+_ENSEMBLE = "trainer_module.families.supervised.ensemble"
+_LAYERS_BY_KIND = {
+    "trees": (_TREES,),
+    ENSEMBLE: (_TREES, f"{_ENSEMBLE}.model", f"{_ENSEMBLE}.linear"),
+}
+"""The modules with the custom layers of one kind of model."""
 
 
 class KerasReference:
@@ -72,7 +78,7 @@ class KerasReference:
 
 
 def _load(folder: str, kind: str) -> tf_keras.Model:
-    for module in (*_LAYERS, *((_TREES,) if is_forest(kind) else ())):
+    for module in (*_LAYERS, *_LAYERS_BY_KIND.get(kind, ())):
         importlib.import_module(module)
     try:
         if not is_forest(kind):

@@ -301,6 +301,9 @@ PREDICTION, EMBEDDING = "prediction", "embedding"
 POOLER = "bert_pooler"
 """The name of BERT's layer whose output is the final vector of the first token."""
 
+ENSEMBLE = "ensemble"
+"""The name of the model that is the weighted mean of several models."""
+
 NETWORK_MEMBER = "tabular"
 """The member of an ensemble that is trained in steps of an optimizer."""
 
@@ -494,9 +497,9 @@ class ModelSettings(Settings):
     members: PositiveInt | list[MemberName] = Field(
         default=8, json_schema_extra=_name_readers("members")
     )
-    """for `tabular`, and the network of `ensemble`, the number of networks that share most weights
-    and whose predictions are averaged; for `ensemble` also a list of the kinds of its members:
-    `[tabular, boosted, random, extra, linear]` by default."""
+    """the number of networks in `tabular`, which share most weights and whose predictions are
+    averaged; for `ensemble` also a list of the models to train, by default `[tabular, boosted,
+    random, extra, linear]`."""
     trees: PositiveInt = Field(default=1000, json_schema_extra=_name_readers("trees"))
     """the most trees per output; early stopping may end the training with fewer."""
     max_depth: PositiveInt = Field(default=6, json_schema_extra=_name_readers("max_depth"))

@@ -114,16 +114,19 @@ def _integers(low: int, high: int) -> Range:
 
 _RATE, _SCHEDULE = "train.learning_rate.initial", "train.learning_rate.schedule"
 
+_TABULAR: dict[str, Range] = {
+    _SCHEDULE: _choice("cosine"),
+    _RATE: _log(5e-4, 2e-2),
+    "train.batch_size": _choice(32, 64, 128, 256),
+    "model.hidden_units": _choice([64, 64], [128, 128], [256, 256], [128, 128, 128]),
+    "model.dropout": _numbers(0.0, 0.4),
+    "train.optimizer.kind": _choice("adamw"),
+    "train.optimizer.weight_decay": _log(1e-4, 0.1),
+}
+
 SPACES: dict[str, dict[str, Range]] = {
-    "tabular": {
-        _SCHEDULE: _choice("cosine"),
-        _RATE: _log(5e-4, 2e-2),
-        "train.batch_size": _choice(32, 64, 128, 256),
-        "model.hidden_units": _choice([64, 64], [128, 128], [256, 256], [128, 128, 128]),
-        "model.dropout": _numbers(0.0, 0.4),
-        "train.optimizer.kind": _choice("adamw"),
-        "train.optimizer.weight_decay": _log(1e-4, 0.1),
-    },
+    "ensemble": _TABULAR,
+    "tabular": _TABULAR,
     "mlp": {
         "train.learning_rate": _log(1e-4, 1e-2),
         "train.batch_size": _choice(32, 64, 128),

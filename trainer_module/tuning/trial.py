@@ -20,7 +20,7 @@ from trainer_module.data.loading import SplitCache, TrainingData
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import is_forest, load_trainer
+from trainer_module.settings.model import TRAINER, load_trainer, trainer_of
 from trainer_module.settings.train import is_chosen
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
@@ -161,7 +161,7 @@ def _train(inputs: TrainingInputs) -> TrainingResult:
     settings, data = inputs.settings, inputs.data
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     train = load_trainer(settings.model.kind).train
-    if is_forest(settings.model.kind):
+    if trainer_of(settings.model.kind) != TRAINER:
         return train(inputs)
     chooses = is_chosen(settings.train, data.train.steps)
     return train(inputs, TrainingPlan.of(settings, data, chooses))

@@ -14,7 +14,7 @@ from trainer_module.settings import (
     Precision,
     TrainSettings,
 )
-from trainer_module.settings.model import is_forest
+from trainer_module.settings.model import ENSEMBLE, is_forest
 from trainer_module.settings.optimize import EXTRA, NOT_QUANTISED, OptimizeSettings, VariantName
 from trainer_module.strategies.base import Processes
 
@@ -38,6 +38,19 @@ def pruning_needs_an_optimizer(
                 where,
                 f"{model.kind} have no weights to {verb}; leave it out, or use a network, "
                 "such as the model tabular",
+            )
+
+
+def ensembles_keep_all_weights(
+    model: ModelSettings, optimize: OptimizeSettings | None
+) -> Iterator[Issue]:
+    """Checks that an ensemble is not pruned or quantised while training."""
+    for key, verb in _while_training(optimize).items():
+        if model.kind == ENSEMBLE:
+            yield Issue(
+                f"optimize.{key}",
+                f"most weights of an ensemble are those of trees, which no training can {verb}; "
+                "leave it out, or use model: {kind: tabular}",
             )
 
 

@@ -17,12 +17,13 @@ from trainer_module.settings import (
     Strategy,
     TrainSettings,
 )
-from trainer_module.settings.model import is_forest
+from trainer_module.settings.model import ENSEMBLE, is_forest
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.train import (
     LOSSES,
     READ_WITHOUT_STEPS,
     BatchSize,
+    is_usual,
     losses_for,
     share_batch,
 )
@@ -233,6 +234,33 @@ def trees_begin_from_scratch(
             f"found true, but {model.kind} are grown from scratch, which takes seconds; "
             "leave it out",
         )
+
+
+def ensembles_train_in_one_process(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
+    """Checks that an ensemble is trained in one process, in which its trees are grown."""
+    if _is_ensemble(model, train) and train.strategy.processes is not Processes.ONE:
+        yield Issue(
+            "train.strategy",
+            f"found {train.strategy.kind}, but the trees of an ensemble are grown in one process; "
+            "use default, one_device, mirrored or auto, or model: {kind: tabular}",
+        )
+
+
+def ensembles_have_the_usual_loss(
+    model: ModelSettings, train: TrainSettings, label_task: BaseTask
+) -> Iterator[Issue]:
+    """Checks that an ensemble has the task's default loss, which all its members learn."""
+    loss = train.loss
+    if _is_ensemble(model, train) and loss and not is_usual(loss.kind, label_task.kind):
+        yield Issue(
+            "train.loss",
+            f"found {loss.kind}, but the trees of an ensemble learn the default loss of "
+            f"{label_task.kind}; leave it out, or use model: {{kind: tabular}}",
+        )
+
+
+def _is_ensemble(model: ModelSettings, train: TrainSettings) -> bool:
+    return model.kind == ENSEMBLE and train.run_fn is None
 
 
 TRAIN_RULES = rules_of(__name__)

@@ -220,7 +220,7 @@ class LinearColumns(tf_keras.layers.Layer):
             self.categories.assign(categories)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the sums."""
+        """Returns the weighted sums with the bias."""
         values = tf.concat(list(map(flatten, inputs, self._codes)), 1)
         numbers = tf.where(tf.math.is_nan(values), self.means, values)
         numbers = tf.clip_by_value((numbers - self.means) * self.scales, -CLIP, CLIP)

@@ -23,7 +23,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Member:
-    """A trained member."""
+    """A trained member of an ensemble."""
 
     build: Build
     """A function that adds the member to a Keras model."""
