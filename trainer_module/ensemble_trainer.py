@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tf_keras
 
 from trainer_module.data.dealing import (
@@ -75,6 +76,7 @@ def run_fn(fn_args: Any) -> None:
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
     record = describe(settings, inputs.runtime, trained, seconds)
+    tf.io.gfile.makedirs(fn_args.model_run_dir)  # Only a network has written into it.
     write_record(fn_args.model_run_dir, with_cross_validation(record, train, inputs))
 
 

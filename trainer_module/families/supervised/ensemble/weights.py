@@ -20,9 +20,8 @@ from trainer_module.settings import Task
 ROUNDS = 50
 """The number of selections, so that weights are multiples of 1/50 or simpler fractions."""
 
-PRIOR = 50
-"""The number of examples that count for equal weights of the network and the other members; few
-unseen examples say little."""
+SHARES = np.linspace(0, 1, 51)
+"""The candidates of the network's weight beside the mean of the other members."""
 
 LEAST_WEIGHT = 0.02
 """The weight below which a member is left out."""
@@ -51,9 +50,10 @@ class Labels:
 
     def loss(self, predicted: np.ndarray) -> float:
         """Returns the mean squared error, or the mean log loss, of outputs [examples, units]."""
-        return float(np.average(self._losses(predicted), weights=self.weight))
+        return float(np.average(self.losses(predicted), weights=self.weight))
 
-    def _losses(self, predicted: np.ndarray) -> np.ndarray:
+    def losses(self, predicted: np.ndarray) -> np.ndarray:
+        """Returns the squared error, or the log loss, of each example: [examples]."""
         if self.problem.task is Task.REGRESSION:
             return np.asarray((predicted[:, 0] - self.values) ** 2)
         return np.asarray(-np.log(np.clip(self.of_label(predicted), LEAST, 1)))
@@ -110,15 +110,29 @@ def greedy(unseen: Mapping[str, np.ndarray], labels: Labels) -> dict[str, float]
 
 
 def _share(network: np.ndarray, others: np.ndarray, labels: Labels) -> float:
-    """Returns the weight of the network beside the mean of the other members."""
+    """Returns the weight of the network beside the mean of the other members.
+
+    The weight is the nearest to a half whose loss exceeds the smallest loss by at most one standard
+    error (the rule of Breiman et al., 1984, "Classification and Regression Trees"), as few unseen
+    examples say little.
+    """
     rows = _common_rows({"network": network, "others": others})
     if not len(rows):
         return 0.5
     labels, first, second = labels.only(rows), network[rows], others[rows]
-    found = minimize_scalar(
-        lambda share: labels.loss(share * first + (1 - share) * second), bounds=(0, 1)
-    )
-    return (len(rows) * float(found.x) + PRIOR * 0.5) / (len(rows) + PRIOR)
+    losses = [labels.losses(share * first + (1 - share) * second) for share in SHARES]
+    means = np.array([np.average(one, weights=labels.weight) for one in losses])
+    best = losses[int(means.argmin())]
+    errors = np.array([_standard_error(one - best, labels.weight) for one in losses])
+    candidates = SHARES[means - means.min() <= errors]
+    return float(candidates[np.abs(candidates - 0.5).argmin()])
+
+
+def _standard_error(values: np.ndarray, weight: np.ndarray | None) -> float:
+    """Returns the standard error of the weighted mean of independent values, [examples]."""
+    weight = np.ones(len(values)) if weight is None else weight
+    deviations = weight * (values - np.average(values, weights=weight))
+    return float(np.sqrt(np.sum(deviations**2)) / weight.sum())
 
 
 def mean(unseen: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:

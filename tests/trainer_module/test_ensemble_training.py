@@ -1,0 +1,76 @@
+"""Trainings of ensembles: the exported model, the record, failing members and a warm start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainer_data import Transformed, read_record, to_example
+from warm_data import export, using
+
+from trainer_module import ensemble_trainer
+from trainer_module.errors import TrainingError
+from trainer_module.export.reference import KerasReference
+
+MEMBERS = ["tabular", "boosted", "random", "extra", "linear"]
+
+
+def short(trips: Transformed, **model: Any) -> Transformed:
+    return using(trips, "ensemble", trees=20, **model)
+
+
+@pytest.fixture(scope="module")
+def trained(trips: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return export(short(trips), tmp_path_factory.mktemp("ensemble"), epochs=2)
+
+
+def test_training_exports_the_mean_and_records_its_members(
+    trips: Transformed, trained: str
+) -> None:
+    record = read_record(trained)
+    assert record["model"] == "ensemble"
+    members = record["members"]
+    assert sorted(members) == sorted(MEMBERS)
+    assert sum(member["weight"] for member in members.values()) == pytest.approx(1)
+    assert all(member["unseen_loss"] > 0 for member in members.values())
+    assert record["unseen_loss"] <= min(m["unseen_loss"] for m in members.values()) * 1.1
+    assert 0 <= record["calibration_error"] < 0.2
+    assert record["temperature"] > 0
+    assert set(list(record["importances"])[:2]) == {"fare", "company"}
+    assert any(note.startswith("ensemble: ") for note in record["notes"])
+    serve = tf.saved_model.load(trained).signatures["serving_default"]
+    rows = [row for row in trips.evaluation if row["tipped"] is not None]
+    serialised = [to_example(row) for row in rows]
+    scores = serve(tf.constant(serialised))["scores"].numpy()
+    reference = KerasReference(trained, str(trips.root / "graph"), short(trips).settings)
+    np.testing.assert_allclose(reference.answer(serialised)["scores"], scores, atol=1e-6)
+    label = np.array([row["tipped"] for row in rows])
+    assert np.mean((scores[:, 1] > 0.5) == label) > 0.93
+
+
+def test_network_of_an_ensemble_starts_from_that_of_an_earlier_ensemble(
+    trips: Transformed, trained: str, tmp_path: Path
+) -> None:
+    again = export(short(trips), tmp_path, trained, epochs=1)
+    (headline, *_) = [n for n in read_record(again)["notes"] if n.startswith("warm start: ")]
+    assert "100%" in headline or "all" in headline, headline
+
+
+def test_a_member_that_fails_leaves_the_others(
+    trips: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError("cannot allocate 40 GiB")
+
+    monkeypatch.setattr(ensemble_trainer, "fit_linear", fail)
+    members = ["linear", "extra"]
+    record = read_record(export(short(trips, members=members), tmp_path, epochs=1))
+    assert record["members"]["extra"]["weight"] == 1
+    expected = "ensemble: member linear failed and was left out: cannot allocate 40 GiB"
+    assert expected in record["notes"]
+    monkeypatch.setattr(ensemble_trainer, "grow_averaged", fail)
+    with pytest.raises(TrainingError, match="no member of the ensemble could be trained; linear: "):
+        export(short(trips, members=members), tmp_path / "none", epochs=1)
