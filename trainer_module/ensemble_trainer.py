@@ -155,7 +155,7 @@ def _fits(
         "boosted": boosted,
         "random": averaged("random"),
         "extra": averaged("extra"),
-        "linear": lambda: fit_linear(examples, problem, folds),
+        "linear": lambda: fit_linear(examples, problem, folds, settings.train.global_seed),
     }
     yield from ((name, fits[name]) for name in team.names if name != NETWORK_MEMBER)
 

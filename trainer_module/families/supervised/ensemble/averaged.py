@@ -22,6 +22,7 @@ from trainer_module.families.supervised.ensemble.member import (
     as_outputs,
     column_means,
     numeric_matrix,
+    sample,
 )
 from trainer_module.families.supervised.ensemble.model import to_output
 from trainer_module.families.supervised.trees.forest import Forest
@@ -40,6 +41,10 @@ MAX_NODES = 600_000
 MAX_VALUES = 4_000_000
 """The largest number of values in all leaves, at 4 bytes each; with many classes there are fewer
 trees."""
+
+FEATURES_OF_NUMBERS = 0.5
+"""The share of the columns that a random forest of a regression tries at each node. On eight tables
+it is better than scikit-learn's default, all columns, on seven, and takes half of the time."""
 
 PARALLEL_FROM = 2_000
 """The number of examples from which several threads grow trees faster than one."""
@@ -73,12 +78,13 @@ def grow_averaged(
     trees = max(1, _count_trees(problem, len(label)) // folds.count)
     for fold in range(folds.count):
         grown = _learner(kind, problem, len(label), trees, seed + fold)
-        held_out, train_rows = folds.held_out(fold), folds.train_rows(fold)
+        held_out, train_rows = folds.held_out(fold), sample(folds.train_rows(fold), seed)
         grown.fit(values[train_rows], label[train_rows], _weights(examples, train_rows))
         if len(held_out):
             unseen[held_out] = as_outputs(problem, _predict(grown, problem, values[held_out]))
             if folds.parts.is_ordered:
-                grown.fit(values, label, examples.weight)
+                rows = sample(np.arange(len(label)), seed)
+                grown.fit(values[rows], label[rows], _weights(examples, rows))
         for tree in grown.estimators_:
             _add(forest, tree.tree_, grown, problem, 1 / (trees * folds.count))
     return Member(
@@ -96,9 +102,10 @@ def _learner(kind: str, problem: Problem, examples: int, trees: int, seed: int) 
     # A tree of leaves with one example has at most two nodes for each of them.
     smallest = 1 + 2 * examples * _count_trees(problem, examples) // MAX_NODES // 3
     threads = count_cores() if examples >= PARALLEL_FROM else 1
-    return _KINDS[kind, is_class](
-        trees, min_samples_leaf=smallest, random_state=seed, n_jobs=threads
-    )
+    options: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
+    if kind == "random" and not is_class:
+        options["max_features"] = FEATURES_OF_NUMBERS
+    return _KINDS[kind, is_class](trees, min_samples_leaf=smallest, **options)
 
 
 def _weights(examples: TreeExamples, rows: np.ndarray) -> np.ndarray | None:

@@ -10,6 +10,9 @@ from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 
+MAX_EXAMPLES_TO_TRY = 20_000
+"""The largest number of examples with which a second depth is tried."""
+
 SHALLOW = 3
 """The depth that is tried beside `model.max_depth`, which suits small or additive data."""
 
@@ -43,10 +46,13 @@ def grow_boosted(
         return grow(examples, problem, changed, folds.parts, members, lambda *_: None)
 
     depth = settings.model.max_depth
-    if "max_depth" not in settings.model.model_fields_set and len(folds.held_out(0)):
-        first = {tried: grow_to(tried, 1) for tried in (depth, SHALLOW)}
-        depth = min(first, key=lambda tried: min(first[tried].history["val_loss"]))
-    grown = grow_to(depth, folds.count)
+    grown = grow_to(depth, 1 if _tries_depths(settings, examples, folds) else folds.count)
+    if _tries_depths(settings, examples, folds):
+        shallow = grow_to(SHALLOW, 1)
+        if min(shallow.history["val_loss"]) < min(grown.history["val_loss"]):
+            depth, grown = SHALLOW, shallow
+        if folds.count > 1:
+            grown = grow_to(depth, folds.count)
 
     member = Member(
         lambda inputs: problem.make_activation()(
@@ -56,3 +62,12 @@ def grow_boosted(
         (f"boosted trees of depth {depth}",),
     )
     return Boosted(member, grown)
+
+
+def _tries_depths(settings: TrainerSettings, examples: TreeExamples, folds: Folds) -> bool:
+    """Returns whether held-out examples choose the depth, which the config leaves open."""
+    return (
+        "max_depth" not in settings.model.model_fields_set
+        and len(examples.label) <= MAX_EXAMPLES_TO_TRY
+        and len(folds.held_out(0)) > 0
+    )

@@ -19,6 +19,7 @@ from trainer_module.families.supervised.ensemble.member import (
     as_outputs,
     column_means,
     numeric_matrix,
+    sample,
 )
 from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees.forest import TreeColumn
@@ -37,13 +38,14 @@ CLIP = 10.0
 """The limit of standardised numbers, so that an outlier moves the sum by a bounded amount."""
 
 
-def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds) -> Member:
+def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int) -> Member:
     """Fits a linear model on all examples, with the regularisation that suits unseen examples best.
 
     Args:
       examples: the examples of the train split.
       problem: the features and the label.
       folds: the parts that are held out, from one model each.
+      seed: the seed of the sample of a large split.
     """
     means = column_means(examples.columns, examples)
     matrix, scales = _encode(examples, means)
@@ -51,7 +53,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds) -> Member
     labels = Labels(problem, examples.label, weight)
 
     def predict(strength: float, fold: int) -> np.ndarray:
-        rows = folds.train_rows(fold)
+        rows = sample(folds.train_rows(fold), seed)
         model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
         return as_outputs(problem, _predict(model, problem, matrix[folds.held_out(fold)]))
 
@@ -64,7 +66,8 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds) -> Member
         unseen[first] = tried[strength]
     for fold in range(1, folds.count):
         unseen[folds.held_out(fold)] = predict(strength, fold)
-    model = _fit(problem, matrix, label, weight, strength)
+    rows = sample(np.arange(len(label)), seed)
+    model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
 
     def build(inputs: Any) -> tf.Tensor:
         used = {column.feature for column in examples.columns}

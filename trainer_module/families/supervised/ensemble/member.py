@@ -54,6 +54,19 @@ class Folds:
         return np.setdiff1d(np.arange(len(self.parts.part_of)), held_out)
 
 
+MAX_EXAMPLES = 100_000
+"""The largest number of examples that scikit-learn's models are fitted on; a larger split is
+sampled."""
+
+
+def sample(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Returns at most `MAX_EXAMPLES` of the rows, in ascending order."""
+    if len(rows) <= MAX_EXAMPLES:
+        return rows
+    chosen = np.random.default_rng(seed).choice(rows, MAX_EXAMPLES, replace=False)
+    return np.sort(chosen)
+
+
 def numeric_matrix(examples: TreeExamples, means: np.ndarray) -> np.ndarray:
     """Returns the columns as float32, [examples, columns], with `means` for missing numbers."""
     values = np.stack([np.asarray(column, np.float32) for column in examples.values], 1)
