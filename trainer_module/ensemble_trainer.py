@@ -100,7 +100,17 @@ def train(inputs: TrainingInputs) -> TrainingResult:
         team.try_member(name, fit)
     if NETWORK_MEMBER in team.names:
         team.try_member(NETWORK_MEMBER, lambda: _fit_network(inputs, folds, team))
-    return _join(team, Labels(inputs.data.problem, examples.label, examples.weight))
+    return _join(team, _labels(inputs.data.train, examples))
+
+
+def _labels(train: Split, examples: TreeExamples) -> Labels:
+    """Returns the labels with the weights of the data, without those of classes.
+
+    All members predict the frequencies of the data, whatever the weights of the classes.
+    """
+    problem, tensors = train.reader.problem, train.content.tensors
+    weight = tensors[problem.weight].numpy().ravel() if problem.weight and tensors else None
+    return Labels(problem, examples.label, weight)
 
 
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:

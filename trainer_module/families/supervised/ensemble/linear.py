@@ -13,6 +13,7 @@ import tf_keras
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.member import (
     Folds,
     Member,
@@ -30,6 +31,13 @@ from trainer_module.settings import Task
 
 STRENGTHS = (1e-2, 0.1, 1.0, 10.0)
 """The candidates of the inverse strength of the L2 regularisation, from strong to weak."""
+
+USUAL_STRENGTH = 1.0
+"""The inverse strength that no unseen examples have chosen."""
+
+MAX_WORK_TO_TRY, MAX_WORK = 20_000_000, 1_000_000_000
+"""The largest number of matrix entries times outputs for which several regularisations are tried,
+and for which a linear model is fitted at all."""
 
 ITERATIONS = 200
 """The largest number of iterations of logistic regression."""
@@ -57,11 +65,15 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
         model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
         return as_outputs(problem, _predict(model, problem, matrix[folds.held_out(fold)]))
 
+    work = matrix.nnz * problem.output_units
+    if max(work, matrix.shape[1] * problem.output_units) > MAX_WORK:
+        raise TrainingError("the linear model would take too long for so many rows and classes")
     unseen = np.full((len(label), problem.output_units), np.nan)
-    strength = 1.0
+    strength = USUAL_STRENGTH
     first = folds.held_out(0)
     if len(first):
-        tried = {strength: predict(strength, 0) for strength in STRENGTHS}
+        candidates = STRENGTHS if work <= MAX_WORK_TO_TRY else (USUAL_STRENGTH,)
+        tried = {strength: predict(strength, 0) for strength in candidates}
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
     for fold in range(1, folds.count):
