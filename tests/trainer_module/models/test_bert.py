@@ -143,7 +143,7 @@ def without(part: str) -> Callable[[Path], object]:
         (set_key("layer_norm_eps", 0), "layer_norm_eps is 0"),
         (truncate, "it is damaged or incomplete"),
         (lambda f: (f / WEIGHTS).write_bytes(b""), "it is damaged or incomplete"),
-        (lambda f: (f / "config.json").write_text("[]"), "found a list instead of an object"),
+        (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object, found a list"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / WEIGHTS).unlink(), "model.safetensors is missing; the folder needs"),
         (

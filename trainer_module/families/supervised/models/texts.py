@@ -16,7 +16,7 @@ import tf_keras
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.families.supervised.models import layers
 from trainer_module.features.text.layers import LargestInText, sum_of_terms
-from trainer_module.features.text.text import WIDER
+from trainer_module.features.text.text import VECTOR_FACTOR
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
@@ -43,7 +43,7 @@ def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     if others or settings.hidden_units:
         encoded = layers.encode(others, inputs, settings.embedding_size)
         if settings.hidden_units:
-            size = WIDER * settings.embedding_size
+            size = VECTOR_FACTOR * settings.embedding_size
             encoded += [sum_of_terms(bag, inputs[bag.name], size, "embedding") for bag in bags]
         hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
         logits.append(tf_keras.layers.Dense(problem.output_units, name="deep")(hidden))
