@@ -90,7 +90,7 @@ class SumCounts(beam.CombineFn):
     def add_input(
         self, accumulator: list[dict[bytes, int]], element: list[dict[bytes, int]]
     ) -> list[dict[bytes, int]]:
-        """Returns the accumulator after adding counts; rare values are dropped if there are many."""
+        """Returns the accumulator after adding counts; of too many values, it drops the rarest."""
         for sums, counts in zip(accumulator, element, strict=True):
             for value, count in counts.items():
                 sums[value] = sums.get(value, 0) + count

@@ -174,7 +174,7 @@ def read_pieces(folder: str | Path) -> GivenPieces:
       folder: the path of the folder, or the name of a model that was downloaded from the hub.
 
     Raises:
-      DataError: `vocab.txt` is missing, a file is invalid, or the tokenizer has unsupported options.
+      DataError: `vocab.txt` is missing, a file is invalid, or a tokenizer option is not supported.
     """
     folder = Path(local_folder(str(folder)))
     path = folder / VOCABULARY

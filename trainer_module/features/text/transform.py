@@ -48,7 +48,7 @@ def normalize(texts: tf.Tensor, lower: bool) -> tf.Tensor:
       lower: whether to convert to lower case.
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    # Splitting takes 100 times as long as matching, so only texts with special characters are split.
+    # Only texts with special characters are split: splitting takes a hundred times as long.
     texts = _change_matching(texts, _character_class(_compatible()[0]), _replace)
     texts = _change_matching(texts, _character_class(np.unique(_pairs()[0] & _CODE)), _compose)
     return tf.strings.lower(texts, "utf-8") if lower else texts
