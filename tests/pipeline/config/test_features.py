@@ -26,7 +26,7 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
         ({"type": "numeric", "buckets": 4, "fill": "zero"}, "remove scaling and fill"),
         ({"type": "numeric", "scaling": "zscore"}, "did you mean `z_score`?"),
         ({"type": "categorical", "separator": ";"}, "a row has one value; add many: true"),
-        ({"type": "date", "format": "%d/%q"}, "found '%q'; a format consists of"),
+        ({"type": "date", "format": "%d/%q"}, "'%q' is not a part of a date; a format consists of"),
         ({"type": "cross", "of": ["fare"]}, "of: found ['fare']"),
         ({"type": "cross", "of": ["fare", "big_tipper"]}, "it uses 'big_tipper', which is the lab"),
         ({"type": "sequence"}, "length: this key is missing"),

@@ -243,7 +243,7 @@ def test_png_whose_data_unpacks_to_more_than_its_pixels_is_refused() -> None:
 
 def test_data_of_a_png_that_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     data = png_of(zlib.compress(bytes(40_000_000)), side=10_000)
-    monkeypatch.setattr(pixels, "_decompresses_beyond", lambda *_: pytest.fail("it was unpacked"))
+    monkeypatch.setattr(pixels, "_decompresses_to_more", lambda *_: pytest.fail("it was unpacked"))
     with pytest.raises(DataError, match="more than the 100 that max_pixels"):
         read_header(data, max_pixels=100)
 
