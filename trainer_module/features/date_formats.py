@@ -94,8 +94,8 @@ class Form:
         directives = re.findall(r"%.?", layout)
         if unknown := [d for d in directives if d not in _ANY_DATE]:
             raise ValueError(
-                f"{unknown[0]!r} is not a part of a date; a format consists of %Y, %y, %m, %b and %d, and optionally "
-                "a time after the date, %H:%M"
+                f"{unknown[0]!r} is not a part of a date; a format consists of %Y, %y, %m, %b and "
+                "%d, and optionally a time after the date, %H:%M"
             )
         kinds = sorted(directive.lower().replace("b", "m") for directive in directives)
         if kinds not in (["%d", "%m", "%y"], ["%m", "%y"]):

@@ -139,10 +139,13 @@ def without(part: str) -> Callable[[Path], object]:
         (set_key("num_hidden_layers", 3), "encoder.layer.2.attention.self.query.weight is missing"),
         (set_key("num_hidden_layers", 1), "but num_hidden_layers in config.json is 1"),
         (set_key("num_attention_heads", 5), "a hidden_size of 32 is not divisible by 5 heads"),
-        (set_key("num_attention_heads", "4"), "num_attention_heads is '4'; it has to be a whole"),
+        (
+            set_key("num_attention_heads", "4"),
+            "num_attention_heads is '4'; num_attention_heads must be a whole",
+        ),
         (set_key("layer_norm_eps", 0), "layer_norm_eps is 0"),
-        (truncate, "it is damaged or incomplete"),
-        (lambda f: (f / WEIGHTS).write_bytes(b""), "it is damaged or incomplete"),
+        (truncate, "the file is damaged or incomplete"),
+        (lambda f: (f / WEIGHTS).write_bytes(b""), "the file is damaged or incomplete"),
         (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object, found a list"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / WEIGHTS).unlink(), "model.safetensors is missing; the folder needs"),
@@ -152,7 +155,7 @@ def without(part: str) -> Callable[[Path], object]:
         ),
         (
             pickle_weights,
-            "pytorch_model.bin is a pickle, which is rejected, as reading it may run any code; use "
+            "pytorch_model.bin is a pickle; pickles are rejected, as reading a pickle can run any code. Use "
             "model.safetensors of the same model",
         ),
         (
@@ -163,7 +166,7 @@ def without(part: str) -> Callable[[Path], object]:
             without("attention.output.LayerNorm"),
             "encoder.layer.0.attention.output.LayerNorm.weight is m",
         ),
-        (shutil.rmtree, "there is no such folder; right is a folder with config.json"),
+        (shutil.rmtree, "the folder does not exist; give a folder with config.json"),
     ],
 )
 def test_files_that_do_not_fit_say_why(
@@ -188,8 +191,11 @@ def text(name: str, length: int = 8, size: int = 500) -> TransformedFeature:
     ("features", "says"),
     [
         ((TransformedFeature("fare", "numeric", (1,)),), "needs a text feature, but the data has"),
-        ((text("a", 21), text("b", 21)), "'a' and 'b' are up to 41 tokens long, but the model"),
-        ((text("a", size=499),), "the weights are of 500 pieces, but column 'a' was cut into"),
+        (
+            (text("a", 21), text("b", 21)),
+            "'a' and 'b' have up to 41 tokens together, but the model",
+        ),
+        ((text("a", size=499),), "the weights have a vocabulary of 500 pieces, but"),
     ],
 )
 def test_what_the_model_cannot_read_is_said(features: tuple, says: str) -> None:

@@ -37,8 +37,13 @@ def test_numbers_are_no_text() -> None:
 @pytest.mark.parametrize(
     ("kind", "shape", "sizes", "message"),
     [
-        ("bag", None, {}, "model 'bag' needs text, but no column is or was found to be"),
-        ("text_cnn", (4, 2), {}, "needs text as a sequence of tokens; give a column {type: text}"),
+        ("bag", None, {}, "model 'bag' needs a column of text, but no column"),
+        (
+            "text_cnn",
+            (4, 2),
+            {},
+            "needs text as a sequence of tokens; set {type: text} for a column",
+        ),
         ("text_cnn", (4,), {"filters": [3, 3]}, "has 3 widths and 2 numbers of filters; give one"),
     ],
 )

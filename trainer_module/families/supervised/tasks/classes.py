@@ -141,7 +141,7 @@ class ManyClassTask(ClassTask):
         return super().measured(tf.pad(output, [[0, 0], [0, 1]]))
 
     def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
-        """Returns the label; unknown labels have the index of the additional class in `measured`."""
+        """Returns the label; an unknown label has the index of the class that `measured` adds."""
         import tensorflow as tf
 
         return tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
@@ -153,7 +153,7 @@ def describe_classes(label: str, classes: tuple[str, ...]) -> str:
 
 
 class BinaryTask(ClassTask):
-    """The task of predicting one of two classes. The second class in order is the positive class."""
+    """The task of predicting one of two classes; the second class is the positive class."""
 
     kind: Literal["binary"]
     label_kind: ClassVar[Task] = Task.BINARY
@@ -272,8 +272,8 @@ METRICS = {
         "TopLabelCalibrationError", higher_is_better=False, module=CLASS_METRICS
     ),
     "calibration_curve": Metric("TopLabelCalibrationPlot", module=CLASS_METRICS, is_number=False),
-    # With this name, TFMA's results and views show the matrix in addition to the curve. With another
-    # name, the matrix would replace the curve.
+    # With this name, TFMA's results and views show the matrix and the curve. With another name, the
+    # matrix would replace the curve.
     "confusion_matrix": Metric(
         "MultiClassConfusionMatrixPlot",
         options={"name": "confusion_matrix_plot"},
