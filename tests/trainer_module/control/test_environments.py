@@ -190,7 +190,7 @@ class Counter:
 
 def test_who_is_no_env_gives_vectors() -> None:
     with pytest.raises(
-        TrainingError, match=r"Discrete\(5\), which are flattened only for a gymnasium\.Env"
+        TrainingError, match=r"Discrete\(5\), which can be flattened only for a gymnasium\.Env"
     ):
         EnvironmentSettings(f"{__name__}.Counter", {}, 10).open()
 

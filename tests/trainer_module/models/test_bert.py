@@ -133,15 +133,15 @@ def without(part: str) -> Callable[[Path], object]:
         (set_key("hidden_act", "relu"), "hidden_act is 'relu'"),
         (
             set_key("hidden_size", 64),
-            "embeddings.word_embeddings.weight is 500x32, but config.json needs 500x64; use the "
-            "files of one model",
+            "embeddings.word_embeddings.weight has the shape 500x32, but config.json requires "
+            "500x64; use files of the same model",
         ),
         (set_key("num_hidden_layers", 3), "encoder.layer.2.attention.self.query.weight is missing"),
         (set_key("num_hidden_layers", 1), "but num_hidden_layers in config.json is 1"),
         (set_key("num_attention_heads", 5), "a hidden_size of 32 is not divisible by 5 heads"),
         (
             set_key("num_attention_heads", "4"),
-            "num_attention_heads is '4'; num_attention_heads must be a whole",
+            "num_attention_heads is '4'; num_attention_heads must",
         ),
         (set_key("layer_norm_eps", 0), "layer_norm_eps is 0"),
         (truncate, "the file is damaged or incomplete"),
@@ -151,16 +151,16 @@ def without(part: str) -> Callable[[Path], object]:
         (lambda f: (f / WEIGHTS).unlink(), "model.safetensors is missing; the folder needs"),
         (
             lambda f: (f / "vocab.txt").open("a").write("more\n"),
-            "it has 501 lines, but vocab_size in config.json is 500",
+            "the file has 501 lines, but vocab_size in config.json is 500",
         ),
         (
             pickle_weights,
-            "pytorch_model.bin is a pickle; pickles are rejected, as reading a pickle can run any code. Use "
-            "model.safetensors of the same model",
+            "pytorch_model.bin is a pickle; pickles are rejected, as reading a pickle can run any "
+            "code. Use model.safetensors of the same model",
         ),
         (
             lambda f: rewrite(f, lambda t: {n: v.astype(np.int8) for n, v in t.items()}),
-            "embeddings.word_embeddings.weight has the type I8 of a quantised model",
+            "embeddings.word_embeddings.weight has the type I8; quantised models",
         ),
         (
             without("attention.output.LayerNorm"),

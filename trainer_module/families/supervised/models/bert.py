@@ -61,8 +61,8 @@ def _shape(
     )
     if vocabulary != shape.vocabulary:
         raise TrainingError(
-            f"{settings.weights}: the weights have a vocabulary of {shape.vocabulary:,} pieces, but "
-            f"the vocabulary of column {texts[0].name!r} has {vocabulary:,} pieces; remove "
+            f"{settings.weights}: the weights have a vocabulary of {shape.vocabulary:,} pieces, "
+            f"but the vocabulary of column {texts[0].name!r} has {vocabulary:,} pieces; remove "
             f"features.{texts[0].name}.vocabulary."
         )
     # Only the first text has a first token.

@@ -110,7 +110,7 @@ class MembersDense(tf_keras.layers.Layer):
         members, width = self._config["members"], input_shape[-1]
         self._is_first = len(input_shape) == 2
         if self._is_first:
-            # The name is that of batch normalisation's factor, to which weight decay does not apply.
+            # Weight decay does not apply to `gamma`, the name of batch normalisation's factor.
             self.gamma = self.add_weight("gamma", (members, width), initializer=random_signs)
             self.column_axes = {"kernel": 0, "gamma": 1}
         self.kernel = self.add_weight(
