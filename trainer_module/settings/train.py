@@ -169,7 +169,7 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
     )
 
 
-def is_chosen(train: TrainSettings, steps_per_epoch: int) -> bool:
+def needs_held_out(train: TrainSettings, steps_per_epoch: int) -> bool:
     """Returns whether training needs held-out examples, for early stopping or the user's callbacks.
 
     Args:
