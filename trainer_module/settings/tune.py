@@ -188,5 +188,5 @@ AnyTune = Annotated[
 ]
 """The section `tune`: `auto`, or a mapping."""
 
-HOW_LONG = ("trials", "timeout", "parallel")
+SEARCH_LIMITS = ("trials", "timeout", "parallel")
 """The keys of TuneSettings that limit a search and do not affect its space or its objective."""
