@@ -250,7 +250,7 @@ class Search:
             said.append(f"best {self._objective.name} {best.value:.4g} (trial {best.number})")
         if left is not None:
             said.append(f"{show_seconds(left)} left")
-        report_search(len(ended), self._tune.most_trials, ", ".join(said))
+        report_search(len(ended), self._tune.max_trials, ", ".join(said))
 
     def _conclude(self) -> list[TrialRecord]:
         trials = self._study.trials()

@@ -166,7 +166,7 @@ class TuneSettings(Settings):
         return not self.space
 
     @property
-    def most_trials(self) -> int | None:
+    def max_trials(self) -> int | None:
         """The maximum number of trials; None if only the time limits the search."""
         if self.trials is None and self.timeout is None and self.space:
             return USUAL_TRIALS
