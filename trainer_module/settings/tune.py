@@ -173,7 +173,7 @@ class TuneSettings(Settings):
         return self.trials
 
     @property
-    def most_seconds(self) -> float | None:
+    def max_seconds(self) -> float | None:
         """The maximum duration of the search in seconds; None if only the number of trials limits
         the search.
         """
