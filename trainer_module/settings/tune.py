@@ -22,7 +22,7 @@ from trainer_module.settings.durations import SomeTime
 TUNE_KEY = "tune"
 """The key of these settings in the `custom_config` of the Tuner."""
 
-USUAL_TRIALS = 20
+DEFAULT_TRIALS = 20
 """The number of trials if the config has a `space`, but neither `trials` nor `timeout`."""
 
 USUAL_TIMEOUT = timedelta(minutes=10)
@@ -169,7 +169,7 @@ class TuneSettings(Settings):
     def max_trials(self) -> int | None:
         """The maximum number of trials; None if only the time limits the search."""
         if self.trials is None and self.timeout is None and self.space:
-            return USUAL_TRIALS
+            return DEFAULT_TRIALS
         return self.trials
 
     @property
