@@ -25,7 +25,7 @@ TUNE_KEY = "tune"
 DEFAULT_TRIALS = 20
 """The number of trials if the config has a `space`, but neither `trials` nor `timeout`."""
 
-USUAL_TIMEOUT = timedelta(minutes=10)
+DEFAULT_TIMEOUT = timedelta(minutes=10)
 """The timeout if the config has none of `space`, `trials` and `timeout`."""
 
 
@@ -178,7 +178,7 @@ class TuneSettings(Settings):
         the search.
         """
         if self.trials is None and self.timeout is None and not self.space:
-            return USUAL_TIMEOUT.total_seconds()
+            return DEFAULT_TIMEOUT.total_seconds()
         return None if self.timeout is None else self.timeout.total_seconds()
 
 
