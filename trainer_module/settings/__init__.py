@@ -113,7 +113,7 @@ def complete_features(
     return {name: _complete_feature(f, defaults.get(f.type, {})) for name, f in features.items()}
 
 
-def left_out(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
+def undetermined_keys(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
     """Returns, by section, the keys whose values are undetermined until the features are known.
 
     With `model.kind: auto`, the features determine the model, and the model determines defaults.
@@ -201,13 +201,13 @@ class TrainerSettings(Settings):
     train: TrainSettings = TrainSettings()
     evaluate: CrossValidation = CrossValidation()
     optimize: WhileTraining = WhileTraining()
-    _left_out: dict[str, set[str]] = PrivateAttr(default_factory=dict)
-    """The result of `left_out` for the settings before their defaults were filled in."""
+    _undetermined_keys: dict[str, set[str]] = PrivateAttr(default_factory=dict)
+    """The result of `undetermined_keys` for the settings before their defaults were filled in."""
 
     @model_validator(mode="after")
     def _complete(self) -> TrainerSettings:
         types = [feature.type for feature in self.features.values()]
-        self._left_out = left_out(self.model, self.train)
+        self._undetermined_keys = undetermined_keys(self.model, self.train)
         model, train = complete(self.model, self.train, types)
         features = complete_features(self.features, model)
         # The class is frozen: a plain assignment would raise an error.
@@ -260,7 +260,7 @@ class TrainerSettings(Settings):
         the model, and keys whose values the features determine.
         """
         undetermined = {
-            section: dict.fromkeys(keys, True) for section, keys in self._left_out.items()
+            section: dict.fromkeys(keys, True) for section, keys in self._undetermined_keys.items()
         }
         excluded = {**undetermined, "train": NOT_IN_CACHE_KEY | undetermined.get("train", {})}
         return {SETTINGS_KEY: self.model_dump(mode="json", exclude=excluded)}
