@@ -21,7 +21,7 @@ from trainer_module.settings import (
     LinearSchedule,
     TrainerSettings,
 )
-from trainer_module.settings.train import is_chosen
+from trainer_module.settings.train import needs_held_out
 from trainer_module.training.checkpoint import (
     CHECKPOINTS_FOLDER,
     STATE_FILE,
@@ -85,7 +85,7 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
     # Folds are separate trainings.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
     # If the best epoch is chosen, rows are held out of training.
-    custom_config["chooses"] = is_chosen(settings.train, steps_per_epoch=1)
+    custom_config["chooses"] = needs_held_out(settings.train, steps_per_epoch=1)
     if _depends_on_epochs(settings):
         custom_config["epochs"] = settings.train.epochs
     return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})

@@ -42,7 +42,7 @@ from components.trainer.options import TrainerOptions
 from components.tuner.records import TrialRecord, read_leaderboard, summarize, write_leaderboard
 from trainer_module.runtime import WorkerContext, choose_strategy, report_notice
 from trainer_module.scratch import lasting_folder
-from trainer_module.settings.tune import HOW_LONG, TUNE_KEY
+from trainer_module.settings.tune import SEARCH_LIMITS, TUNE_KEY
 from trainer_module.tf_config import read_tf_config
 from trainer_module.tuning.plan import SearchPlan
 
@@ -102,7 +102,7 @@ def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]
 
 
 def _without_duration(custom_config: dict[str, Any]) -> dict[str, Any]:
-    space = {k: v for k, v in custom_config[TUNE_KEY].items() if k not in HOW_LONG}
+    space = {k: v for k, v in custom_config[TUNE_KEY].items() if k not in SEARCH_LIMITS}
     return {**custom_config, TUNE_KEY: space}
 
 

@@ -121,7 +121,7 @@ class Search:
         """Sets the deadlines of the trials and of the search, less the time that a killed search
         has used.
         """
-        if (limit := self._tune.most_seconds) is None:
+        if (limit := self._tune.max_seconds) is None:
             return
         used = sum(trial.seconds + trial.seconds_again for trial in trials) / self._tune.parallel
         self._end = time.time() + limit - used
@@ -250,7 +250,7 @@ class Search:
             said.append(f"best {self._objective.name} {best.value:.4g} (trial {best.number})")
         if left is not None:
             said.append(f"{show_seconds(left)} left")
-        report_search(len(ended), self._tune.most_trials, ", ".join(said))
+        report_search(len(ended), self._tune.max_trials, ", ".join(said))
 
     def _conclude(self) -> list[TrialRecord]:
         trials = self._study.trials()
@@ -260,7 +260,7 @@ class Search:
         if failed and len(failed) == len([t for t in trials if t.state is not TrialState.STOPPED]):
             count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
             raise TrainingError(f"{count} failed; the error of the first: {failed[0].cause}")
-        limit = show_seconds(self._tune.most_seconds or 0)
+        limit = show_seconds(self._tune.max_seconds or 0)
         raise TrainingError(
             f"tune.timeout: no trial ended within {limit}; allow more time, or make trials shorter,"
             " for example by train.epochs."

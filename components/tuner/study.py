@@ -150,7 +150,7 @@ class Study:
         """
         with self._asking:
             number = len(self._study.get_trials(deepcopy=False))
-            most = self._plan.tune.most_trials
+            most = self._plan.tune.max_trials
             if most is not None and number >= most:
                 return None
             if self._grid is not None and number >= len(self._grid):
@@ -296,7 +296,7 @@ class Study:
         else:
             sampler = optuna.samplers.TPESampler(
                 seed=seed,
-                n_startup_trials=min(10, max(4, (tune.most_trials or 40) // 4)),
+                n_startup_trials=min(10, max(4, (tune.max_trials or 40) // 4)),
                 constant_liar=tune.parallel > 1,
             )
         if number < len(self._starts) and (kind := self._starts[number]):

@@ -278,13 +278,16 @@ def test_an_order_takes_its_own_classes(order: list, labels: np.ndarray) -> None
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        ("[no, yes, 2]", "YAML reads yes, no, on and off as true and false; put such words in quo"),
+        (
+            "[no, yes, 2]",
+            "YAML reads yes, no, on and off as true and false; put these words in quo",
+        ),
         (
             "[0.5, 1, 1.5]",
-            "0.5 is neither text nor a whole number; put a fraction in quo",
+            "0.5 is neither text nor a whole number; put fractions in quo",
         ),
-        ("[1, null, 2]", "None is neither text nor a whole number; put a fraction"),
-        ("[1, '1', 2]", "each class is named once"),
+        ("[1, null, 2]", "None is neither text nor a whole number; put fractions"),
+        ("[1, '1', 2]", "the class 1 occurs more than once"),
     ],
 )
 def test_an_order_of_what_is_no_class_is_refused_in_a_sentence(order: str, message: str) -> None:

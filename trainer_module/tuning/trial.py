@@ -21,7 +21,7 @@ from trainer_module.errors import TrainingError
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import is_forest, load_trainer
-from trainer_module.settings.train import is_chosen
+from trainer_module.settings.train import needs_held_out
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
 from trainer_module.tuning.plan import PARTS, Objective, TrialResult
@@ -163,7 +163,7 @@ def _train(inputs: TrainingInputs) -> TrainingResult:
     train = load_trainer(settings.model.kind).train
     if is_forest(settings.model.kind):
         return train(inputs)
-    chooses = is_chosen(settings.train, data.train.steps)
+    chooses = needs_held_out(settings.train, data.train.steps)
     return train(inputs, TrainingPlan.of(settings, data, chooses))
 
 

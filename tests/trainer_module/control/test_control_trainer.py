@@ -138,7 +138,9 @@ def test_a_policy_is_measured_by_episodes_with_seeds_of_their_own(collected: Pat
     worst = [one["return"] for one in found.details["worst_episodes"]]
     assert len(worst) == 10
     assert worst == sorted(worst)
-    assert found.notes[0].startswith(f"the 10 worst of 12 episodes returned {worst[0]:g} (seed ")
+    assert found.notes[0].startswith(
+        f"the lowest returns of the 12 evaluation episodes are {worst[0]:g} (seed "
+    )
     # The same policy by the same seeds: nothing is left of the difference but 0.
     again = measure(collected / "model", custom_config).metrics["return"]
     assert estimate.difference(again, 0.95) == (0, 0)
@@ -162,7 +164,7 @@ def test_what_no_policy_can_be_learnt_by_is_refused(tmp_path: Path, collected: P
     other = tf.Module()
     other.answer = tf.function(lambda x: {"y": x}, [tf.TensorSpec([None], tf.float32, "x")])
     tf.saved_model.save(other, str(tmp_path / "other"), other.answer)
-    with pytest.raises(TrainingError, match="holds no policy"):
+    with pytest.raises(TrainingError, match="does not contain a policy"):
         exported_policy(tmp_path / "other")
 
 
