@@ -44,7 +44,7 @@ def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
         near = difflib.get_close_matches(runner.lower(), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ConfigError(
-            f"--runner {runner}: right is one of {enumerate_names(known, 'or')}{hint}"
+            f"--runner {runner}: expected one of {enumerate_names(known, 'or')}{hint}"
         )
     return [f"{_OPTION}={_RUNNERS[runner]}", *_without_runner(configured)]
 

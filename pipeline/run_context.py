@@ -106,7 +106,7 @@ def resolve_run(
         if request.through is not None:
             raise ConfigError(
                 f"{request.through_name} {request.through}: data.path ({config.data.path}) has no"
-                " spans to end at; leave it out, or write {SPAN} or a date such as"
+                " spans to end at; remove this key, or write {SPAN} or a date such as"
                 " {YYYY}-{MM}-{DD} in data.path."
             )
         return RunContext(config, layout, location, data=(whole_data(location, config.data),))

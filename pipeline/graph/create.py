@@ -67,7 +67,7 @@ def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipelin
 def _part(context: RunContext, spans: Spans | None, graph: str, request: str) -> pipeline.Pipeline:
     if not graph:
         kind = context.config.target.kind
-        raise ConfigError(f"{request} is not available for task {kind}; leave it out.")
+        raise ConfigError(f"{request} is not available for task {kind}; remove this key.")
     graph_inputs = GraphInputs(context, spans, LatestOtherBlessedModelStrategy)
     nodes: list[base_node.BaseNode] = import_registered(graph)(graph_inputs)
     return _pipeline(context, nodes)

@@ -107,7 +107,7 @@ def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
     if model.layers is not None and "filters" in model.model_fields_set:
         yield Issue(
             "model.filters",
-            f"found {model.filters}, but model.layers sets the filters too; leave one out",
+            f"found {model.filters}, but model.layers sets the filters too; remove one of the two keys",
         )
 
 
@@ -144,7 +144,7 @@ def transferred_network_exists(
             suitable = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
                 f"model.{key}",
-                f"{model.kind} does not read this key; leave it out, or use {suitable}",
+                f"{model.kind} does not read this key; remove this key, or use {suitable}",
             )
 
 
@@ -188,7 +188,7 @@ def fine_tuning_keys_need_unfreeze_after(model: ModelSettings) -> Iterator[Issue
             yield Issue(
                 f"model.transfer.{key}",
                 f"found {getattr(transfer, key)}, but the network stays frozen; add "
-                "unfreeze_after: 10, or leave it out",
+                "unfreeze_after: 10, or remove this key",
             )
 
 
@@ -235,7 +235,7 @@ def published_heads_stay_as_they_are(
         "optimize.quantize": trainer_settings.optimize.quantize is not None,
     }
     for key in (key for key, is_given in unused_keys.items() if is_given):
-        yield Issue(key, "nothing is trained with a published head; leave it out")
+        yield Issue(key, "nothing is trained with a published head; remove this key")
 
 
 def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
@@ -282,7 +282,7 @@ def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> I
             if (found := getattr(feature, key)) not in fine[key]:
                 yield Issue(
                     f"features.{name}.{key}",
-                    f"found {found!r}; the model bert reads a sequence of subwords: leave it out",
+                    f"found {found!r}; the model bert reads a sequence of subwords: remove this key",
                 )
 
 
@@ -311,7 +311,7 @@ def bert_weights_are_valid(features: dict[str, Feature], model: ModelSettings) -
             f"found {counted(model.size.layers, 'layer')} of {model.size.hidden} with "
             f"{counted(model.size.heads, 'head')}, but {model.weights} has "
             f"{counted(shape.layers, 'layer')} of {shape.hidden} with "
-            f"{counted(shape.heads, 'head')}; leave it out",
+            f"{counted(shape.heads, 'head')}; remove this key",
         )
     positions = shape.positions if shape else (model.size or SIZES["tiny"]).max_tokens
     for name, feature in features.items():
@@ -336,7 +336,7 @@ def weights_bring_their_vocabulary(
         if folder and Path(folder) != Path(weights):
             yield Issue(
                 f"features.{name}.vocabulary",
-                f"found {folder!r}, but the weights {weights} come with a vocabulary; leave it out",
+                f"found {folder!r}, but the weights {weights} come with a vocabulary; remove this key",
             )
 
 
@@ -363,7 +363,7 @@ def layer_decay_needs_numbered_layers(
         yield Issue(
             "train.optimizer.layer_decay",
             f"found {decay:g}, but the model {kind} has no blocks with separate learning rates; "
-            "leave it out, or use the model bert",
+            "remove this key, or use the model bert",
         )
 
 

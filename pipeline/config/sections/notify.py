@@ -46,7 +46,7 @@ VariableName = Annotated[
     str,
     Matching(
         r"[A-Za-z_][A-Za-z0-9_]*",
-        "right is the name of an environment variable, such as SCOPELINE_SECRET, never the secret "
+        "expected the name of an environment variable, such as SCOPELINE_SECRET, never the secret "
         "itself",
     ),
 ]
@@ -78,7 +78,7 @@ class EmailSettings(Settings):
         str,
         Matching(
             r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@?#\[\]]+)(:\d{1,5})?",
-            "right is `host` or `host:port`; user and password have keys of their own",
+            "expected `host` or `host:port`; user and password have keys of their own",
         ),
     ]
     """`host` or `host:port`; the default port is 25."""

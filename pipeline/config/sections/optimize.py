@@ -32,11 +32,11 @@ def pruning_needs_an_optimizer(
     for key, verb in _while_training(optimize).items():
         where = f"optimize.{key}"
         if train.run_fn:
-            yield Issue(where, f"{train.run_fn} does not read this key; leave it out")
+            yield Issue(where, f"{train.run_fn} does not read this key; remove this key")
         elif is_forest(model.kind):
             yield Issue(
                 where,
-                f"{model.kind} have no weights to {verb}; leave it out, or use a network, "
+                f"{model.kind} have no weights to {verb}; remove this key, or use a network, "
                 "such as the model tabular",
             )
 
@@ -60,7 +60,7 @@ def pruning_needs_trainable_network(
         yield Issue(
             "optimize.prune",
             "a frozen network cannot adapt to pruning; give model.transfer.freeze: false, or "
-            "leave one of them out",
+            "remove one of the two keys",
         )
 
 
@@ -90,7 +90,7 @@ def pruning_has_all_steps(
         yield Issue(
             "optimize.prune",
             f"the loss scaling of train.precision {precision} skips steps, so that training could "
-            f"end before the sparsity is reached; use {Precision.MIXED_BFLOAT16}, or leave it out",
+            f"end before the sparsity is reached; use {Precision.MIXED_BFLOAT16}, or remove this key",
         )
 
 
@@ -114,7 +114,7 @@ def networks_can_be_quantised(
         yield Issue(
             "optimize.quantize",
             f"found train.precision {precision}, but training for 8 bits computes with float32; "
-            f"use {Precision.FLOAT32}, or leave one of them out",
+            f"use {Precision.FLOAT32}, or remove one of the two keys",
         )
     if schedule_or_default.warm_start:
         yield Issue(
@@ -177,7 +177,7 @@ def slices_of_variants_are_measured(
     if _optimize(optimize).accept.slices and not evaluate.slices:
         yield Issue(
             "optimize.accept.slices",
-            "found true, but there are no evaluate.slices; name some, or leave it out",
+            "found true, but there are no evaluate.slices; name some, or remove this key",
         )
 
 
@@ -195,7 +195,7 @@ def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]
             yield Issue(
                 f"optimize.{key}",
                 f"the package{'s' if len(missing) > 1 else ''} {enumerate_names(missing, 'and')} "
-                f"cannot be imported; pip install '{EXTRA}', or leave it out",
+                f"cannot be imported; pip install '{EXTRA}', or remove this key",
             )
 
 

@@ -77,7 +77,7 @@ def approvals_have_a_folder(push: PushSettings) -> Iterator[Issue]:
         yield Issue(
             "push.approve",
             f"found 'manual', but push.directory is {directory}, and `approve` pushes only to "
-            "folders; leave it out, or give a folder",
+            "folders; remove this key, or give a folder",
         )
 
 

@@ -32,7 +32,7 @@ from trainer_module.settings.durations import Duration, SomeTime
 
 CRON_FIELDS = 5
 CRON_HELP = (
-    "right are five: minute, hour, day of month, month and day of week, such as `0 3 * * *` for "
+    "expected five: minute, hour, day of month, month and day of week, such as `0 3 * * *` for "
     "3 o'clock every night"
 )
 
@@ -214,7 +214,7 @@ def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) ->
         if key in schedule.model_fields_set:
             yield Issue(
                 f"schedule.{key}",
-                f"data.path has no spans; leave this out, or give a path with spans, {_SPANS}",
+                f"data.path has no spans; remove this key, or give a path with spans, {_SPANS}",
             )
 
 
@@ -233,7 +233,7 @@ def drift_needs_spans(data: DataSettings, drift: DriftSettings) -> Iterator[Issu
     if drift.columns and not has_spans(data):
         yield Issue(
             "drift.columns",
-            "data.path has no spans to compare; leave this out, or give a path with spans, "
+            "data.path has no spans to compare; remove this key, or give a path with spans, "
             f"{_SPANS}",
         )
 
@@ -289,7 +289,7 @@ def skew_has_requests_and_thresholds(skew: SkewSettings) -> Iterator[Issue]:
             "this key is missing; give the folder that `serve --log-requests` writes to",
         )
     elif skew.requests is not None and is_remote(skew.requests):
-        yield Issue("skew.requests", f"found {skew.requests!r}; right is a local folder, or glob")
+        yield Issue("skew.requests", f"found {skew.requests!r}; expected a local folder, or glob")
     elif not skew.columns and skew.model_fields_set:
         yield Issue(
             "skew.columns",

@@ -63,7 +63,7 @@ def averages_have_steps_in_order(train: TrainSettings) -> Iterator[Issue]:
     if strategy.processes is Processes.SERVERS and ema:
         yield Issue(
             "train.optimizer.ema",
-            f"found {ema:g}, but the workers of {strategy.kind} train asynchronously; leave it out",
+            f"found {ema:g}, but the workers of {strategy.kind} train asynchronously; remove this key",
         )
 
 
@@ -75,7 +75,7 @@ def averages_have_all_steps(train: TrainSettings) -> Iterator[Issue]:
             "train.optimizer.ema",
             f"found {ema:g}, but the loss scaling of {precision} skips steps, so that an epoch "
             f"could end without averaged weights; use precision {Precision.MIXED_BFLOAT16}, or "
-            "leave it out",
+            "remove this key",
         )
 
 
@@ -95,7 +95,7 @@ def class_weights_have_classes(label_task: BaseTask, train: TrainSettings) -> It
     if train.class_weights and not label_task.label_kind.is_classification:
         yield Issue(
             "train.class_weights",
-            f"{label_task.kind} has no classes; leave it out, or use data.weight",
+            f"{label_task.kind} has no classes; remove this key, or use data.weight",
         )
 
 
@@ -112,7 +112,7 @@ def unread_train_keys_are_absent(
     }
     for key, (value, reason) in unused_keys.items():
         if train.run_fn and value:
-            yield Issue(key, f"{train.run_fn} {reason}; leave it out")
+            yield Issue(key, f"{train.run_fn} {reason}; remove this key")
 
 
 def workers_have_a_strategy(train: TrainSettings) -> Iterator[Issue]:
@@ -137,7 +137,7 @@ def servers_are_backed_up_by_epoch(train: TrainSettings) -> Iterator[Issue]:
         yield Issue(
             "train.backup_steps",
             f"found {train.backup_steps}, but {strategy.kind} is backed up at the end of "
-            "each epoch; leave it out",
+            "each epoch; remove this key",
         )
 
 
@@ -148,7 +148,7 @@ def step_settings_are_applicable(train: TrainSettings) -> Iterator[Issue]:
         return
     key = "train.tensorboard.profile" if board.profile else "train.tensorboard.every"
     if strategy.processes is Processes.SERVERS:
-        yield Issue(key, f"the workers of {strategy.kind} train asynchronously; leave it out")
+        yield Issue(key, f"the workers of {strategy.kind} train asynchronously; remove this key")
     elif together > 1:
         yield Issue(
             key,
@@ -180,7 +180,7 @@ def l2_is_for_built_in_models(model: ModelSettings, train: TrainSettings) -> Ite
         yield Issue(
             "train.l2",
             f"found {train.l2:g}, but {model.kind} builds its own layers; set their "
-            "kernel_regularizer there, and leave it out",
+            "kernel_regularizer there, and remove this key",
         )
 
 
@@ -212,14 +212,14 @@ def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[
         if key not in READ_WITHOUT_STEPS and getattr(train, key) != field.default:
             yield Issue(
                 f"train.{key}",
-                f"{model.kind} train without steps and do not read this key; leave it out. They "
+                f"{model.kind} train without steps and do not read this key; remove this key. They "
                 f"read {enumerate_names(READ_WITHOUT_STEPS, 'and')}",
             )
     stopping = train.early_stopping
     if isinstance(stopping, EarlyStoppingSettings) and stopping.min_delta:
         yield Issue(
             "train.early_stopping.min_delta",
-            f"found {stopping.min_delta:g}, but {model.kind} stop only by patience; leave it out",
+            f"found {stopping.min_delta:g}, but {model.kind} stop only by patience; remove this key",
         )
 
 
@@ -231,7 +231,7 @@ def trees_begin_from_scratch(
         yield Issue(
             "schedule.warm_start",
             f"found true, but {model.kind} are grown from scratch, which takes seconds; "
-            "leave it out",
+            "remove this key",
         )
 
 
@@ -249,7 +249,7 @@ def augmented_are_pictures(
     if not any(isinstance(f, ImageFeature) for f in features.values()):
         yield Issue(
             "train.augment",
-            "it changes pictures, but no feature is an image; leave it out, or give a column "
+            "it changes pictures, but no feature is an image; remove this key, or give a column "
             "{type: image}",
         )
 
@@ -260,7 +260,7 @@ def mixed_labels_are_classes(label_task: BaseTask, train: TrainSettings) -> Iter
     if augment is not None and augment.mixup and not label_task.label_kind.is_classification:
         yield Issue(
             "train.augment.mixup",
-            f"found {augment.mixup:g}, but task {task.kind} has no classes to mix; leave it out",
+            f"found {augment.mixup:g}, but task {task.kind} has no classes to mix; remove this key",
         )
 
 
