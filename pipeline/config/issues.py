@@ -177,12 +177,15 @@ def _expectation(detail: Any) -> str:
         names = re.findall(r"'([^']+)'", expected) or re.split(", | or ", expected)
         value = context.get("tag", detail["input"])
         close = _closest(value, names)
-        return f"expected one of {', '.join(names)}" + (f"; {close}" if close else "")
+        choice = f"one of {', '.join(names)}" if len(names) > 1 else names[0]
+        return f"expected {choice}" + (f"; {close}" if close else "")
     if kind == "union_tag_not_found":
         return f"this section needs the key {context['discriminator']}"
     if kind == "value_error":
         return str(context["error"])
-    message = detail["msg"].replace("Input should be", "expected")
+    message = re.sub("Input should be (?=greater|less)", "expected a number ", detail["msg"])
+    message = message.replace("Input should be", "expected")
+    message = re.sub(r"a valid dictionary or instance of \w+", "a mapping of keys", message)
     if kind == "string_type" and isinstance(detail["input"], bool):
         message += "; quote the value, as YAML reads on, off, yes and no as true and false"
     return message[0].lower() + message[1:]
@@ -222,7 +225,7 @@ def _without_alternatives(problems: list[Issue]) -> list[Issue]:
     for problem in problems:
         earlier = joined.get(problem.path)
         if earlier and "; " in problem.message:
-            alternative = problem.message.split("; ", 1)[1]
+            alternative = problem.message.split("; ", 1)[1].removeprefix("expected ")
             problem = Issue(problem.path, f"{earlier.message}, or {alternative}")
         joined[problem.path] = problem
     return list(joined.values())

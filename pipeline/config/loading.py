@@ -83,7 +83,7 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
         for key in sorted(keys):
             path = f"{section}{'schema' if key == 'schema_file' else key}"
             if path not in reads:
-                advice = "remove this key"
+                advice = "remove it"
                 if section.rstrip(".") in partly_read:
                     fields = type(getattr(config, section.rstrip("."))).model_fields
                     known = [name for name in fields if f"{section}{name}" in reads]

@@ -74,13 +74,13 @@ class DataSettings(Settings):
     stratify: bool = False
     """Whether each split has the same share of every class; a class with one row goes to train."""
     order_by: str | None = None
-    """A column of numbers, or of dates and times (ISO 8601), by which the rows are split: the oldest
-    rows go to train, the newest to the last split, and rows with equal values to the same split.
-    `null` requests a random split even if the rows have dates.
+    """A column of numbers, or of dates and times (ISO 8601), by which the rows are split: the
+    oldest rows go to train, the newest to the last split, and rows with equal values to the same
+    split. `null` requests a random split even if the rows have dates.
     """
     on_bad_file: OnBadFile = OnBadFile.FAIL
-    """The reaction to a broken picture: `fail` ends the run; `skip` leaves the picture out, with the
-    row that contains its path, and adds a note.
+    """The reaction to a broken picture: `fail` ends the run; `skip` leaves the picture out, with
+    the row that contains its path, and adds a note.
     """
     max_pixels: PositiveInt = DATA_PIXELS
     """The largest number of pixels of a picture, according to its header; a larger picture counts
@@ -277,8 +277,8 @@ def split_by_has_buckets(data: DataSettings) -> Iterator[Issue]:
     if data.split_by and any(isinstance(v, str) for v in data.splits.values()):
         yield Issue(
             "data.split_by",
-            f"found {data.split_by!r}, but data.splits has globs; give every split a number of hash "
-            "buckets, or remove this key",
+            f"found {data.split_by!r}, but data.splits has globs; give every split a number of "
+            "hash buckets, or remove this key",
         )
 
 
@@ -316,7 +316,7 @@ def skipped_files_are_examples(data: DataSettings, features: dict[str, Feature])
         yield Issue(
             "data.on_bad_file",
             f"found 'skip', but a broken {data.format} file always ends the run; skip is only for "
-            f"the formats {suitable}, and for features with {{type: image, from: path}}",
+            f"data.format {suitable}, and for features with {{type: image, from: path}}",
         )
 
 
@@ -330,7 +330,8 @@ def joined_labels_are_of_tables(data: DataSettings) -> Iterator[Issue]:
         suitable = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
         yield Issue(
             "data.labels",
-            f"found data.format {data.format}; only {suitable} data can be joined with files of labels",
+            f"found data.format {data.format}; only {suitable} data can be joined with files of "
+            "labels",
         )
     if data.labels.key == data.label:
         yield Issue(
@@ -396,8 +397,8 @@ def image_is_the_only_feature(data: DataSettings, features: dict[str, Feature]) 
     if not isinstance(features.get(IMAGE_FEATURE), ImageFeature):
         yield Issue(
             f"features.{IMAGE_FEATURE}",
-            f"{data.format} data consists of pictures; remove `features`, or write {IMAGE_FEATURE}: "
-            "{type: image, height: 28, width: 28, channels: 1}",
+            f"{data.format} data consists of pictures; remove `features`, or write "
+            f"{IMAGE_FEATURE}: {{type: image, height: 28, width: 28, channels: 1}}",
         )
 
 
@@ -415,14 +416,14 @@ def pictures_of_tables_have_files(
             suitable = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
             yield Issue(
                 f"features.{name}.from",
-                f"found 'path', but {data.format} data contains the pictures themselves; remove this "
-                f"key, which is only for {suitable}",
+                f"found 'path', but {data.format} data contains the pictures themselves; remove "
+                f"this key, which is only for {suitable}",
             )
         elif feature.origin != "path" and not spec.holds_bytes:
             yield Issue(
                 f"features.{name}",
-                f"{data.format} files cannot contain encoded pictures; if the column contains paths "
-                "of pictures, add from: path",
+                f"{data.format} files cannot contain encoded pictures; if the column contains "
+                "paths of pictures, add from: path",
             )
 
 
@@ -460,8 +461,8 @@ def workers_are_of_this_machine(beam: BeamSettings) -> Iterator[Issue]:
         yield Issue(
             "beam.workers",
             f"found {beam.workers}, but beam.args chooses the runner; remove beam.args to use the "
-            "cores of this machine, or remove this key and add the runner's own option to beam.args, "
-            "such as Flink's --parallelism=4",
+            "cores of this machine, or remove this key and add the runner's own option to "
+            "beam.args, such as Flink's --parallelism=4",
         )
 
 

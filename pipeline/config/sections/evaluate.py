@@ -40,8 +40,8 @@ class MetricSettings(Settings):
     module: str = ""
     """The module of the class, such as `my_metrics`; default: the class is one of TFMA or Keras."""
     config: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
-    """The arguments of the class. `name` is the name of the metric; its default is the class name in
-    snake case.
+    """The arguments of the class. `name` is the name of the metric; its default is the class name
+    in snake case.
     """
 
     @property
@@ -130,19 +130,20 @@ class Ties(StrEnum):
     NEWEST = "newest"
     """The new model is pushed."""
     KEEP = "keep"
-    """The model in service stays in service."""
+    """The model in service remains in service."""
 
 
 class EvaluateSettings(CrossValidation):
     """The metrics of the model, and the thresholds that it has to meet to be pushed."""
 
     metrics: list[str | MetricSettings] = []
-    """Names of metrics, import paths of your metric classes, or mappings with the keys of
+    """Names of metrics, import paths of metric classes, or mappings with the keys of
     `tfma.MetricConfig`; default: the task's default metrics. docs/config.md lists the names.
     """
     thresholds: dict[str, Threshold] = {}
-    """Bounds by metric. A model always has to be no worse than the model in service. If there are no
-    bounds, it has to be better than a constant prediction (the most frequent class, the mean) too.
+    """Bounds by metric. A model always has to be no worse than the model in service. If there are
+    no bounds, it has to be better than a constant prediction (the most frequent class, the mean)
+    too.
     """
     slices: list[ColumnNames] = []
     """Columns, or lists of columns; the metrics are also computed for each of their values."""
@@ -220,7 +221,8 @@ class Criteria:
 
     @property
     def names(self) -> list[str]:
-        """The metrics to compute that are numbers: named or default ones, and those with thresholds.
+        """The metrics to compute that are numbers: named or default ones, and those with
+        thresholds.
 
         A metric that is given as a mapping decides only if it has a threshold.
         """
@@ -293,7 +295,8 @@ def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> It
                 + near_match_and(
                     metric,
                     candidates,
-                    "To use a metric class of your own, write its import path, such as my_metrics.Cost",
+                    "To use a metric class of your own, write its import path, such as "
+                    "my_metrics.Cost",
                 ),
             )
 
@@ -309,8 +312,8 @@ def metrics_have_names_of_their_own(
         if metric.name in known:
             yield Issue(
                 f"evaluate.metrics.{i}",
-                f"found two metrics with the name {metric.name!r}; give this metric another name with "
-                "config: {name: ...}",
+                f"found two metrics with the name {metric.name!r}; give this metric another name "
+                "with config: {name: ...}",
             )
         known[metric.name] = None
 
@@ -354,8 +357,8 @@ def thresholds_have_intervals_and_slices(evaluate: EvaluateSettings) -> Iterator
         if threshold.slices and not evaluate.slices:
             yield Issue(
                 f"{path}.slices",
-                "found true, but there are no evaluate.slices; add evaluate.slices with columns, or "
-                "remove this key",
+                "found true, but there are no evaluate.slices; add evaluate.slices with columns, "
+                "or remove this key",
             )
 
 
@@ -382,8 +385,8 @@ def leaking_columns_can_be_found(
     if evaluate.leakage is OnLeakage.FAIL and preprocessing:
         yield Issue(
             "evaluate.leakage",
-            "found 'fail', but no column is checked if `preprocessing` is set; remove one of the two "
-            "keys",
+            "found 'fail', but no column is checked if `preprocessing` is set; remove one of the "
+            "two keys",
         )
 
 

@@ -61,14 +61,14 @@ def test_config_takes_the_format(pairs: Path) -> None:
     assert load_config(CONFIG, overrides).data.format == "pairs"
     schema = json.loads(config_schema())
     assert schema["$defs"]["DataFormat"]["enum"] == list(FORMATS)
-    with pytest.raises(ConfigError, match=r"right is one of .*, pairs; did you mean `pairs`\?"):
+    with pytest.raises(ConfigError, match=r"expected one of .*, pairs; did you mean `pairs`\?"):
         load_config(CONFIG, [f"data.path={pairs}", "data.format=pears"])
 
 
 def test_config_refuses_what_is_not_registered() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"right is one of csv, jsonl, parquet, images, idx, tfrecord, environment$",
+        match=r"expected one of csv, jsonl, parquet, images, idx, tfrecord, environment$",
     ):
         load_config(CONFIG, ["data.format=pairs"])
 

@@ -235,5 +235,5 @@ def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ConfigError, match="user and password_variable go together"):
         load_config(DIGITS, ["notify.email={server: m, sender: a, to: [a], user: a}"])
     config = load_config(DIGITS, ["notify.webhook={url_variable: hunter2}"])
-    with pytest.raises(ConfigError, match=r"url_variable: .* that it names is not set, or is"):
+    with pytest.raises(ConfigError, match=r"url_variable: .* that the key names is not set, or is"):
         check_secrets(config.notify)
