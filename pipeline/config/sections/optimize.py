@@ -196,7 +196,7 @@ def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]
             yield Issue(
                 f"optimize.{key}",
                 f"the package{'s' if len(missing) > 1 else ''} {enumerate_names(missing, 'and')} "
-                f"cannot be imported; install with pip install '{EXTRA}', or remove this key",
+                f"cannot be imported; run pip install '{EXTRA}', or remove this key",
             )
 
 

@@ -94,7 +94,7 @@ def test_rules_of_images_follow(pairs: Path, monkeypatch: pytest.MonkeyPatch) ->
     overrides = [f"data.path={pairs}", "data.format=pairs", "task=regression", "evaluate={}"]
     with pytest.raises(ConfigError) as caught:
         load_config(CONFIG, overrides)
-    assert "task: found 'regression'; pairs data has classes as labels" in str(caught.value)
+    assert "task: found 'regression', but the labels of pairs data are" in str(caught.value)
     assert ("features.image: pairs data consists of pictures; leave all features out") in str(
         caught.value
     )

@@ -30,7 +30,7 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
         ({"type": "cross", "of": ["fare"]}, "of: found ['fare']"),
         ({"type": "cross", "of": ["fare", "big_tipper"]}, "the feature reads the label 'big_tip"),
         ({"type": "sequence"}, "length: this key is missing"),
-        ({"type": "text", "max_tokens": 0}, "max_tokens: found 0; expected a number greater than 0"),
+        ({"type": "text", "max_tokens": 0}, "max_tokens: found 0; expected a number greater"),
         ({"type": "text", "tokens": "word"}, "did you mean `words`?"),
         ({"type": "text", "tokens": "wordpiece", "encoding": "bag"}, "wordpiece needs encoding"),
         ({"type": "my.Money!"}, "an own type is module.Class, such as my_types.Money"),

@@ -16,7 +16,7 @@ import pytest
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import (
-    NEEDED,
+    REQUIRED_FILES,
     addresses_to_fetch,
     fetch_and_check_weights,
     fetch_weights,
@@ -63,7 +63,7 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def publish_bert(self, folder: Path) -> None:
-        for file in (folder / name for name in NEEDED):
+        for file in (folder / name for name in REQUIRED_FILES):
             self.files[f"/tiny-bert/resolve/main/{file.name}"] = file.read_bytes()
 
 
@@ -237,7 +237,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     fetch_and_check_weights(config, lambda line: None)
     folder = Path(local_folder("tiny-bert"))
     assert folder.parent.parent.parent == hub
-    for name in NEEDED:
+    for name in REQUIRED_FILES:
         assert (folder / name).read_bytes() == (BERT / name).read_bytes()
     asked = len(server.asked)
     fetch_and_check_weights(config, lambda line: None)
@@ -302,13 +302,13 @@ def test_what_the_hub_has_not(
     said = refusal(TINY)
     assert "secret" not in said
     assert said.startswith(
-        "model.weights: there is no folder tiny-bert here, and it could not be fetched from "
-        f"{server.url}/tiny-bert ("
+        "model.weights: there is no local folder tiny-bert, and the model could not be fetched "
+        f"from {server.url}/tiny-bert ("
     )
     assert said.endswith(
-        "fetch config.json, vocab.txt and model.safetensors, and tokenizer_config.json if it is "
-        f"there, from {server.url}/tiny-bert where there is a network, put them into a folder, and "
-        "give its path."
+        "download config.json, vocab.txt and model.safetensors, and tokenizer_config.json if it "
+        f"exists, from {server.url}/tiny-bert where there is a network, copy them to a folder, and "
+        "write its path into model.weights."
     )
     assert bool(server.asked) is not offline
 
@@ -316,4 +316,4 @@ def test_what_the_hub_has_not(
 def test_the_client_of_the_hub_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.data.fetching.has_hub_client", lambda: False)
     monkeypatch.setattr("trainer_module.published.has_hub_client", lambda: False)
-    assert "is not installed; pip install 'scopeline[hub]', or fetch config.json" in refusal(TINY)
+    assert "not installed; pip install 'scopeline[hub]', or download config.json" in refusal(TINY)

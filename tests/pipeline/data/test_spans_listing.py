@@ -148,15 +148,15 @@ def test_windows(tmp_path: Path, chosen: dict[str, Any], expected: list[int]) ->
 
 def test_window_is_shown_in_words(tmp_path: Path) -> None:
     spans = days(tmp_path, 1, 2, 3)
-    assert str(window(spans, window={"last": 2})) == "spans 2026-01-02 to 2026-01-03, 2 of them"
+    assert str(window(spans, window={"last": 2})) == "2 spans, 2026-01-02 to 2026-01-03"
     assert str(window(spans)) == "span 2026-01-03"
 
 
 def test_window_ends_at_the_span_that_is_asked_for(tmp_path: Path) -> None:
     spans = days(tmp_path, 1, 2, 3, 4)
     assert offsets(window(spans, DAY_1 + 2, window={"last": 2})) == [2, 3]
-    with pytest.raises(DataError, match="there is no span 20490 to train on"):
-        window(spans, 20490)
+    with pytest.raises(DataError, match="there is no span 2026-02-06 to train on"):
+        window(spans, DAY_1 + 36)
 
 
 def test_gap_fails_or_is_skipped(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_gap_fails_or_is_skipped(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         window(spans, window={"last": 5})
     assert str(caught.value) == (
-        "data.path: the window lacks span 2026-01-03, 2026-01-04, or its files are empty; deliver "
-        "it, or set schedule.missing_span: skip to train without"
+        "data.path: the window lacks span 2026-01-03, 2026-01-04, or its files are empty; add the "
+        "files, or set schedule.missing_span: skip to train without these spans"
     )
     skipped = window(spans, window={"last": 5}, missing_span="skip")
     assert offsets(skipped) == [1, 2, 5]
@@ -211,7 +211,7 @@ def test_several_spans_that_wait_are_one_note(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "data.path: there is no span to train on; span 2026-01-03 is still being written "
         "(schedule.settle: files changed less than 1m ago); it is not read yet; the same "
-        "holds for 2 spans before it, from 2026-01-01 on"
+        "reason applies to 2 earlier spans, from 2026-01-01 on"
     )
     for day in (2, 3):
         write(tmp_path / f"2026-01-0{day}" / "t.csv", "")
@@ -222,7 +222,7 @@ def test_several_spans_that_wait_are_one_note(tmp_path: Path) -> None:
         ["2026-01-02", "2026-01-03"],
     )
     assert chosen.notes == (
-        "span 2026-01-03 is empty; it is not read yet; the same holds for 1 span before it, "
+        "span 2026-01-03 is empty; it is not read yet; the same reason applies to 1 earlier span, "
         "from 2026-01-02 on",
     )
 
@@ -355,7 +355,7 @@ def test_hours_are_spans_numbered_since_1970(tmp_path: Path) -> None:
 def test_windows_of_hours_count_hours(tmp_path: Path) -> None:
     spans = hours(tmp_path, 8, 9, 10)
     chosen = window(spans, window={"last": 2})
-    assert str(chosen) == "spans 2026-01-02T09 to 2026-01-02T10, 2 of them"
+    assert str(chosen) == "2 spans, 2026-01-02T09 to 2026-01-02T10"
     assert len(window(spans, window={"since": "2026-01-02"}).spans) == 3
     assert len(window(spans, spans[1].number, window={"since": "2026-01-02"}).spans) == 2
     spans = hours(tmp_path, 13)
