@@ -86,8 +86,7 @@ def test_mail_arrives(event_log: EventLog) -> None:
     ("to", "mails", "words"),
     [
         ("[nobody@example.com]", 0, "refuses the addresses nobody@example.com (550 no such user)"),
-        ("[a@example.com, nobody@example.com]", 1, "the server refuses the addresses
-        nobody@example.com"),
+        ("[a@example.com, nobody@example.com]", 1, "refuses the addresses nobody@example.com"),
     ],
 )
 def test_refused_recipient_is_recorded(
