@@ -243,8 +243,9 @@ def test_spans_that_nobody_chose_to_leave_out_are_said(tmp_path: Path) -> None:
         return found.notes
 
     ways = (
-        "not trained on, as the default window is the newest span; to train on all: schedule: "
-        "{window: {all: true}}; to confirm the default: schedule: {window: {last: 1}}"
+        "not trained on, as the default window is the newest span. To train on all spans, write "
+        "schedule: {window: {all: true}}. To confirm the default, write schedule: {window: {last: "
+        "1}}"
     )
     assert notes(None) == (f"4 spans, 2026-01-01 to 2026-01-04, are {ways}",)
     assert notes({"on_new_data": True}, "2026-01-02") == (f"span 2026-01-01 is {ways}",)
