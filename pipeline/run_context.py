@@ -26,7 +26,7 @@ BY_HAND = "by hand"
 class RunRequest:
     """The options of a run in addition to its config."""
 
-    because: str = BY_HAND
+    reason: str = BY_HAND
     """The reason for the run, for the event log."""
     through: str | None = None
     """The last span of the window, as a date, an hour or a number; default: the newest span."""

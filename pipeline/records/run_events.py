@@ -58,7 +58,7 @@ class RunEvents:
         config: PipelineConfig,
         run_id: str,
         data: list[Span],
-        because: str,
+        reason: str,
         states: SpanStates | None = None,
     ) -> None:
         """Computes the states of the spans; records no event.
@@ -68,7 +68,7 @@ class RunEvents:
           config: the config of the run.
           run_id: the run's id.
           data: the spans to train on, oldest first; data without spans counts as one span.
-          because: the reason for the run.
+          reason: the reason for the run.
           states: the result of `span_states` in an earlier step of the run; default: computed now.
         """
         self._event_log = event_log
@@ -79,7 +79,7 @@ class RunEvents:
         # The states are read before the data, so that a change during the run is new to the next
         # run.
         self.states = span_states(data, event_log) if states is None else states
-        self._because = because
+        self._reason = reason
         self._has_begun = False
 
     def started(self) -> None:
@@ -91,7 +91,7 @@ class RunEvents:
                 return
             self._record(
                 EventKind.STARTED,
-                self._because,
+                self._reason,
                 window=self._window,
                 newest=str(self._data[-1]),
                 warm_start=self._config.schedule_or_default.warm_start,

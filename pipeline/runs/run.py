@@ -98,8 +98,8 @@ def _make_observer(
     context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole
 ) -> RunObserver:
     event_log, config = EventLog(context.layout.event_log), context.config
-    data, because = list(context.data), request.because
-    run_events = RunEvents(event_log, config, files.root.name, data, because)
+    data, reason = list(context.data), request.reason
+    run_events = RunEvents(event_log, config, files.root.name, data, reason)
     return RunObserver(context, files, console, run_events, _NoResults())
 
 

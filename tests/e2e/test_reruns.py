@@ -139,7 +139,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     "asked",
     [
         RunRequest(force=True),
-        RunRequest(because="cron fired"),
+        RunRequest(reason="cron fired"),
         RunRequest(through="2"),
         RunRequest(validate_only=True),
         RunRequest(search_only=True),
