@@ -130,8 +130,8 @@ def make_verdict(criteria: Criteria) -> VerdictSettings:
     thresholds, ties = criteria.evaluate.thresholds.items(), criteria.evaluate.ties
     return VerdictSettings(
         criteria.evaluate.confidence,
-        lower=tuple(name for name, threshold in thresholds if threshold.is_least_sure),
-        upper=tuple(name for name, threshold in thresholds if threshold.is_most_sure),
+        lower=tuple(name for name, threshold in thresholds if threshold.is_min_confident),
+        upper=tuple(name for name, threshold in thresholds if threshold.is_max_confident),
         dependence=Dependence(criteria.split_by or "", criteria.order_by or ""),
         others=criteria.others,
         deciding=criteria.deciding.name,
@@ -159,8 +159,8 @@ def _metric_config(
     # Both bounds are set, as a NaN fails a bound but passes if the bound is missing.
     largest = sys.float_info.max
     bounds = config_pb2.GenericValueThreshold(
-        lower_bound={"value": -largest if threshold.least is None else threshold.least},
-        upper_bound={"value": largest if threshold.most is None else threshold.most},
+        lower_bound={"value": -largest if threshold.min_value is None else threshold.min_value},
+        upper_bound={"value": largest if threshold.max_value is None else threshold.max_value},
     )
     if metric.higher_is_better:
         direction, worst = config_pb2.MetricDirection.HIGHER_IS_BETTER, -threshold.tolerance

@@ -201,12 +201,12 @@ def bounds_of(config: PipelineConfig) -> list[Bounds]:
         Bounds(
             name,
             known[name].higher_is_better,
-            threshold.least,
-            threshold.most,
+            threshold.min_value,
+            threshold.max_value,
             threshold.tolerance,
             known[name].is_compared,
-            threshold.is_least_sure,
-            threshold.is_most_sure,
+            threshold.is_min_confident,
+            threshold.is_max_confident,
             keeps_ties=evaluate.ties is Ties.KEEP and name == next(iter(thresholds)),
         )
         for name, threshold in thresholds.items()

@@ -85,22 +85,22 @@ class Threshold(Settings):
     """
 
     @property
-    def least(self) -> float | None:
+    def min_value(self) -> float | None:
         """The value of `min`."""
         return self.min.value if isinstance(self.min, Bound) else self.min
 
     @property
-    def most(self) -> float | None:
+    def max_value(self) -> float | None:
         """The value of `max`."""
         return self.max.value if isinstance(self.max, Bound) else self.max
 
     @property
-    def is_least_sure(self) -> bool:
+    def is_min_confident(self) -> bool:
         """Whether the whole confidence interval has to be above `min`."""
         return isinstance(self.min, Bound) and self.min.confident
 
     @property
-    def is_most_sure(self) -> bool:
+    def is_max_confident(self) -> bool:
         """Whether the whole confidence interval has to be below `max`."""
         return isinstance(self.max, Bound) and self.max.confident
 
@@ -337,8 +337,11 @@ def thresholds_have_valid_bounds(evaluate: EvaluateSettings) -> Iterator[Issue]:
         path = f"evaluate.thresholds.{name}"
         if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
             yield Issue(path, "the threshold is empty; give min, max or tolerance")
-        elif None not in (threshold.least, threshold.most) and threshold.least > threshold.most:  # type: ignore[operator]
-            yield Issue(path, f"min {threshold.least:g} is above max {threshold.most:g}")
+        elif (
+            None not in (threshold.min_value, threshold.max_value)
+            and threshold.min_value > threshold.max_value
+        ):  # type: ignore[operator]
+            yield Issue(path, f"min {threshold.min_value:g} is above max {threshold.max_value:g}")
 
 
 def thresholds_have_intervals_and_slices(evaluate: EvaluateSettings) -> Iterator[Issue]:
@@ -347,7 +350,7 @@ def thresholds_have_intervals_and_slices(evaluate: EvaluateSettings) -> Iterator
     """
     for name, threshold in evaluate.thresholds.items():
         path = f"evaluate.thresholds.{name}"
-        confident = {"min": threshold.is_least_sure, "max": threshold.is_most_sure}
+        confident = {"min": threshold.is_min_confident, "max": threshold.is_max_confident}
         for key, is_confident in confident.items():
             if is_confident and evaluate.confidence is None:
                 yield Issue(
