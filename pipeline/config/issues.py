@@ -70,8 +70,8 @@ def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
 
 def near_match(name: str, candidates: Iterable[str]) -> str:
     """Returns a question that suggests the closest candidate; a list of all if none is close."""
-    known = sorted(candidates)
-    return _closest(name, known) or f"expected one of {', '.join(known)}"
+    names = sorted(candidates)
+    return _closest(name, names) or f"expected one of {', '.join(names)}"
 
 
 def near_match_and(name: str, candidates: Iterable[str], more: str) -> str:
@@ -89,35 +89,37 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
       model: the Pydantic model that validated the mapping.
     """
     schema = model.model_json_schema()
-    problems = []
+    issues = []
     for detail in error.errors(include_url=False):
         names_a_key = detail["type"] in ("extra_forbidden", "missing")
-        path, found = _locate(detail["loc"], raw, names_a_key)
+        path, value = _locate(detail["loc"], raw, names_a_key)
         name = ".".join(str(part) for part in path)
         if detail["type"] == "extra_forbidden" and name in REMOVED_KEYS:
             message = f"this key no longer exists; remove it: {REMOVED_KEYS[name]}"
         elif detail["type"] == "extra_forbidden":
-            known = _keys_at(schema, path[:-1], found_parent(raw, path[:-1]))
-            message = f"unknown key; {_suggest_key(str(path[-1]), known, _sections(schema))}"
+            allowed = _keys_at(schema, path[:-1], value_at(raw, path[:-1]))
+            message = f"unknown key; {_suggest_key(str(path[-1]), allowed, _sections(schema))}"
         elif detail["type"] == "missing":
             message = "this key is missing"
-        elif detail["type"] == "value_error" and isinstance(found, Mapping):
+        elif detail["type"] == "value_error" and isinstance(value, Mapping):
             message = _expectation(detail)
         else:
-            expected = _expected_line(path, found) or _expectation(detail)
-            message = f"found {show_value(path, found)}; {expected}"
-        problem = Issue(name, message)
-        if problem not in problems:
-            problems.append(problem)
-    return _without_alternatives(problems)
+            expected = _expected_line(path, value) or _expectation(detail)
+            message = f"found {show_value(path, value)}; {expected}"
+        issue = Issue(name, message)
+        if issue not in issues:
+            issues.append(issue)
+    return _without_alternatives(issues)
 
 
-def _suggest_key(name: str, known: Collection[str], sections: Mapping[str, Collection[str]]) -> str:
+def _suggest_key(
+    name: str, allowed: Collection[str], sections: Mapping[str, Collection[str]]
+) -> str:
     """Returns a sentence that suggests the meant key, of the same or of another section."""
-    if difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-        return near_match(name, known)
+    if difflib.get_close_matches(name, allowed, n=1, cutoff=0.8):
+        return near_match(name, allowed)
     keys = [f"`{key}`" for key in find_keys(name, sections)]
-    return f"did you mean {enumerate_names(keys, 'or')}?" if keys else near_match(name, known)
+    return f"did you mean {enumerate_names(keys, 'or')}?" if keys else near_match(name, allowed)
 
 
 def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
@@ -125,22 +127,22 @@ def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
     return {name: _keys_at(schema, (name,), {}) for name in schema.get("properties", {})}
 
 
-def _expected_line(path: Sequence[Any], found: Any) -> str:
+def _expected_line(path: Sequence[Any], value: Any) -> str:
     """Returns a sentence with the line to write; empty for keys without a standard line."""
-    match tuple(path), found:
+    match tuple(path), value:
         case ("data",), str():
-            return f"expected data: {{format: csv, path: {found}, label: COLUMN}}"
+            return f"expected data: {{format: csv, path: {value}, label: COLUMN}}"
         case ("features",), [first, *_]:
             return (
                 f"expected a mapping such as features: {{{first}: {{type: categorical}}}}; the "
                 "types of other columns are inferred"
             )
         case ("evaluate", "thresholds", str(name)), int() | float():
-            return f"expected {name}: {{min: {found}}}, or {{max: {found}}} if lower is better"
+            return f"expected {name}: {{min: {value}}}, or {{max: {value}}} if lower is better"
     return ""
 
 
-def found_parent(raw: Any, path: tuple[Any, ...]) -> Any:
+def value_at(raw: Any, path: tuple[Any, ...]) -> Any:
     """Returns the value at a path of the raw mapping."""
     for part in path:
         raw = raw[part]

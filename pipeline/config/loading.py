@@ -72,22 +72,24 @@ def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
     partly_read = {
         name for name in PARTLY_READ_SECTIONS if any(path.startswith(f"{name}.") for path in reads)
     }
-    given = {
+    set_keys = {
         "": config.model_fields_set & SECTIONS - partly_read,
         "data.": config.data.model_fields_set
         & DATA_KEYS - (ROW_KEYS if config.family.reads_rows else set()),
         "evaluate.": config.evaluate.model_fields_set & EVALUATE_KEYS,
         **{f"{name}.": getattr(config, name).model_fields_set - {"run_fn"} for name in partly_read},
     }
-    for section, keys in given.items():
+    for section, keys in set_keys.items():
         for key in sorted(keys):
             path = f"{section}{'schema' if key == 'schema_file' else key}"
             if path not in reads:
                 advice = "remove it"
                 if section.rstrip(".") in partly_read:
                     fields = type(getattr(config, section.rstrip("."))).model_fields
-                    known = [name for name in fields if f"{section}{name}" in reads]
-                    advice = f"the task reads only {enumerate_names(known, 'and')} of this section"
+                    readable = [name for name in fields if f"{section}{name}" in reads]
+                    advice = (
+                        f"the task reads only {enumerate_names(readable, 'and')} of this section"
+                    )
                 yield Issue(path, f"`task: {kind}` does not read this key; {advice}")
     if config.train.run_fn:
         yield Issue("train.run_fn", f"`task: {kind}` has its own run_fn; remove this key")
@@ -192,7 +194,7 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Returns a mapping; raises an error for duplicate keys, except for keys merged by `<<`."""
         node = super().compose_mapping_node(anchor)
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _refusal(
@@ -200,9 +202,9 @@ class _StrictLoader(yaml.SafeLoader):
                     key_node,
                 )
             key = (key_node.tag, key_node.value)
-            if key in seen:
+            if key in keys:
                 raise _refusal(f"the key `{key_node.value}` appears twice", key_node)
-            seen.add(key)
+            keys.add(key)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -292,8 +294,8 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     if not separator or not key:
         # The text after the first word may be a secret, as in `notify.webhook.url: https://...`.
         words = re.split(r"[^\w.-]", override, maxsplit=1)[0]
-        shown = words if words == override else f"{words}..."
-        raise ConfigError(f"--set {shown}: expected key=value, such as train.epochs=3")
+        visible = words if words == override else f"{words}..."
+        raise ConfigError(f"--set {visible}: expected key=value, such as train.epochs=3")
     try:
         value = _parse(text)
     except yaml.YAMLError:
@@ -305,8 +307,8 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         if child is None:
             child = {}
         if not isinstance(child, Mapping):
-            found = show_value(sections[:depth], child)
-            raise ConfigError(f"--set {key}: `{section}` is {found}, not a section")
+            shown = show_value(sections[:depth], child)
+            raise ConfigError(f"--set {key}: `{section}` is {shown}, not a section")
         # The section is copied, as YAML shares an anchored section between all its aliases.
         raw[section] = dict(child)
         raw = raw[section]

@@ -55,48 +55,48 @@ def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
       ValueError: the URL is invalid; the message contains the URL without its password, and an
         example of a valid URL.
     """
-    shown, holds_password = _split_password(url)
-    shown = repr(shown)
+    masked, holds_password = _split_password(url)
+    masked = repr(masked)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ValueError(
-            f"found {shown}; expected the URL of a server, such as {EXAMPLE}, or null for a SQLite "
-            "file"
+            f"found {masked}; expected the URL of a server, such as {EXAMPLE}, or null for a "
+            "SQLite file"
         )
     if scheme == SERVICE_SCHEME:
-        return _parse_service(url, shown)
+        return _parse_service(url, masked)
     if scheme != SCHEME:
         raise ValueError(
-            f"found {shown} with the unsupported scheme {scheme!r}; "
+            f"found {masked} with the unsupported scheme {scheme!r}; "
             f"{near_match(scheme, [SCHEME, SERVICE_SCHEME])}"
         )
     if holds_password:
         raise ValueError(
-            f"found a password in {shown}; remove the password, and set the environment variable "
+            f"found a password in {masked}; remove the password, and set the environment variable "
             f"{PASSWORD_VARIABLE}"
         )
     try:
         parts = urlsplit(url)
         port = DEFAULT_PORT if parts.port is None else parts.port
     except ValueError as error:
-        raise ValueError(f"found {shown}; {error}; expected {EXAMPLE}") from None
+        raise ValueError(f"found {masked}; {error}; expected {EXAMPLE}") from None
     database = unquote(parts.path.strip("/"))
     for part, name in ((parts.username, "user"), (parts.hostname, "host"), (database, "database")):
         if not part:
-            raise ValueError(f"found {shown} without a {name}; expected {EXAMPLE}")
+            raise ValueError(f"found {masked} without a {name}; expected {EXAMPLE}")
     if parts.query or parts.fragment or "/" in database:
-        raise ValueError(f"found {shown} with text after the database; expected {EXAMPLE}")
+        raise ValueError(f"found {masked} with text after the database; expected {EXAMPLE}")
     return MetadataServer(parts.hostname or "", port, unquote(parts.username or ""), database)
 
 
-def _parse_service(url: str, shown: str) -> MetadataService:
+def _parse_service(url: str, masked: str) -> MetadataService:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"found {shown}; {error}; expected {SERVICE_EXAMPLE}") from None
+        raise ValueError(f"found {masked}; {error}; expected {SERVICE_EXAMPLE}") from None
     if not host or port is None or parts.path.strip("/") or parts.username or parts.query:
-        raise ValueError(f"found {shown}; expected host and port, as in {SERVICE_EXAMPLE}")
+        raise ValueError(f"found {masked}; expected host and port, as in {SERVICE_EXAMPLE}")
     return MetadataService(host, port)
 
 

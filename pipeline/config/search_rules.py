@@ -62,8 +62,8 @@ def searched_keys_are_known(tune: TuneSettings | None) -> Iterator[Issue]:
                 f"a search changes keys of {enumerate_names(SECTIONS, 'and')} only, such as "
                 "train.learning_rate",
             )
-        elif (known := key.split(".")[0]) not in SECTIONS[section].model_fields:
-            hint = near_match(known, SECTIONS[section].model_fields)
+        elif (name := key.split(".")[0]) not in SECTIONS[section].model_fields:
+            hint = near_match(name, SECTIONS[section].model_fields)
             yield Issue(searched_key, f"unknown key; {hint}")
         elif ".".join(path.split(".")[:2]) in NOT_SEARCHED:
             yield Issue(searched_key, "a search cannot change this key; remove it from tune.space")
@@ -103,11 +103,11 @@ def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _problems_of(
-    given: dict[str, Any], path: str, value: Any, others: dict[str, Any]
+    settings: dict[str, Any], path: str, value: Any, others: dict[str, Any]
 ) -> Iterator[Issue]:
     """Yields the problems that the config has only with this value of a searched key."""
     values_of_trial = {**others, path: value}
-    raw = candidate(given, values_of_trial)
+    raw = candidate(settings, values_of_trial)
     searched_key = f"tune.space.{path}"
     try:
         config = PipelineConfig.model_validate(raw)
@@ -116,9 +116,9 @@ def _problems_of(
             below = issue.path.removeprefix(path).strip(".")
             yield Issue(searched_key, f"{below}: {issue.message}" if below else issue.message)
         return
-    known = {str(issue) for issue in _issues(candidate(given, others))}
+    existing = {str(issue) for issue in _issues(candidate(settings, others))}
     for issue in _issues(raw, config):
-        if str(issue) not in known:
+        if str(issue) not in existing:
             shown = show_value(path.split("."), value)
             yield Issue(searched_key, f"with {shown}: {issue}")
 
@@ -136,14 +136,14 @@ def objectives_are_measured(label_task: BaseTask, tune: TuneSettings | None) -> 
     """Checks that training measures the objective of a search after each epoch."""
     if tune is None or tune.objective is None:
         return
-    known = objectives_of(label_task)
-    if tune.objective not in known:
+    objectives = objectives_of(label_task)
+    if tune.objective not in objectives:
         is_evaluated = tune.objective.removeprefix(PREFIX) in label_task.metrics()
         measurer = "only the Evaluator" if is_evaluated else "nothing"
         yield Issue(
             "tune.objective",
             f"found {tune.objective!r}, which {measurer} measures for `task: {label_task.kind}`; "
-            f"expected one of {', '.join(known)}",
+            f"expected one of {', '.join(objectives)}",
         )
 
 
@@ -181,18 +181,19 @@ def searched_models_share_features(
 ) -> Iterator[Issue]:
     """Checks that searched models read the features that Transform makes for `model`."""
     space = _space(tune)
-    own = trainer_settings.model.kind
+    config_kind = trainer_settings.model.kind
     for kind in space[KIND].extremes if KIND in space else ():
-        if kind in ZOO and own in ZOO and ZOO[kind].features != ZOO[own].features:
+        if kind in ZOO and config_kind in ZOO and ZOO[kind].features != ZOO[config_kind].features:
             yield Issue(
                 f"tune.space.{KIND}",
-                f"{kind} needs other transformed features than {own}, the config's model; search "
-                f"{kind} in a separate run with model.kind: {kind}",
+                f"{kind} needs other transformed features than {config_kind}, the config's model; "
+                f"search {kind} in a separate run with model.kind: {kind}",
             )
         elif kind == AUTO:
             yield Issue(
                 f"tune.space.{KIND}",
-                f"found {AUTO}, which means {own} in this config; write the name {own}",
+                f"found {AUTO}, which means {config_kind} in this config; write the name "
+                f"{config_kind}",
             )
 
 

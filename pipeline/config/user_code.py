@@ -218,16 +218,16 @@ def import_closure(
     Raises:
       FileNotFoundError: a root is not a module.
     """
-    waiting, found = [*roots], dict[str, Path]()
+    waiting, sources = [*roots], dict[str, Path]()
     for root in waiting:
         if _find(folder, root) is None:
             raise FileNotFoundError(f"there is no module {root} in {folder}")
     while waiting:
         name = waiting.pop()
-        source = None if name in found else _find(folder, name)
+        source = None if name in sources else _find(folder, name)
         if source is None:
             continue
-        found[name] = source
+        sources[name] = source
         package = name if source.name == "__init__.py" else name.rpartition(".")[0]
         stat = source.stat()
         imported, named = _read(source, package, (stat.st_mtime_ns, stat.st_size))
@@ -238,7 +238,7 @@ def import_closure(
                 text for text in named if _is_pipeline_module(name) or not _is_pipeline_module(text)
             )
             waiting += (module for text in loaded for module in _loadable(folder, text))
-    return found
+    return sources
 
 
 def _is_pipeline_module(name: str) -> bool:

@@ -138,10 +138,10 @@ def _fetch_from_keras(key: str, file: PublishedFile, show_line: ShowLine) -> boo
 
 def _check_md5(key: str, path: Path, file: PublishedFile) -> None:
     with path.open("rb") as opened:
-        found = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != file.md5:
+        actual = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if actual != file.md5:
         raise ConfigError(
-            f"{key}: {path} has the MD5 {found}, but the file that Keras publishes has "
+            f"{key}: {path} has the MD5 {actual}, but the file that Keras publishes has "
             f"{file.md5}. The local file is truncated or another file; delete it, and the next run "
             f"fetches it from {file.address}."
         )
@@ -163,9 +163,9 @@ def _fetch_from_hub(name: str, show_line: ShowLine) -> bool:
                 f"fetched from {_hub_address(name)} ({reason}); {_by_hand(name)}."
             )
     folder = hub_folder(name)
-    for path, found, expected in wrong_hashes(folder) if folder else ():
+    for path, actual, expected in wrong_hashes(folder) if folder else ():
         raise ConfigError(
-            f"model.weights: {path} has the hash {found}, but the file on the hub has {expected}. "
+            f"model.weights: {path} has the hash {actual}, but the file on the hub has {expected}. "
             f"The local file is damaged; delete {path.parents[2]}, and the next run fetches the "
             "model again."
         )

@@ -44,8 +44,8 @@ def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: S
     files = list(dict.fromkeys(file.path for file in span.files))
     columns: frozenset[str] = import_registered(check)(settings, files)
     # ExampleValidator reports columns of the schema that the new data lacks.
-    known = sorted(columns | read_known_kinds(settings.schema_file).keys())
-    check_named_columns(named, known)
+    available = sorted(columns | read_known_kinds(settings.schema_file).keys())
+    check_named_columns(named, available)
 
 
 def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | None:

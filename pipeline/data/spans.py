@@ -123,20 +123,20 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
         raise DataError(
             f"data.path: {data.path!r} contains neither {{SPAN}} nor {{YYYY}}-{{MM}}-{{DD}}"
         )
-    found: dict[tuple[int, int | None], dict[str, list[File]]] = {}
+    by_key: dict[tuple[int, int | None], dict[str, list[File]]] = {}
     for split, pattern in location.patterns.items():
         files = list_files(location.base, pattern)
         for key, file in with_span_and_version(files, posixpath.join(location.base, pattern)):
-            found.setdefault(key, {}).setdefault(split, []).append(file)
+            by_key.setdefault(key, {}).setdefault(split, []).append(file)
     labels = label_files(data)
     input_splits = set(location.patterns)
-    complete = {key: splits for key, splits in found.items() if set(splits) == input_splits}
+    complete = {key: splits for key, splits in by_key.items() if set(splits) == input_splits}
     # The order is ascending, so that the latest version of a span remains.
     latest = {
         number: Span(number, version, _sorted(complete[number, version]), span_kind(data), labels)
         for number, version in sorted(complete, key=lambda key: (key[0], key[1] or 0))
     }
-    with_files = {number for number, _ in found}
+    with_files = {number for number, _ in by_key}
     for pattern in location.patterns.values():
         folder = span_folder(pattern)
         for (number, _), file in with_span_and_version(
@@ -239,10 +239,10 @@ def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> li
     Raises:
       DataError: a span is missing, and `missing_span` is `fail`.
     """
-    known = {span.number for span in usable}
+    present = {span.number for span in usable}
     numbers = range(first, usable[-1].number)
     # Numbers may be far apart, so that only the first missing numbers are listed.
-    missing = list(islice((n for n in numbers if n not in known), _MAX_SHOWN + 1))
+    missing = list(islice((n for n in numbers if n not in present), _MAX_SHOWN + 1))
     if not missing:
         return []
     shown = ", ".join(map(usable[-1].kind.show, missing[:_MAX_SHOWN]))

@@ -86,10 +86,10 @@ class Recipe:
     def transform_config(self) -> dict[str, object]:
         """The `custom_config` of Transform."""
         settings = self.transform_settings
-        own = [self.preprocessing] if self.preprocessing else []
+        own_code = [self.preprocessing] if self.preprocessing else []
         code = code_fingerprint(
             ["components.column_types.transform", _module_of(PREPROCESSING_FN)],
-            [*own, *settings.own_features.values()],
+            [*own_code, *settings.own_features.values()],
             never_loads=MODELS,
         )
         custom = _custom_config(settings, code, _vocabularies(settings))

@@ -104,9 +104,9 @@ def _check_configured(evaluate: EvaluateSettings) -> None:
         try:
             metric_specs.metric_instance(config)
         except Exception as error:  # A class of the user's may raise any exception.
-            known = {*metric_types.registered_metrics(), *dir(tf_keras.metrics)}
-            is_unknown = not settings.module and settings.class_name not in known
-            hint = f"; {near_match(settings.class_name, known)}" if is_unknown else ""
+            class_names = {*metric_types.registered_metrics(), *dir(tf_keras.metrics)}
+            is_unknown = not settings.module and settings.class_name not in class_names
+            hint = f"; {near_match(settings.class_name, class_names)}" if is_unknown else ""
             raise ConfigError(
                 f"evaluate.metrics.{index}: {settings.class_name} with config "
                 f"{json.dumps(settings.config)} raises {type(error).__name__}: {error}{hint}"

@@ -152,8 +152,8 @@ def create_trainer(
         no schema.
     """
     settings, run_fn = graph_inputs.context.config.trainer_settings, graph_inputs.family.run_fn
-    own, files = settings.own_code.values(), files_read(settings)
-    custom = custom_config(graph_inputs, run_fn, *own, roots=["components.trainer.component"])
+    own_code, files = settings.own_code.values(), files_read(settings)
+    custom = custom_config(graph_inputs, run_fn, *own_code, roots=["components.trainer.component"])
     if files:
         custom[FILES_KEY] = files_fingerprint(files)
     trainer = Trainer(run_fn=run_fn, custom_config=custom, examples=examples, schema=schema)
@@ -194,17 +194,17 @@ def bounds_of(config: PipelineConfig) -> list[Bounds]:
     In each of these metrics, a model also has to be no worse than the model in service. The first
     of these metrics decides ties.
     """
-    task, evaluate, known = config.target, config.evaluate, config.target.metrics()
+    task, evaluate, metrics = config.target, config.evaluate, config.target.metrics()
     first_metric = (*evaluate.named, *task.usual_metrics())[:1]
     thresholds = evaluate.thresholds or dict.fromkeys(first_metric, Threshold())
     return [
         Bounds(
             name,
-            known[name].higher_is_better,
+            metrics[name].higher_is_better,
             threshold.min_value,
             threshold.max_value,
             threshold.tolerance,
-            known[name].is_compared,
+            metrics[name].is_compared,
             threshold.is_min_confident,
             threshold.is_max_confident,
             keeps_ties=evaluate.ties is Ties.KEEP and name == next(iter(thresholds)),

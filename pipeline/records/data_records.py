@@ -214,10 +214,10 @@ def record_skew(
     """
     last = event_log.last(EventKind.SKEW_CHECKED)
     is_same_version = last is not None and last.details["version"] == version
-    known = set(last.details["columns"]) if last and is_same_version else set()
-    new = {column: text for column, text in skewed.items() if column not in known}
+    previous = set(last.details["columns"]) if last and is_same_version else set()
+    new = {column: text for column, text in skewed.items() if column not in previous}
     window = f"requests of {show_files(files)}, {counted(rows, 'row')}"
-    sentence = f"{window}: {_outcome(skewed, new, known)}"
+    sentence = f"{window}: {_outcome(skewed, new, previous)}"
     newest = files[-1]
     event_log.record(
         EventKind.SKEW_CHECKED,
@@ -236,9 +236,9 @@ def record_skew(
     return sentence
 
 
-def _outcome(skewed: Mapping[str, str], new: Mapping[str, str], known: set[str]) -> str:
+def _outcome(skewed: Mapping[str, str], new: Mapping[str, str], previous: set[str]) -> str:
     """Returns the new, the continuing and the ended differences as a sentence."""
     continuing = [f"{name} is still skewed" for name in skewed if name not in new]
-    ended = [f"{name} is no longer skewed" for name in sorted(known - skewed.keys())]
+    ended = [f"{name} is no longer skewed" for name in sorted(previous - skewed.keys())]
     started = [f"{name}: {text}" for name, text in new.items()]
     return "; ".join([*started, *continuing, *ended]) or "like the training data"

@@ -210,14 +210,14 @@ class EventLog:
         query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
         with self._connection() as connection:
             rows = connection.execute(query, (*values, newest or -1)).fetchall()
-            found = [_event(row) for row in reversed(rows)]
-            _unpack(connection, [event.details for event in found])
-        return found
+            events = [_event(row) for row in reversed(rows)]
+            _unpack(connection, [event.details for event in events])
+        return events
 
     def last(self, *kinds: EventKind) -> LoggedEvent | None:
         """Returns the newest event of the kinds; None if there is no such event."""
-        found = self.events(*kinds, newest=1)
-        return found[0] if found else None
+        events = self.events(*kinds, newest=1)
+        return events[0] if events else None
 
     def first(self) -> LoggedEvent | None:
         """Returns the oldest event of the log; None if the log is empty."""
@@ -281,8 +281,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _has_events(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
-    return found is not None
+    row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
+    return row is not None
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -338,18 +338,18 @@ def _row(connection: sqlite3.Connection, span: str, state: Any) -> int:
     """
     has_digest = isinstance(state, dict)
     signature, digest = (state["signature"], state["digest"]) if has_digest else (state, None)
-    found = connection.execute(
+    row = connection.execute(
         "SELECT id, digest FROM span_states WHERE span = ? AND signature = ? "
         "AND (? IS NULL OR digest IS NULL OR digest = ?) ORDER BY id LIMIT 1",
         (span, signature, digest, digest),
     ).fetchone()
-    if found is None:
+    if row is None:
         insert = "INSERT INTO span_states (span, signature, digest) VALUES (?, ?, ?)"
         return int(connection.execute(insert, (span, signature, digest)).lastrowid or 0)
-    row, known = found
-    if known is None and digest is not None:
-        connection.execute("UPDATE span_states SET digest = ? WHERE id = ?", (digest, row))
-    return int(row)
+    row_id, stored_digest = row
+    if stored_digest is None and digest is not None:
+        connection.execute("UPDATE span_states SET digest = ? WHERE id = ?", (digest, row_id))
+    return int(row_id)
 
 
 def _read_rows(connection: sqlite3.Connection) -> dict[int, tuple[str, str, str | None]]:

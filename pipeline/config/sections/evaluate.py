@@ -211,9 +211,9 @@ class Criteria:
         """
         threshold = self.evaluate.thresholds.get(name)
         is_better = threshold is None or threshold.max is None
-        if (given := self.evaluate.configured.get(name)) is not None:
-            options = {key: value for key, value in given.config.items() if key != NAME}
-            return Metric(given.class_name, is_better, given.module, options, has_unit=True)
+        if (settings := self.evaluate.configured.get(name)) is not None:
+            options = {key: value for key, value in settings.config.items() if key != NAME}
+            return Metric(settings.class_name, is_better, settings.module, options, has_unit=True)
         if not is_own(name):
             return self.task.metrics()[name]
         module, _, class_name = name.rpartition(".")
@@ -258,12 +258,12 @@ class Criteria:
         if self.evaluate.thresholds:
             return {}
         # The better direction of a metric class is unknown.
-        known = self.task.metrics()
+        metrics = self.task.metrics()
         names = self.names if self._named_numbers else self.task.usual_metrics()
         return {
-            name: known[name].higher_is_better
+            name: metrics[name].higher_is_better
             for name in names[1:]
-            if name in known and known[name].is_compared and not known[name].is_half
+            if name in metrics and metrics[name].is_compared and not metrics[name].is_half
         }
 
     @property
@@ -278,7 +278,7 @@ class Criteria:
 
 def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that every named metric is a metric of the task, or an import path."""
-    known, configured = target.metrics(), evaluate.configured
+    task_metrics, configured = target.metrics(), evaluate.configured
     by_path = {f"evaluate.metrics.{i}": metric for i, metric in enumerate(evaluate.metrics)}
     named = {path: metric for path, metric in by_path.items() if isinstance(metric, str)}
     thresholds = {
@@ -287,8 +287,8 @@ def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> It
         if metric not in configured
     }
     for path, metric in (named | thresholds).items():
-        if metric not in known and not is_own(metric):
-            candidates = {*known, *configured} if path in thresholds else known
+        if metric not in task_metrics and not is_own(metric):
+            candidates = {*task_metrics, *configured} if path in thresholds else task_metrics
             yield Issue(
                 path,
                 f"`task: {target.kind}` has no metric {metric!r}; "
@@ -305,25 +305,25 @@ def metrics_have_names_of_their_own(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
     """Checks that metrics in mappings have unique names, as thresholds refer to the names."""
-    known = {**target.metrics(), COUNT: None}
+    names = {**target.metrics(), COUNT: None}
     for i, metric in enumerate(evaluate.metrics):
         if isinstance(metric, str):
             continue
-        if metric.name in known:
+        if metric.name in names:
             yield Issue(
                 f"evaluate.metrics.{i}",
                 f"found two metrics with the name {metric.name!r}; give this metric another name "
                 "with config: {name: ...}",
             )
-        known[metric.name] = None
+        names[metric.name] = None
 
 
 def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that thresholds are set for numbers only, not for curves or matrices."""
-    known = target.metrics()
-    numbers = [name for name, metric in known.items() if metric.is_number]
+    metrics = target.metrics()
+    numbers = [name for name, metric in metrics.items() if metric.is_number]
     for name in evaluate.thresholds:
-        if name in known and not known[name].is_number:
+        if name in metrics and not metrics[name].is_number:
             yield Issue(
                 f"evaluate.thresholds.{name}",
                 f"{name} is a curve or a matrix; list {name} in evaluate.metrics, and set "
@@ -371,9 +371,9 @@ def tolerances_need_a_comparison(
     """Checks that tolerances are set only for metrics that are compared with the model in
     service.
     """
-    known = target.metrics()
+    metrics = target.metrics()
     for name, threshold in evaluate.thresholds.items():
-        if threshold.tolerance and name in known and not known[name].is_compared:
+        if threshold.tolerance and name in metrics and not metrics[name].is_compared:
             yield Issue(
                 f"evaluate.thresholds.{name}.tolerance",
                 f"found {threshold.tolerance:g}, but {name} is not compared with the model in "

@@ -143,10 +143,10 @@ def transferred_network_exists(
     """Checks that the model reads all keys of `model` that the config sets."""
     model = trainer_settings.model
     spec, specs = ZOO.get(model.kind), {**ZOO, **LEARNERS}
-    given = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
+    set_keys = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
     if spec:
-        given |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
-    for key in (key for key in type(model).model_fields if key in given):
+        set_keys |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
+    for key in (key for key in type(model).model_fields if key in set_keys):
         if not (spec and key in spec.reads) and getattr(model, key) is not None:
             suitable = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
@@ -162,14 +162,15 @@ def pictures_are_large_enough(
     kind = model.kind
     if kind not in NETWORKS or preprocessing is not None:
         return
-    least = NETWORKS[kind].least
+    min_side = NETWORKS[kind].least
     for name, feature in features.items():
         size = feature.size if isinstance(feature, ImageFeature) else None
-        if size is not None and min(size) < least:
+        if size is not None and min(size) < min_side:
             yield Issue(
                 f"features.{name}",
-                f"found {size[0]}x{size[1]} pixels, but {kind} needs at least {least}x{least}; "
-                f"write height: {least} and width: {least}, and pictures are resized",
+                f"found {size[0]}x{size[1]} pixels, but {kind} needs at least "
+                f"{min_side}x{min_side}; write height: {min_side} and width: {min_side}, and "
+                "pictures are resized",
             )
 
 
@@ -205,8 +206,8 @@ def head_is_given_once(model: ModelSettings) -> Iterator[Issue]:
     if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
         yield Issue(
             "model.hidden_units",
-            f"found {model.hidden_units}, but model.transfer.head sets the layers too; leave one "
-            "of them out",
+            f"found {model.hidden_units}, but model.transfer.head sets the layers too; remove one "
+            "of the two keys",
         )
 
 
@@ -288,10 +289,10 @@ def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> I
         if feature.type != "text":
             continue
         for key in allowed.keys() & feature.model_fields_set:
-            if (found := getattr(feature, key)) not in allowed[key]:
+            if (value := getattr(feature, key)) not in allowed[key]:
                 yield Issue(
                     f"features.{name}.{key}",
-                    f"found {found!r}, but the model bert reads a sequence of subwords; remove "
+                    f"found {value!r}, but the model bert reads a sequence of subwords; remove "
                     "this key",
                 )
 

@@ -157,15 +157,17 @@ def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
     Pruning does not make the weights smaller, as zeros are stored like other values.
     """
     optimize = _optimize(optimize)
-    most = optimize.accept.max_size_ratio
-    possible = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
+    max_ratio = optimize.accept.max_size_ratio
+    possible = [
+        name for name in optimize.variants if max_ratio is None or _min_ratio(name) < max_ratio
+    ]
     impossible = optimize.required_variants if possible else optimize.variants
     for name in impossible:
         if name not in possible and name in optimize.variants:
             yield Issue(
                 "optimize.accept.max_size_ratio",
-                f"found {most:g}, but a weight of {name.value} has {name.weight_bits} of "
-                f"{FLOAT_BITS} bits, so that its file has at least {_least_ratio(name):g} of the "
+                f"found {max_ratio:g}, but a weight of {name.value} has {name.weight_bits} of "
+                f"{FLOAT_BITS} bits, so that its file has at least {_min_ratio(name):g} of the "
                 f"model's size; write a greater ratio, or remove {name.value} from "
                 "optimize.variants",
             )
@@ -217,5 +219,5 @@ def _packages_of(variants: list[VariantName]) -> list[str]:
     return [*litert, *onnx]
 
 
-def _least_ratio(name: VariantName) -> float:
+def _min_ratio(name: VariantName) -> float:
     return name.weight_bits / FLOAT_BITS

@@ -60,8 +60,8 @@ class WindowSettings(Settings):
 
     @model_validator(mode="after")
     def _one_of_three(self) -> WindowSettings:
-        given = [self.last is not None, self.all, self.since is not None]
-        if sum(given) != 1:
+        are_set = [self.last is not None, self.all, self.since is not None]
+        if sum(are_set) != 1:
             raise ValueError(
                 "expected exactly one key, as in {last: 7}, {all: true} or {since: 2026-01-01}"
             )

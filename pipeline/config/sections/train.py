@@ -33,8 +33,8 @@ from trainer_module.strategies.base import Processes
 
 def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
     """Checks that a built-in loss supports the task; losses of the user's are not checked."""
-    loss, known = train.loss, losses_for(label_task.kind)
-    if loss is None or loss.is_custom or loss.kind in known:
+    loss, losses = train.loss, losses_for(label_task.kind)
+    if loss is None or loss.is_custom or loss.kind in losses:
         return
     problem = f"does not support `task: {label_task.kind}`" if loss.kind in LOSSES else "is unknown"
     yield Issue(
@@ -42,7 +42,7 @@ def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[I
         f"the loss {loss.kind!r} {problem}; "
         + near_match_and(
             loss.kind,
-            known,
+            losses,
             "To use a loss of your own, write its import path, such as my_losses.asymmetric",
         ),
     )
