@@ -44,7 +44,7 @@ class Span:
     kind: SpanKind = SpanKind.NUMBER
     """The kind of the number: a plain number, a day or an hour."""
     labels: tuple[File, ...] = ()
-    """All separate files of labels; some of the labels belong to the span's rows."""
+    """The separate files of labels of all spans; some of the labels belong to this span's rows."""
 
     def __str__(self) -> str:
         """Returns the name of the span, such as `2026-01-05`, and the version if there is one."""

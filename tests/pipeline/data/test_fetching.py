@@ -185,7 +185,7 @@ def test_keras_fetches_a_file_once(server: Server, monkeypatch: pytest.MonkeyPat
     (keras_cache() / file.name).write_bytes(b"weigh")
     said_of_hash = refusal(NETWORK)
     assert f"{keras_cache() / file.name} has the MD5 " in said_of_hash
-    assert f"has {file.md5}: it is cut off, or another file; delete it" in said_of_hash
+    assert f"has {file.md5}. The local file is truncated or another file; delete it" in said_of_hash
     assert len(server.asked) == 1
 
 
@@ -198,7 +198,9 @@ def test_what_keras_cannot_fetch(server: Server, monkeypatch: pytest.MonkeyPatch
     server.server_close()
     said = refusal(NETWORK)
     assert said.startswith(f"model.weights: {file.name} could not be fetched from {file.address} (")
-    assert said.endswith(f"fetch it where there is a network, and put it into {keras_cache()}.")
+    assert said.endswith(
+        f"download the file where there is a network, and copy it to {keras_cache()}."
+    )
     assert "Connection refused" in said
     assert not list(keras_cache().glob("*.h5"))
 
@@ -254,7 +256,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     said = refusal(TINY)
     assert f"{folder / 'model.safetensors'} has the hash " in said
     assert (
-        f"the file on the hub has {blob.name}: it is damaged; delete {hub}/models--tiny-bert"
+        f"the file on the hub has {blob.name}. The local file is damaged; delete {hub}/models--tiny-bert"
     ) in said
 
 

@@ -122,7 +122,7 @@ def test_signature_and_digest_tell_a_second_delivery_from_other_content(tmp_path
 
 def test_path_without_spans_is_refused_and_counts_as_one(tmp_path: Path) -> None:
     write(tmp_path / "a.csv")
-    with pytest.raises(DataError, match=r"has no \{SPAN\} and no \{YYYY\}-\{MM\}-\{DD\}"):
+    with pytest.raises(DataError, match=r"contains neither \{SPAN\} nor \{YYYY\}-\{MM\}-\{DD\}"):
         spans_at(tmp_path, "*.csv")
     data = settings_of(f"{tmp_path}/*.csv")
     assert not has_spans(data)
@@ -155,8 +155,8 @@ def test_window_is_shown_in_words(tmp_path: Path) -> None:
 def test_window_ends_at_the_span_that_is_asked_for(tmp_path: Path) -> None:
     spans = days(tmp_path, 1, 2, 3, 4)
     assert offsets(window(spans, DAY_1 + 2, window={"last": 2})) == [2, 3]
-    with pytest.raises(DataError, match="there is no span 2026-02-06 to train on"):
-        window(spans, DAY_1 + 36)
+    with pytest.raises(DataError, match="there is no span 20490 to train on"):
+        window(spans, 20490)
 
 
 def test_gap_fails_or_is_skipped(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_no_span_to_end_at_where_there_are_none(tmp_path: Path) -> None:
 
 
 def test_a_window_that_begins_after_the_newest_span(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the window begins at 2027-01-01, after the newest span"):
+    with pytest.raises(DataError, match="the window begins at span 2027-01-01, after the newest"):
         window(days(tmp_path, 1), window={"since": "2027-01-01"})
 
 
