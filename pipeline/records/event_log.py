@@ -127,8 +127,8 @@ class EventKind(StrEnum):
     RECOVERED = "recovered"
     """A problem of earlier checks ended without a run."""
     STALE = "stale"
-    """A push is overdue, as no model was pushed during the last `notify.stale_after`; details: `over`
-    (true if a model was pushed afterwards).
+    """A push is overdue by `notify.stale_after`; details: `over` (true if a model was pushed
+    since).
     """
     LEFT_OUT = "left out"
     """Spans are not trained on until a user acts."""

@@ -27,9 +27,7 @@ class Occasion(StrEnum):
     SKEW = "skew"
     """Requests differ from the training data; not sent if `skew.on_skew` is `warn`."""
     STALE = "stale"
-    """A push is overdue, as no model was pushed during the last `stale_after`; sent again when a model
-    is pushed.
-    """
+    """A push is overdue by `stale_after`; sent again when a model is pushed."""
     SKIPPED = "skipped"
     """The schedule started no run at a due time, or a span has no rows."""
     LEFT_OUT = "left_out"

@@ -255,9 +255,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     assert cache_keys(config)[1] != after[1]
     said = refusal(TINY)
     assert f"{folder / 'model.safetensors'} has the hash " in said
-    assert (
-        f"the file on the hub has {blob.name}. The local file is damaged; delete {hub}/models--tiny-bert"
-    ) in said
+    assert f"the file on the hub has {blob.name}. The local file is damaged; delete {hub}/" in said
 
 
 def test_a_cache_of_the_hub_that_was_filled_by_hand(hub: Path, server: Server) -> None:
