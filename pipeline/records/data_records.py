@@ -34,11 +34,11 @@ class SpanRecords:
         for event in event_log.events(*_KINDS):
             self._last[event.kind][event.details["span"]] = event
 
-    def reading(self, number: int) -> LoggedEvent | None:
+    def last_reading(self, number: int) -> LoggedEvent | None:
         """Returns the event of the last run that read a span; None if no run has read the span."""
         return self._last[EventKind.INGESTED].get(number)
 
-    def read(self, span: Span) -> LoggedEvent | None:
+    def current_reading(self, span: Span) -> LoggedEvent | None:
         """Returns the event of the last run that read a span.
 
         None if the files have changed since, or the span was refused since.
@@ -53,7 +53,7 @@ class SpanRecords:
         None if the files have changed since, or the span was accepted or read since.
         """
         event = self._of(EventKind.UNUSABLE_SPAN, span)
-        successes = (self.acceptance(span), self.reading(span.number))
+        successes = (self.acceptance(span), self.last_reading(span.number))
         return None if event and any(e and e.id > event.id for e in successes) else event
 
     def drift(self, span: Span) -> LoggedEvent | None:

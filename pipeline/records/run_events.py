@@ -82,7 +82,7 @@ class RunEvents:
         self._reason = reason
         self._has_begun = False
 
-    def started(self) -> None:
+    def record_start(self) -> None:
         """Records the start of the run; further calls do nothing."""
         if not self._has_begun:
             self._has_begun = True
@@ -102,7 +102,7 @@ class RunEvents:
         """Stores the spans that the run trains on, without refused spans."""
         self._window = [span.number for span in spans]
 
-    def ingested(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
+    def record_reading(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
         """Records that a span was read and checked, unless the event log has the same event.
 
         Args:
@@ -118,12 +118,12 @@ class RunEvents:
             "examples": examples,
             "uri": uri,
         }
-        known = SpanRecords(self._event_log).read(span)
+        known = SpanRecords(self._event_log).current_reading(span)
         if known is None or known.details != reading:
             counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
             self._record(EventKind.INGESTED, f"span {span}: {counts}", **reading)
 
-    def unusable(
+    def record_refusal(
         self,
         span: Span,
         message: str,
@@ -154,7 +154,7 @@ class RunEvents:
         if known is None or (known.message, known.details) != (full_message, refusal):
             self._record(EventKind.UNUSABLE_SPAN, full_message, **refusal)
 
-    def drifted(self, span: Span, found: Sequence[str]) -> None:
+    def record_drift(self, span: Span, messages: Sequence[str]) -> None:
         """Records that a span has drifted but was not refused, once for each message.
 
         A run that trains may find drift that an earlier data check has recorded. The notification
@@ -162,13 +162,13 @@ class RunEvents:
 
         Args:
           span: the span.
-          found: a message for each drifted column.
+          messages: a message for each drifted column.
         """
         known = {
             (e.details["span"], e.details.get("signature", span.signature), e.message)
             for e in self._event_log.events(EventKind.DRIFT)
         }
-        for drift in found:
+        for drift in messages:
             if (span.number, span.signature, drift) not in known:
                 self._record(EventKind.DRIFT, drift, span=span.number, signature=span.signature)
 
@@ -181,23 +181,23 @@ class RunEvents:
         """
         if cached := [c.name for c in summary.components if c.state is State.CACHED]:
             self._record(EventKind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
-        self._found_anomalies(summary.anomalies)
-        self.drifted(self._data[-1], summary.drift)
+        self._record_anomalies(summary.anomalies)
+        self.record_drift(self._data[-1], summary.drift)
         if new := self._event_log.events(EventKind.DRIFT, run=self._run):
-            self._notify(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
+            self._notify(Occasion.DRIFT, "; ".join(self._describe(event) for event in new))
         if summary.blessed is not None:
             is_good = summary.blessed and summary.status is not Status.NOT_BLESSED
             kind = EventKind.BLESSED if is_good else EventKind.NOT_BLESSED
             self._record(kind, summary.reason or "")
         if summary.pushed is not None:
-            self._pushed(summary, summary.pushed, model)
+            self._record_push(summary, summary.pushed, model)
         if summary.waiting is not None:
-            self._waits(summary, summary.waiting)
-        if left_out := self._left_out():
+            self._record_waiting(summary, summary.waiting)
+        if left_out := self._describe_left_out():
             self._notify(Occasion.LEFT_OUT, "; ".join(left_out))
-        self._ended(summary)
+        self._record_result(summary)
 
-    def _found_anomalies(self, found: Sequence[str]) -> None:
+    def _record_anomalies(self, found: Sequence[str]) -> None:
         """Records the anomalies of the newest span in one event."""
         newest = self._data[-1]
         details = {"span": newest.number, "anomalies": list(found), "columns": len(found)}
@@ -216,14 +216,14 @@ class RunEvents:
         )
         return next(of_span, {})
 
-    def _with_span(self, event: LoggedEvent) -> str:
+    def _describe(self, event: LoggedEvent) -> str:
         """Returns the message of an event, with its span if the data has spans."""
         number = event.details["span"]
         if number == NO_SPAN:
             return event.message
         return f"span {span_kind(self._config.data).show(number)}: {event.message}"
 
-    def _left_out(self) -> list[str]:
+    def _describe_left_out(self) -> list[str]:
         """Returns the reasons for refusing spans that the run left out."""
         if self._config.schedule_or_default.missing_span is MissingSpan.FAIL:
             return []
@@ -231,7 +231,7 @@ class RunEvents:
         # Only refusals of the newest span, without which no run continues, have no settings.
         return [event.message for event in refused if event.details["settings"]]
 
-    def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
+    def _record_push(self, summary: RunSummary, path: str, model: str | None) -> None:
         """Records a pushed version, unless the event log contains it, as after a resumed run."""
         pushed = [event.details["path"] for event in self._event_log.events(EventKind.PUSHED)]
         if path in pushed:
@@ -247,7 +247,7 @@ class RunEvents:
         )
         self._notify(Occasion.PUSHED, f"pushed to {path}", metrics=model_details["metrics"])
 
-    def _waits(self, summary: RunSummary, waiting: WaitingSummary) -> None:
+    def _record_waiting(self, summary: RunSummary, waiting: WaitingSummary) -> None:
         """Records a model that was not pushed, unless an earlier run has recorded the model."""
         known = [event.details["version"] for event in self._event_log.events(EventKind.WAITS)]
         if waiting.version in known:
@@ -271,7 +271,7 @@ class RunEvents:
             "model_kind": summary.training.get("model"),
         }
 
-    def _ended(self, summary: RunSummary) -> None:
+    def _record_result(self, summary: RunSummary) -> None:
         status = summary.status
         details: dict[str, Any] = {"status": status.value, "exit_code": status.exit_code}
         if status in STATUSES_OF_FINISHED_RUNS:

@@ -245,7 +245,7 @@ def test_less_is_better_of_a_metric_of_the_users_that_has_a_maximum() -> None:
 def test_a_metric_of_the_users_is_not_mistaken_for_one_of_tfmas() -> None:
     """TFMA looks among its own first."""
     with pytest.raises(
-        ConfigError, match="^evaluate.metrics: the class of my_metrics.Precision has the"
+        ConfigError, match=r"^evaluate.metrics: the class of my_metrics.Precision has the"
     ):
         eval_config(metrics=["my_metrics.Precision"])
     named = "tensorflow_model_analysis.metrics.confusion_matrix_metrics.Specificity"
