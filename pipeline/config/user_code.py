@@ -21,7 +21,7 @@ from pipeline.config.issues import Issue
 from pipeline.own_modules import NAMES, PACKAGES, ROOT, is_own_module
 
 _ANY_NAME = ("*", "__getattr__")
-"""Names with which a module may define any name: a star import or `__getattr__`."""
+"""Definitions through which a module may provide any name: a star import and `__getattr__`."""
 
 
 def import_paths_exist(own_code: dict[str, str]) -> Iterator[Issue]:

@@ -68,7 +68,7 @@ def fetch_and_check_weights(config: PipelineConfig, show_line: ShowLine) -> None
 
     Args:
       config: a config that passed all checks for which no published files are needed.
-      show_line: shows a line on the console.
+      show_line: a function that shows a line on the console.
 
     Raises:
       ConfigError: the weights cannot be fetched, are damaged, or do not fit the config.
@@ -87,7 +87,7 @@ def fetch_weights(config: PipelineConfig, show_line: ShowLine) -> bool:
 
     Args:
       config: a config whose `model.weights` may be the name of published weights.
-      show_line: shows a line on the console.
+      show_line: a function that shows a line on the console.
 
     Returns:
       Whether a file was fetched.

@@ -194,8 +194,8 @@ def choose_window(
     notes = _note_unread(not_settled, without_rows, settings, now)
     if not spans or (through is not None and spans[-1].number != through):
         requested = "no span" if through is None else f"no span {span_kind(data).show(through)}"
-        reasons = f"; {'; '.join(notes)}" if notes else ""
-        raise DataError(f"data.path: there is {requested} to train on{reasons}")
+        explanation = f"; {'; '.join(notes)}" if notes else ""
+        raise DataError(f"data.path: there is {requested} to train on{explanation}")
     first = _first_number(spans, settings.window)
     chosen = [span for span in spans if span.number >= first]
     if not chosen:

@@ -334,14 +334,11 @@ def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) 
 def thresholds_have_valid_bounds(evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that a threshold has a bound, and that its `min` is not above its `max`."""
     for name, threshold in evaluate.thresholds.items():
-        path = f"evaluate.thresholds.{name}"
-        if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
+        path, low, high = f"evaluate.thresholds.{name}", threshold.min_value, threshold.max_value
+        if low is None and high is None and threshold.tolerance == 0:
             yield Issue(path, "the threshold is empty; give min, max or tolerance")
-        elif (
-            None not in (threshold.min_value, threshold.max_value)
-            and threshold.min_value > threshold.max_value
-        ):  # type: ignore[operator]
-            yield Issue(path, f"min {threshold.min_value:g} is above max {threshold.max_value:g}")
+        elif low is not None and high is not None and low > high:
+            yield Issue(path, f"min {low:g} is above max {high:g}")
 
 
 def thresholds_have_intervals_and_slices(evaluate: EvaluateSettings) -> Iterator[Issue]:
