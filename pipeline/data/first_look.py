@@ -23,7 +23,7 @@ _GZIP_RATIO = 8
 """The typical compression ratio of a .gz file."""
 
 
-def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: Span) -> None:
+def check_local_data(settings: ExampleGenSettings, named: Mapping[str, str], span: Span) -> None:
     """Runs the checks of ExampleGen that need neither TensorFlow nor splits.
 
     Remote files and large data are not checked.

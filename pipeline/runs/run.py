@@ -47,9 +47,9 @@ def look_at_new_data(context: RunContext) -> None:
     if not context.config.family.has_label or _has_been_read(context):
         return
     # Imported here, as commands that read no data do not need Arrow.
-    from pipeline.data.first_look import look_at_data
+    from pipeline.data.first_look import check_local_data
 
-    look_at_data(context.reading, context.config.all_named_columns, context.data[-1])
+    check_local_data(context.reading, context.config.all_named_columns, context.data[-1])
 
 
 def _has_been_read(context: RunContext) -> bool:
