@@ -269,7 +269,7 @@ def count_rows(files: Iterable[File]) -> dict[str, int]:
     return counts
 
 
-def newest_with(files: Sequence[File], rows: int) -> list[File]:
+def newest_files_with_rows(files: Sequence[File], rows: int) -> list[File]:
     """Returns the fewest newest files that have at least a number of rows, oldest first.
 
     If all files together have fewer rows, the result is all files.
