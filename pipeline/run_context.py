@@ -40,7 +40,7 @@ class RunRequest:
     """The name of the option for `through`, for messages."""
 
     @property
-    def may_repeat(self) -> bool:
+    def may_be_skipped(self) -> bool:
         """Whether the run may be skipped if nothing has changed since the last run.
 
         The result is true only if no option is set. A run that a scheduler requests is never

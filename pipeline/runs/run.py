@@ -156,7 +156,7 @@ def run_pipeline(
         fetch_and_check_weights(config, RunConsole(sys.stdout).write)
         context = resolve_run(config, layout, request)
         reruns = Reruns(context)
-        is_asked = request.may_repeat and not is_in_tfx_command_line()
+        is_asked = request.may_be_skipped and not is_in_tfx_command_line()
         if is_asked and (last := reruns.repeated()) is not None:
             RunConsole(sys.stdout).write(f"{config.name}: {last}")
             return last.exit_code
