@@ -172,19 +172,19 @@ FILE_RULES = (
 """The rules that read files, for pipelines that run on this machine."""
 
 
-def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
+def check_rules(config: PipelineConfig, checks_files: bool = True) -> Iterator[Issue]:
     """Yields all problems that the rules find in a config.
 
     Args:
       config: a config whose types are valid.
-      looks_at_files: whether to check the config's files and packages; false for a pipeline that
+      checks_files: whether to check the config's files and packages; false for a pipeline that
         runs on another machine.
     """
     family = config.family
     data_rules = DATA_RULES if family.reads_rows else ()
     family_rules = RULES if family.has_label else (*COMMON_RULES, *data_rules)
     rules = (*dict.fromkeys(family_rules), packages_are_installed)
-    skipped = () if looks_at_files else (*FILE_RULES, packages_are_installed)
+    skipped = () if checks_files else (*FILE_RULES, packages_are_installed)
     yield from config.find_issues(rule for rule in rules if rule not in skipped)
 
 
