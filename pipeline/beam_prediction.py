@@ -37,7 +37,7 @@ from trainer_module.errors import (
 )
 
 _PICTURES_PER_SHARD = 4096
-"""The number of pictures in a shard; other shards are one file, but a picture is only one row."""
+"""The number of pictures in a shard; other files have many rows, and are one shard each."""
 _STATE = ".predict"
 _IDENTITY = "job.json"
 
@@ -155,7 +155,7 @@ class OutputFolder:
         return self.folder / shard.name
 
     def lock(self, shard: Shard) -> FileLock:
-        """Returns the lock of a shard, which is needed as some runners assign it to two workers."""
+        """Returns the lock of a shard; some runners assign one shard to two workers."""
         return FileLock(self._state / f"{shard.name}.lock")
 
     def result(self, shard: Shard) -> ShardResult | None:

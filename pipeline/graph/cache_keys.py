@@ -51,7 +51,7 @@ class Recipe:
     taken from the cache if only the model has changed.
     """
     run_fn: str
-    """The import path of the function that trains; a search may choose a model with another."""
+    """The import path of the function that trains the model of the config."""
     preprocessing: str | None
     """The import path of the user's preprocessing function; None for the default."""
     tune: TuneSettings | None

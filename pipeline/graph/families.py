@@ -231,7 +231,7 @@ def create_infra_validator(
     golden_rows: str | None = None,
     **examples: types.BaseChannel,
 ) -> base_node.BaseNode:
-    """Returns an InfraValidator, whose golden rows a function makes or which are real examples.
+    """Returns an InfraValidator; a function makes its golden rows, or they are real examples.
 
     Args:
       limits: the tolerance of predictions, and the limits of time and memory.

@@ -35,9 +35,8 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
     Args:
       recipe: the search, and the settings of the training.
       inputs: the data to train on.
-      splits: the names of all splits. An additional split, other than train and eval, scores
-        trials;
-        without an additional split, a part of train scores trials.
+      splits: the names of all splits. A split in addition to train and eval scores trials; if
+        there is none, a part of train scores trials.
     """
     # Imported here, as runs without a search do not need it.
     from components.tuner.component import Tuner

@@ -37,7 +37,7 @@ def server_connection(server: MetadataServer) -> Any:
             database=server.database,
             user=server.user,
             password=server.password,
-            # Otherwise ML Metadata would create an empty database for a misspelt name.
+            # Without this option, ML Metadata would create an empty database for a misspelt name.
             skip_db_creation=True,
         )
     )

@@ -118,7 +118,7 @@ class EvaluationReport:
     reason: str
     metrics: dict[str, MetricSummary]
     slices: dict[str, dict[str, float]]
-    """The metrics and the `example_count` by slice, such as `plan=gold`; undefined ones are NaN."""
+    """The metrics and the `example_count` by slice, such as `plan=gold`; NaN if undefined."""
     notes: list[str]
     nearly_perfect: str | None = None
     """The first metric whose value is nearly perfect; None if there is no such metric."""

@@ -252,7 +252,7 @@ def csv_is_the_format(data: DataSettings) -> Iterator[Issue]:
 
 
 def splits_hold_train_and_eval(data: DataSettings) -> Iterator[Issue]:
-    """Checks that there is a split for training and one for evaluation."""
+    """Checks that there are the splits train and eval."""
     for split in (TRAIN_SPLIT, EVAL_SPLIT):
         if split not in data.splits:
             found = ", ".join(data.splits)

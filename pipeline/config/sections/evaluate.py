@@ -76,7 +76,7 @@ class Threshold(Settings):
     max: float | Bound | None = None
     """The largest acceptable value."""
     tolerance: float = Field(default=0.0, ge=0)
-    """The amount by which the metric may be worse than that of the model in service. If
+    """The amount by which the metric may be worse than for the model in service. If
     `evaluate.confidence` is set, a difference that may be chance is accepted in addition.
     """
     slices: bool = False
@@ -142,8 +142,8 @@ class EvaluateSettings(CrossValidation):
     """
     thresholds: dict[str, Threshold] = {}
     """Bounds by metric. A model always has to be no worse than the model in service. If there are
-    no bounds, it has to be better than a constant prediction (the most frequent class, the mean)
-    too.
+    no bounds, a model also has to be better than a constant prediction (the most frequent class,
+    the mean).
     """
     slices: list[ColumnNames] = []
     """Columns, or lists of columns; the metrics are also computed for each of their values."""
@@ -221,7 +221,7 @@ class Criteria:
 
     @property
     def names(self) -> list[str]:
-        """The metrics to compute that are numbers: named or default ones, and those with
+        """The numbers to compute: the metrics of the config or of the task, and metrics with
         thresholds.
 
         A metric that is given as a mapping decides only if it has a threshold.

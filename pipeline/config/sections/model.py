@@ -277,7 +277,7 @@ TRANSFER_RULES = rules_of(__name__, *MODEL_RULES)
 
 
 def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
-    """Checks that all text of BERT is sequences of wordpieces, as its first token is special."""
+    """Checks that the text features of BERT are sequences of wordpieces."""
     if model.kind != "bert":
         return
     allowed: dict[str, list[str | None]] = {

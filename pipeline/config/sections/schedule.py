@@ -284,7 +284,7 @@ class SkewSettings(Settings):
     on_skew: OnSkew = OnSkew.WARN
     """The reaction to a distance that is significantly above the threshold."""
     min_rows: int = Field(default=1000, ge=100)
-    """The smallest number of requested rows for a comparison."""
+    """The smallest number of rows of requests for a comparison."""
 
     @property
     def is_watched(self) -> bool:
