@@ -103,7 +103,7 @@ def test_one_file_is_not_for_beam(pushed: Pushed, trips: str, tmp_path: Path) ->
     one = trips.replace("*", "1")
     with pytest.raises(ConfigError, match=r"--input names only .*1\.jsonl: leave --runner out"):
         on_beam(pushed, one, tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"is a file, but --runner .*: give a folder"):
+    with pytest.raises(ConfigError, match=r"is a file name, but --runner .*: give a folder"):
         on_beam(pushed, trips, tmp_path / "out.parquet")
     with pytest.raises(ConfigError, match="there is no folder"):
         on_beam(pushed, trips, tmp_path / "no" / "out")
