@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks.costs.watching import TOTAL, run_watched
 from benchmarks.taxi import SHIPPED_ROWS, write_data
-from pipeline.component_ids import SHARING
+from pipeline.component_ids import PARALLEL
 from trainer_module.machine import count_cores
 
 FILES = 8
@@ -45,7 +45,7 @@ def compare(rows: int, workers: int) -> Table:
     columns = ("1 process, s", "of CPU, s", f"{workers} processes, s", "of CPU, s", "ratio")
     for column in columns:
         table.add_column(column, justify="right")
-    for name in (*SHARING, TOTAL):
+    for name in (*PARALLEL, TOTAL):
         ratio = f"{one[name].seconds / several[name].seconds:.2f}x"
         table.add_row(name, *one[name].cells[:2], *several[name].cells[:2], ratio)
     return table

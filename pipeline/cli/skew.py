@@ -22,7 +22,7 @@ from pipeline.cli.options import (
 )
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.files import File, list_requests, newest_with, show_files
+from pipeline.data.files import File, list_requests, newest_files_with_rows, show_files
 from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.data_records import new_requests, record_skew
@@ -104,7 +104,7 @@ def _newest(config: PipelineConfig) -> list[File]:
             f"skew.requests: {config.skew.requests} has no complete file yet; `serve"
             " --log-requests` completes a file each hour, and when the server ends"
         )
-    return newest_with(files, config.skew.min_rows)
+    return newest_files_with_rows(files, config.skew.min_rows)
 
 
 def _show(

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from components.processes.local.fork_server import serving
 from components.processes.stopping import attempt, exit_process, install_handlers
 from components.user_errors import is_drift
-from pipeline.component_ids import EVALUATING, SHARING, TRAINING, ComponentId
+from pipeline.component_ids import EVALUATING, PARALLEL, TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
@@ -40,7 +40,7 @@ from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
-FORKING = (*TRAINING, *SHARING, ComponentId.INFRA_VALIDATOR)
+FORKING = (*TRAINING, *PARALLEL, ComponentId.INFRA_VALIDATOR)
 """The components that start child processes, forked with what the step has imported."""
 
 

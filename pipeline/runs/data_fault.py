@@ -152,7 +152,7 @@ class DataFault:
             return ""
         newest, records = _span_of(found[0]), SpanRecords(self._event_log)
         older = records.compared_with(newest, self._on_drift)
-        reading = None if older is None else records.reading(older)
+        reading = None if older is None else records.last_reading(older)
         if older is None or reading is None:
             return ""
         now = list(self._statistics_of(found[0].uri))[-1:]

@@ -211,7 +211,7 @@ def _notes(criteria: Criteria, noise: EvaluationIntervals, has_baseline: bool) -
         name
         for name in names
         if (threshold := thresholds.get(name)) is not None
-        and (threshold.is_least_sure or threshold.is_most_sure or has_baseline)
+        and (threshold.is_min_confident or threshold.is_max_confident or has_baseline)
     ]
     unknown = (
         limited if noise.confidence is None else [name for name in limited if name in noise.without]
@@ -264,10 +264,10 @@ def describe_needs(
         is_held = has_baseline and name in criteria.others and noise.of(name).shared
         return ", ".join([*needs, *(["not worse than in service beyond noise"] if is_held else [])])
     sure = {True: " for certain", False: ""}
-    if threshold.least is not None:
-        needs.append(f"at least {threshold.least:g}{sure[threshold.is_least_sure]}")
-    if threshold.most is not None:
-        needs.append(f"at most {threshold.most:g}{sure[threshold.is_most_sure]}")
+    if threshold.min_value is not None:
+        needs.append(f"at least {threshold.min_value:g}{sure[threshold.is_min_confident]}")
+    if threshold.max_value is not None:
+        needs.append(f"at most {threshold.max_value:g}{sure[threshold.is_max_confident]}")
     if has_baseline and criteria.metric(name).is_compared:
         slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
         is_known = noise.confidence is not None and name not in noise.without
@@ -349,13 +349,13 @@ def _why_undefined(measured: Measured) -> str:
 def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
     """Returns the bound that a metric breaks; empty if there is none."""
     value, interval = measured.value, measured.noise.interval
-    if threshold.least is not None and value < threshold.least:
-        return f"below the threshold of {threshold.least:g}"
-    if threshold.most is not None and value > threshold.most:
-        return f"above the threshold of {threshold.most:g}"
+    if threshold.min_value is not None and value < threshold.min_value:
+        return f"below the threshold of {threshold.min_value:g}"
+    if threshold.max_value is not None and value > threshold.max_value:
+        return f"above the threshold of {threshold.max_value:g}"
     bounds = [
-        (threshold.is_least_sure, threshold.least, "below"),
-        (threshold.is_most_sure, threshold.most, "above"),
+        (threshold.is_min_confident, threshold.min_value, "below"),
+        (threshold.is_max_confident, threshold.max_value, "above"),
     ]
     for is_sure, bound, side in bounds:
         if not is_sure or bound is None or measured.confidence is None:

@@ -57,7 +57,7 @@ def execute(
     """
     config, layout = context.config, context.layout
     event_log, run_id, data = EventLog(layout.event_log), files.root.name, list(context.data)
-    run_events = RunEvents(event_log, config, run_id, data, request.because)
+    run_events = RunEvents(event_log, config, run_id, data, request.reason)
     results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)

@@ -125,7 +125,7 @@ class RunObserver:
     def started(self, component: str) -> None:
         """Records and shows that a component begins."""
         self._current = component
-        self._run_events.started()
+        self._run_events.record_start()
         self._console.started(component)
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
@@ -142,7 +142,7 @@ class RunObserver:
     def _note_ingestion(self) -> None:
         """Records that the newest span has been read, for data in spans."""
         if self._context.window is not None:
-            self._run_events.ingested(
+            self._run_events.record_reading(
                 self._context.window.newest,
                 self.summary.examples,
                 self._context.ingestion.fingerprint,
@@ -205,7 +205,7 @@ class RunObserver:
         window = self._context.window
         if window is not None and error.component in _REFUSING_COMPONENTS:
             # As an older span of a later window it is checked again with any settings.
-            self._run_events.unusable(window.newest, error.message, "", has_drifted)
+            self._run_events.record_refusal(window.newest, error.message, "", has_drifted)
 
     def _write_summary(self) -> None:
         """Writes the current summary; a full disk does not fail the run."""

@@ -47,9 +47,9 @@ def look_at_new_data(context: RunContext) -> None:
     if not context.config.family.has_label or _has_been_read(context):
         return
     # Imported here, as commands that read no data do not need Arrow.
-    from pipeline.data.first_look import look_at_data
+    from pipeline.data.first_look import check_local_data
 
-    look_at_data(context.reading, context.config.all_named_columns, context.data[-1])
+    check_local_data(context.reading, context.config.all_named_columns, context.data[-1])
 
 
 def _has_been_read(context: RunContext) -> bool:
@@ -98,8 +98,8 @@ def _make_observer(
     context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole
 ) -> RunObserver:
     event_log, config = EventLog(context.layout.event_log), context.config
-    data, because = list(context.data), request.because
-    run_events = RunEvents(event_log, config, files.root.name, data, because)
+    data, reason = list(context.data), request.reason
+    run_events = RunEvents(event_log, config, files.root.name, data, reason)
     return RunObserver(context, files, console, run_events, _NoResults())
 
 
@@ -156,7 +156,7 @@ def run_pipeline(
         fetch_and_check_weights(config, RunConsole(sys.stdout).write)
         context = resolve_run(config, layout, request)
         reruns = Reruns(context)
-        is_asked = request.may_repeat and not is_in_tfx_command_line()
+        is_asked = request.may_be_skipped and not is_in_tfx_command_line()
         if is_asked and (last := reruns.repeated()) is not None:
             RunConsole(sys.stdout).write(f"{config.name}: {last}")
             return last.exit_code

@@ -140,7 +140,9 @@ class WindowReader:
             return list(window.spans)  # The training reads them.
         records, fingerprint = SpanRecords(self._event_log), self._context.ingestion.fingerprint
         older = window.spans[:-1]
-        readings = {span.number: event for span in older if (event := records.read(span))}
+        readings = {
+            span.number: event for span in older if (event := records.current_reading(span))
+        }
         present = self._live_examples() if readings else set()
         is_read = {
             number
@@ -173,7 +175,7 @@ class WindowReader:
         title, began = f"span {span.name}", time.monotonic()
         observer = _SpanObserver(ArtifactReader(context.connection, context.config.criteria))
         had_schema = context.layout.schema.exists()
-        self._run_events.started()
+        self._run_events.record_start()
         console.started(title)
         records = SpanRecords(self._event_log)
         compared_with = _compared_with(span, context.config.drift, records)
@@ -189,7 +191,7 @@ class WindowReader:
                 # A schema inferred from this data would make all later data unusable too.
                 context.layout.schema.unlink(missing_ok=True)
             settings = usability_fingerprint(context)
-            self._run_events.unusable(span, message, settings, is_drift(error), compared_with)
+            self._run_events.record_refusal(span, message, settings, is_drift(error), compared_with)
             if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
                 raise
             logger.warning("Span %s is left out: %s", span, message)
@@ -197,9 +199,9 @@ class WindowReader:
         reader = observer.reader
         examples = reader.examples_per_split()
         fingerprint = context.ingestion.fingerprint
-        self._run_events.ingested(span, examples, fingerprint, reader.examples_uri())
+        self._run_events.record_reading(span, examples, fingerprint, reader.examples_uri())
         drift = [str(anomaly) for anomaly in reader.anomalies() if anomaly.is_drift]
-        self._run_events.drifted(span, drift)
+        self._run_events.record_drift(span, drift)
         notes = [*reader.notes(), *(f"drift: {found}" for found in drift)]
         self.notes += [f"{title}: {note}" for note in notes]
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())

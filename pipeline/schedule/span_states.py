@@ -135,7 +135,11 @@ def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
 
 def _state_of(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:
     """Returns the state of a span that is complete and has rows."""
-    accepted, refusal, read = records.acceptance(span), records.refusal(span), records.read(span)
+    accepted, refusal, read = (
+        records.acceptance(span),
+        records.refusal(span),
+        records.current_reading(span),
+    )
     why = f"accepted: {accepted.details['reason']}" if accepted else ""
     if refusal is not None:
         return ListedSpan(span, SpanState.LEFT_OUT, refusal.message.removeprefix(f"span {span}: "))

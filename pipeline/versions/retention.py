@@ -185,7 +185,7 @@ def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
         return set()
     records = SpanRecords(event_log)
     number = records.compared_with(sys.maxsize, drift.on_drift)
-    reading = None if number is None else records.reading(number)
+    reading = None if number is None else records.last_reading(number)
     return set() if reading is None else {reading.details["uri"]}
 
 

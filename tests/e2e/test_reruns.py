@@ -139,7 +139,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     "asked",
     [
         RunRequest(force=True),
-        RunRequest(because="cron fired"),
+        RunRequest(reason="cron fired"),
         RunRequest(through="2"),
         RunRequest(validate_only=True),
         RunRequest(search_only=True),
@@ -147,8 +147,8 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     ids=repr,
 )
 def test_what_is_asked_for_besides_is_done(asked: RunRequest) -> None:
-    assert not asked.may_repeat
-    assert RunRequest().may_repeat
+    assert not asked.may_be_skipped
+    assert RunRequest().may_be_skipped
 
 
 def touch(path: Path) -> None:

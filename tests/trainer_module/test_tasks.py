@@ -78,7 +78,8 @@ def test_config_takes_a_task_by_name_or_with_options() -> None:
         load("task=shre")
     with pytest.raises(ConfigError, match=r"task.step: unknown key; did you mean `steep`\?"):
         load("task={kind: share, step: 2}", "evaluate={}")
-    with pytest.raises(ConfigError, match=r"'mse' is no metric for share; did you mean `mae`\?"):
+    words = r"`task: share` has no metric 'mse'; did you mean `mae`\?"
+    with pytest.raises(ConfigError, match=words):
         load("task=share", "evaluate={metrics: [mse]}")
     assert [
         metric.class_name for metric in make_eval_config(config.criteria).metrics_specs[0].metrics

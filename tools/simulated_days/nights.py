@@ -142,14 +142,14 @@ class Nights:
         context = resolve_run(config, self.layout, RunRequest())
         data = list(context.data)
         events = RunEvents(self.event_log, config, run, data, decision.reason)
-        events.started()
+        events.record_start()
         if launch_all:
             self._launch(context, run)
             self._last = RecordedNight.of(store, run, self._last)
         else:
             self._last = self._last.again(store, run, WINDOW + 2)
         newest, examples = context.data[-1], self._last.made["ExampleGen", "examples"].uri
-        events.ingested(newest, {"train": 11, "eval": 1}, "settings", examples)
+        events.record_reading(newest, {"train": 11, "eval": 1}, "settings", examples)
         model = self._last.made["Trainer", "model"]
         version = Path(self.layout.serving) / str(int(self.now.timestamp()))
         self._push(model, version, run)

@@ -97,7 +97,7 @@ def _make_observer(
     config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
-    run_events.started()  # If the first step did not record it.
+    run_events.record_start()  # If the first step did not record it.
     files = layout.run(run_id)
     observer = RunObserver(context, files, console, run_events, results, record.began)
     observer.summary.notes = list(record.notes)

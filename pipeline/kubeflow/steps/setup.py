@@ -78,7 +78,7 @@ def _make_record(
     began, event_log = time.time(), EventLog(layout.event_log)
     data = list(context.data)
     run_events = RunEvents(event_log, config, run_id, data, BECAUSE)
-    run_events.started()
+    run_events.record_start()
     spans, usable = None, data
     if window is not None:
         report_empty_spans(config.notify, config.name, window.empty, event_log, run_id)

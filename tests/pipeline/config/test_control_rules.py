@@ -64,12 +64,12 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         (["model.kind=tabular"], "model.kind: found 'tabular'; `task: control` needs dqn"),
         (
             ["model.filters=[3]"],
-            ("model.filters: a control task does not read this key; its keys are"),
+            ("model.filters: `task: control` does not read this key; the task reads only"),
         ),
         (["model.hidden_units=[]"], "model.hidden_units: found no layer, but model.dueling needs"),
         (
             ["train.loop=custom"],
-            ("train.loop: a control task does not read this key; its keys are steps,"),
+            ("train.loop: `task: control` does not read this key; the task reads only steps,"),
         ),
         (
             ["train.strategy=parameter_server"],
@@ -77,11 +77,14 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         ),
         (["train.learning_rate={schedule: cosine, initial: 1}"], "`task: control` needs a number"),
         (["task={kind: control, target: {every: 9, polyak: 0.1}}"], "found both every and polyak"),
-        (["evaluate.thresholds={accuracy: {min: 1}}"], "'accuracy' is no metric for control"),
+        (["evaluate.thresholds={accuracy: {min: 1}}"], "`task: control` has no metric 'accuracy'"),
         (["train.batch_size={global: 64}"], "found a mapping; `task: control` needs a number"),
-        (["data.splits={train: 1, eval: 1}"], "data.splits: a control task does not read this key"),
-        (["schedule.warm_start=true"], "schedule.warm_start: a control task trains from scratch"),
-        (["name=off"], "name: found False; it should be a valid string; quote it, as YAML"),
+        (
+            ["data.splits={train: 1, eval: 1}"],
+            "data.splits: `task: control` does not read this key",
+        ),
+        (["schedule.warm_start=true"], "schedule.warm_start: `task: control` always trains from"),
+        (["name=off"], "name: found False; expected a valid string; quote the value, as"),
     ],
 )
 def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], said: str) -> None:
@@ -95,11 +98,11 @@ def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], sai
     [
         (
             {"model": {"kind": "dqn"}},
-            "model.kind: found 'dqn', which is only for the task control",
+            "model.kind: found 'dqn', which is only for `task: control`",
         ),
         (
             {"model": {"kind": "mlp", "n_step": 2}},
-            "model.n_step: mlp does not read this key; leave it out, or use dqn",
+            "model.n_step: `model: mlp` does not read this key; remove it, or use dqn",
         ),
     ],
 )

@@ -14,7 +14,7 @@ import yaml
 
 from pipeline.config.loading import load_config
 from pipeline.data import first_look
-from pipeline.data.first_look import look_at_data
+from pipeline.data.first_look import check_local_data
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
@@ -40,7 +40,7 @@ def look(folder: Path, path: str = "a.csv", **changes: Any) -> None:
     config = load_config(write_config(folder, path, **changes))
     layout = Layout.of(config.name, config.push, folder / "output")
     context = resolve_run(config, layout)
-    look_at_data(context.reading, config.all_named_columns, context.data[-1])
+    check_local_data(context.reading, config.all_named_columns, context.data[-1])
 
 
 def refused(folder: Path, path: str = "a.csv", **changes: Any) -> str:

@@ -75,7 +75,7 @@ class ScheduledPipeline:
             list_spans(config.data, locate_data(config.data, self.layout))[-1:],
             "on Kubeflow",
         )
-        run_events.started()
+        run_events.record_start()
         return run_events
 
     def push(self, run: str) -> None:

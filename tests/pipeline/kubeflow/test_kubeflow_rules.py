@@ -155,12 +155,12 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
         (
             ["metadata=sqlite:///x.db"],
-            "'sqlite' is an unknown scheme; known: grpc,",
+            "with the unsupported scheme 'sqlite'; expected one of grpc,",
         ),
         (["kubeflow.metadata=mysql://u:p@h/d"], "found a password in 'mysql://u:***@h/d'"),
         (
             ["kubeflow.metadata=grpc://metadata"],
-            ("the URL of a metadata service is such as grpc://host:8080"),
+            ("expected host and port, as in grpc://host:8080"),
         ),
         (
             ["kubeflow.metadata=mysql://me@localhost/meta"],
@@ -230,7 +230,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         (["kubeflow.timeout=1 week"], "kubeflow.timeout: found '1 week'; a duration is a whole"),
         (
             ["kubeflow.endpoint=localhost:8080"],
-            "'localhost:8080'; right is an address with",
+            "'localhost:8080'; expected an address with",
         ),
         (
             [

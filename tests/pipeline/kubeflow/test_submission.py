@@ -35,7 +35,7 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
     ("given", "message"),
     [
         (["epoch=3"], "epoch=3: there is no parameter `epoch`; did you mean `epochs`?"),
-        (["x=3"], "x=3: there is no parameter `x`; known: epochs, span, strategy"),
+        (["x=3"], "x=3: there is no parameter `x`; expected one of epochs, span, strategy"),
         (["epochs=many"], "epochs=many: right is a whole number, or 0 for as many"),
         (["epochs=2.5"], "epochs=2.5: right is a whole number, or 0 for as many"),
         (["epochs=-1"], "epochs=-1: right is a whole number, or 0 for as many"),
@@ -51,7 +51,7 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
         ),
         (
             ["epochs=3", "strategy=mirrored"],
-            "epochs=3 and strategy=mirrored: train.cluster.workers: found 2, but strategy mirrored",
+            "epochs=3 and strategy=mirrored: train.cluster.workers: found 2, but train.strategy",
         ),
     ],
 )

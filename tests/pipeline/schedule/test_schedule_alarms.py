@@ -165,7 +165,7 @@ def test_spans_that_are_left_out_are_told(tmp_path: Path, server: Hook) -> None:
     days.check(at(4))
     run_events = days.begin(at(4))
     (newest,) = run_events._data[-1:]
-    run_events.unusable(newest, "line 2 has 3 fields", "settings", has_drifted=False)
+    run_events.record_refusal(newest, "line 2 has 3 fields", "settings", has_drifted=False)
     days.end(run_events, Status.NOT_BLESSED)
     assert told(server, "left_out") == ["span 2026-01-03: line 2 has 3 fields"]
     days.deliver(4, arrives=at(34))

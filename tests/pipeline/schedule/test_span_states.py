@@ -53,7 +53,7 @@ def states(days: Days) -> dict[int, str]:
 
 def refuse(days: Days, run_events: RunEvents, day: int, has_drifted: bool = True) -> None:
     message = DRIFTED if has_drifted else "the data contradicts the schema: a: nonsense."
-    run_events.unusable(span(days, day), message, "", has_drifted)
+    run_events.record_refusal(span(days, day), message, "", has_drifted)
     days.end(run_events, Status.UNUSABLE)
 
 
@@ -145,8 +145,8 @@ def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) ->
     """As where drift was a warning first."""
     run_events = days.begin(at(5))
     four = span(days, 4)
-    run_events.ingested(four, {"train": 2}, "settings", "uri")
-    run_events.drifted(four, ["it has drifted"])
+    run_events.record_reading(four, {"train": 2}, "settings", "uri")
+    run_events.record_drift(four, ["it has drifted"])
     refuse(days, days.begin(at(5)), 4)
     assert states(days)[4] == "left out"
     accept(days, "2026-01-04")

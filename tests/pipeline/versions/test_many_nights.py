@@ -113,7 +113,7 @@ def steady(nights: Nights) -> dict[str, Any]:
 
 def _killed(nights: Nights, module: ModuleType, step: str) -> None:
     """Applies the retention, and kills this process before a step of it."""
-    forgetting._WASTED = 0  # So that the file is always made smaller.
+    forgetting._MAX_FREE_SHARE = 0  # So that the file is always made smaller.
     setattr(module, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     retention_of(nights).apply()
 

@@ -108,6 +108,6 @@ def test_the_config_finds_it_without_running_it(
     with pytest.raises(ConfigError, match=r"features.fare.type: found 'coins.Con'; .* no `Con`"):
         load_config(TAXI, ["features={fare: {type: coins.Con}}"])
     with pytest.raises(
-        ConfigError, match=r"found {'type': 'dat'}; right is one of .*did you mean `date`\?"
+        ConfigError, match=r"found {'type': 'dat'}; expected one of .*did you mean `date`\?"
     ):
         load_config(TAXI, ["features={fare: {type: dat}}"])
