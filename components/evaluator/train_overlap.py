@@ -25,13 +25,13 @@ from components.tfrecords import read_batches, rows_for_columns
 
 logger = logging.getLogger(__name__)
 
-MOST_SHARE = 0.05
+MAX_OVERLAP = 0.05
 """The largest share of an evaluation's rows that the model in service may have been trained on. The
 share biases the comparison, and the bias exceeds the noise more often the more rows there are:
 above `FEW_ROWS` the limit falls with the root of their number, as does the share of rows that move
 between stratified splits when data grows."""
 FEW_ROWS = 1_000
-MOST_BYTES = 512 << 20
+MAX_TRAINING_BYTES = 512 << 20
 """The most bytes, compressed, of training examples that are read; of more, some of the files are
 read."""
 
@@ -49,7 +49,7 @@ class TrainOverlap:
     @property
     def exceeds_limit(self) -> bool:
         """Whether the share is too large for a comparison."""
-        return self.share > MOST_SHARE * math.sqrt(FEW_ROWS / max(self.rows, FEW_ROWS))
+        return self.share > MAX_OVERLAP * math.sqrt(FEW_ROWS / max(self.rows, FEW_ROWS))
 
 
 def find_train_overlap(
@@ -100,12 +100,12 @@ def find_train_overlap(
 
 
 def _sample_files(files: list[str]) -> tuple[list[str], float]:
-    """Returns evenly spaced files of about `MOST_BYTES` at most, and their share of all bytes."""
+    """Returns evenly spaced files of about `MAX_TRAINING_BYTES` at most, and their share of all bytes."""
     sizes = [fileio.stat(file).length for file in files]
     total = sum(sizes)
-    if total <= MOST_BYTES:
+    if total <= MAX_TRAINING_BYTES:
         return files, 1.0
-    step = -(-total // MOST_BYTES)
+    step = -(-total // MAX_TRAINING_BYTES)
     logger.info("Reads one in %d of the files on which the model in service was trained", step)
     return files[::step], sum(sizes[::step]) / total
 

@@ -30,7 +30,7 @@ import tensorflow_model_analysis as tfma
 from components.evaluator.batched.computations import Metrics, Source, computations_of
 from components.evaluator.batched.reading import PredictedBatch
 from components.evaluator.batched.slices import (
-    MOST_TRACKED,
+    MAX_TRACKED_SLICES,
     Kind,
     ModelRows,
     SliceKey,
@@ -94,9 +94,9 @@ def resample_counts() -> np.ndarray:
     return drawn.T
 
 
-MOST_SLICES = 1000
+MAX_REPORTED_SLICES = 1000
 """The most slices of a kind that are reported, largest first."""
-MOST_WAITING = 1 << 20
+MAX_WAITING_PREDICTIONS = 1 << 20
 """The most predictions that wait to be added up together: 4 MB."""
 
 
@@ -188,7 +188,7 @@ class Accumulator:
         self._waiting_size += sum(
             rows.predictions.size + len(members.rows) for rows in batch.models.values()
         )
-        if self._waiting_size > MOST_WAITING:
+        if self._waiting_size > MAX_WAITING_PREDICTIONS:
             self._add_waiting()
 
     def _add_waiting(self) -> None:
@@ -234,7 +234,9 @@ class Accumulator:
         for number, key in enumerate(self.slicer.keys):
             if kind_of(key) not in self.slicer.crowded:
                 kinds[kind_of(key)].append(number)
-        chosen = [sorted(numbers, key=self._rank)[:MOST_SLICES] for numbers in kinds.values()]
+        chosen = [
+            sorted(numbers, key=self._rank)[:MAX_REPORTED_SLICES] for numbers in kinds.values()
+        ]
         return sorted((number for numbers in chosen for number in numbers), key=self._rank)
 
     def _rank(self, number: int) -> tuple[float, str]:
@@ -289,7 +291,7 @@ class Accumulator:
             by, advice = " and ".join(kind), "Slice by a column with fewer values"
             if kind in self.slicer.crowded:
                 notes.append(
-                    f"evaluate.slices: there are more than {MOST_TRACKED:,} slices by {by}, "
+                    f"evaluate.slices: there are more than {MAX_TRACKED_SLICES:,} slices by {by}, "
                     f"and none of them is measured. {advice}"
                 )
                 continue

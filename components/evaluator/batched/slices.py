@@ -90,12 +90,12 @@ SliceKey = tuple[tuple[str, Any], ...]
 Kind = tuple[str, ...]
 """The columns that define a kind of slice."""
 
-MOST_TRACKED = 20_000
+MAX_TRACKED_SLICES = 20_000
 """The most slices of a kind that are added up; each takes memory."""
 
-LONGEST_SHOWN = 40
+MAX_SHOWN_CHARACTERS = 40
 """The most characters of a value in a message."""
-LONGEST_VALUE = 1000
+MAX_VALUE_BYTES = 1000
 """The most bytes of a value that may name a slice, as TFMA writes the name with each metric."""
 
 
@@ -105,7 +105,7 @@ class Slicer:
     Attributes:
       columns: the columns of each kind of slice.
       keys: the key of each slice, by its number; the slice of all rows has 0.
-      crowded: the kinds of more than `MOST_TRACKED` slices, which are no longer measured.
+      crowded: the kinds of more than `MAX_TRACKED_SLICES` slices, which are no longer measured.
       too_long: by column, the number of rows whose value is too long to name a slice, and the most
         bytes of such a value.
     """
@@ -152,7 +152,7 @@ class Slicer:
     def _number(self, key: SliceKey) -> int:
         """Returns the number of a slice, a new one for a new slice; -1 if its kind has too many."""
         kind = kind_of(key)
-        if key not in self._numbers and self._tracked[kind] >= MOST_TRACKED:
+        if key not in self._numbers and self._tracked[kind] >= MAX_TRACKED_SLICES:
             self.crowded.add(kind)
         if kind in self.crowded:
             return -1
@@ -200,8 +200,8 @@ class Slicer:
         rows, places, values = _values_by_row(name, batch)
         if len(values) and holds_bytes(values.type):
             sizes = pc.binary_length(values).to_numpy()
-            if (sizes > LONGEST_VALUE).any():
-                is_long = sizes[places] > LONGEST_VALUE
+            if (sizes > MAX_VALUE_BYTES).any():
+                is_long = sizes[places] > MAX_VALUE_BYTES
                 self._leave_out(name, int(is_long.sum()), int(sizes.max()))
                 rows, places = rows[~is_long], places[~is_long]
         return rows, places, values
@@ -248,7 +248,7 @@ def _as_key(name: str, value: Any) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        shown = value[:LONGEST_SHOWN].decode(errors="backslashreplace")
+        shown = value[:MAX_SHOWN_CHARACTERS].decode(errors="backslashreplace")
         raise DataError(
             f"evaluate.slices: the value {shown!r} of column {name!r} is not UTF-8 text and cannot"
             " name a slice; slice by another column."

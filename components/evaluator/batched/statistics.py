@@ -34,7 +34,7 @@ for which TFMA returns 0."""
 
 THRESHOLDS = 10_000
 """The number of thresholds of TFMA's areas under curves, and of our own."""
-MOST_CELLS = 250
+MAX_CURVE_CELLS = 250
 """The number of cells of about equal weight into which the cells of a curve are joined. Its area
 changes by less than 0.002, and alike in every resample."""
 
@@ -354,11 +354,11 @@ def merge_cells(cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
       weights: [used], the weight in each cell.
     """
     distinct, where = np.unique(cells, return_inverse=True)
-    if len(distinct) <= MOST_CELLS:
+    if len(distinct) <= MAX_CURVE_CELLS:
         return where
     totals = np.bincount(where, weights)
     before = totals.cumsum() - totals
-    places = (before / max(totals.sum(), np.finfo(float).tiny) * MOST_CELLS).astype(np.int64)
+    places = (before / max(totals.sum(), np.finfo(float).tiny) * MAX_CURVE_CELLS).astype(np.int64)
     return np.unique(places, return_inverse=True)[1][where]
 
 

@@ -25,17 +25,17 @@ from components.evaluator.intervals import (
 )
 from components.evaluator.slices import BASELINE, metric_name, slice_name
 
-DEFINED_SHARE = 0.9
+MIN_DEFINED_SHARE = 0.9
 """The least share of resamples in which a metric has to be defined for an interval, such as an AUC,
 which needs both classes."""
-LEAST_EXAMPLES = 20
+MIN_EXAMPLES = 20
 """The least number of examples for an interval; a bootstrap of fewer underestimates their
 spread."""
 SHARES = frozenset(
     {"BinaryAccuracy", "SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy", "Coverage"}
 )
 """The metrics that are means of zeros and ones."""
-MOST_WITH_INTERVALS = 20
+MAX_WITH_INTERVALS = 20
 """The number of largest slices without thresholds for which intervals are computed."""
 
 
@@ -58,7 +58,7 @@ def compute_intervals(
         key = accumulator.slicer.keys[number]
         is_held = not key or has_thresholds(key)
         others += not is_held
-        with_intervals = is_held or others <= MOST_WITH_INTERVALS
+        with_intervals = is_held or others <= MAX_WITH_INTERVALS
         found[name_of(key)] = _SliceIntervals(
             accumulator, number, metrics, settings, with_intervals
         ).find()
@@ -135,7 +135,7 @@ class _SliceIntervals:
         interval = self._interval(values)
         if interval is not None and interval.low == interval.high:
             interval = self._constant_interval(key.name, interval.low)
-        is_small = self._examples < LEAST_EXAMPLES
+        is_small = self._examples < MIN_EXAMPLES
         if is_small:
             interval = None
         if not self._baseline or (self._baseline, key.name) not in self._drawn:
@@ -216,7 +216,7 @@ def name_of(key: SliceKey) -> str:
 
 
 def _is_mostly_defined(values: Values) -> bool:
-    return bool(np.isfinite(values).sum() >= DEFINED_SHARE * len(values))
+    return bool(np.isfinite(values).sum() >= MIN_DEFINED_SHARE * len(values))
 
 
 def _is_finite(value: Any) -> bool:

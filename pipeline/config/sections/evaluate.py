@@ -126,9 +126,7 @@ class OnLeakage(StrEnum):
 
 
 class Ties(StrEnum):
-    """The choice between a new model and the model in service if the new one is worse within
-    noise.
-    """
+    """The model that is kept if the new model is worse, but not significantly worse."""
 
     NEWEST = "newest"
     KEEP = "keep"
@@ -158,9 +156,9 @@ class EvaluateSettings(CrossValidation):
     """
 
     ties: Ties | None = None
-    """The model that serves if the new one is worse in the deciding metric, but within noise:
-    `newest` pushes the new model, `keep` does not. Default: `keep` if both models learnt from the
-    same data, `newest` otherwise.
+    """The model that serves if the new model is worse in the deciding metric, but not
+    significantly worse: `newest` pushes the new model, `keep` does not. Default: `keep` if both
+    models were trained on the same data, `newest` otherwise.
     """
 
     @property

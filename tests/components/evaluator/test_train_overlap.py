@@ -110,7 +110,7 @@ def test_nothing_is_known_of_examples_that_were_deleted(tmp_path: Path) -> None:
 
 def test_of_very_many_files_some_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learnt, now = read(tmp_path, ROWS[:100], files=20), read(tmp_path, [], ROWS)
-    monkeypatch.setattr(train_overlap, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(train_overlap, "MAX_TRAINING_BYTES", 2_000)
     assert find_train_overlap([now], "eval", [learnt], [now]).share == pytest.approx(0.5, abs=0.1)
 
 
