@@ -40,8 +40,8 @@ REPORT_FILE = "measured.json"
 MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY = "measure", "bounds", "confidence"
 
 NOT_COMPARED = (
-    "the model in service cannot be measured: only evaluate.thresholds decide on the new model."
-    " After its push, models are compared again"
+    "the model in service cannot be measured. Only evaluate.thresholds decide on the new model."
+    " Comparisons resume after its push"
 )
 """The note in the run's summary if measuring the model in service fails."""
 

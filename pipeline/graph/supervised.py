@@ -106,7 +106,7 @@ def create_evaluator(
         model=model,
         baseline_model=baseline.outputs["model"],
         baseline_examples=baseline.outputs.get(BASELINE_EXAMPLES_KEY),
-        learnt_examples=inputs.window,
+        training_examples=inputs.window,
         warm_start=warm_start is not None,
         eval_config=make_eval_config(criteria),
         schema=inputs.schema,

@@ -130,7 +130,9 @@ def _measured(
     is_compared = criteria.metric(name).is_compared
     if in_service is not None and not math.isfinite(in_service) and not is_compared:
         in_service = None
-    return Measured(name, where, value, in_service, intervals.of(name, where), intervals.confidence)
+    return Measured(
+        name, where, value, in_service, intervals.find(name, where), intervals.confidence
+    )
 
 
 def _clear_undefined(
@@ -203,7 +205,7 @@ def _notes(criteria: Criteria, intervals: EvaluationIntervals, has_baseline: boo
     names = criteria.names
     for name in names:
         slices = [
-            where for where in intervals.slices if where and not intervals.of(name, where).defined
+            where for where in intervals.slices if where and not intervals.find(name, where).defined
         ]
         if slices:
             named = ", ".join(slices[:MOST_NAMED])
@@ -266,7 +268,7 @@ def describe_needs(
         needs.append(f"better than a constant prediction's {constant.value:.4g}")
     threshold = criteria.thresholds.get(name)
     if threshold is None:
-        if has_baseline and name in criteria.others and intervals.of(name).shared:
+        if has_baseline and name in criteria.others and intervals.find(name).shared:
             needs.append("not significantly worse than in service")
         return ", ".join(needs)
     sure = {True: " for certain", False: ""}

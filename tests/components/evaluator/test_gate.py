@@ -61,7 +61,7 @@ def test_what_is_not_compared_has_bounds_alone() -> None:
 
 
 def test_a_metric_that_decides_has_to_be_measured() -> None:
-    words = "the thresholds need distance, but the family measures coverage"
+    words = "there are thresholds for distance, but the family measures only: coverage"
     with pytest.raises(TrainingError, match=words):
         decide([DISTANCE], Measured({"coverage": 1.0}), None)
 

@@ -15,7 +15,7 @@ from tfx.types import standard_component_specs as specs
 
 from components.evaluator import train_overlap
 from components.evaluator.executor import WARM_START_KEY, Executor
-from components.evaluator.intervals import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY, TRAINING_EXAMPLES_KEY
 from components.evaluator.train_overlap import TrainOverlap, find_train_overlap
 from trainer_module.errors import DataError
 
@@ -127,7 +127,7 @@ def test_weights_that_know_the_eval_rows_are_not_judged_by_them(tmp_path: Path) 
         specs.EXAMPLES_KEY: [now],
         specs.BASELINE_MODEL_KEY: [standard_artifacts.Model()],
         BASELINE_EXAMPLES_KEY: [read(tmp_path, ROWS[:80])],
-        LEARNT_EXAMPLES_KEY: [now],
+        TRAINING_EXAMPLES_KEY: [now],
     }
     properties = {specs.EXAMPLE_SPLITS_KEY: json.dumps(["eval"]), WARM_START_KEY: 1}
     with pytest.raises(DataError, match=r"trained on 80% .* --set schedule\.warm_start=false"):

@@ -176,7 +176,7 @@ def test_the_same_rows_have_the_same_intervals_however_they_are_serialized(tmp_p
         examples = write_rows(folder, rows, backwards)
         measured = measure(folder / "measured", config, examples, good)
         found.append(read_intervals(measured.uri))
-    assert found[0].of("auc").interval is not None
+    assert found[0].find("auc").interval is not None
     assert found[0] == found[1]
 
 
@@ -192,7 +192,7 @@ def test_a_model_in_service_that_cannot_read_the_data_is_said(
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
     assert notice.startswith(
         "the model in service cannot read this data, because columns have changed (Feature: gone "
-        "(data type: float) is required but could not be found): only evaluate.thresholds decide"
+        "(data type: float) is required but could not be found). Only evaluate.thresholds decide"
     )
     assert "evaluate.thresholds" in notice
 
@@ -211,7 +211,7 @@ def test_a_model_in_service_that_has_learnt_from_the_rows_is_not_compared_with(
     write_rows(tmp_path / "now", rows[:100], split="train")
     before = numbered(write_rows(tmp_path / "before", rows[:160], split="train"), 2)
     models = write_model(tmp_path, "other"), write_model(tmp_path, "good")
-    learnt = {"baseline_examples": [before], "learnt_examples": [now]}
+    learnt = {"baseline_examples": [before], "training_examples": [now]}
     config = config_of({"metrics": ["auc"]})
     with caplog.at_level(logging.WARNING, "scopeline.progress"):
         report = report_of(measure(tmp_path / "measured", config, now, *models, **learnt))
@@ -234,7 +234,7 @@ def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
     models = write_model(tmp_path, "other"), write_model(tmp_path, "good")
     learnt = {
         "baseline_examples": [examples if is_same else numbered(other, 2)],
-        "learnt_examples": [examples],
+        "training_examples": [examples],
     }
     config = config_of({"metrics": ["auc"]})
     report = report_of(measure(tmp_path / "measured", config, examples, *models, **learnt))
