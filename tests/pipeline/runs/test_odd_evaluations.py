@@ -93,8 +93,8 @@ def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Pa
     assert math.isnan(report.slices["plan=free"]["auc"])
     assert report.slices["plan=free"]["accuracy"] == 1.0
     assert report.notes == [
-        "evaluate.slices: 2 rows left out of the slices by plan: their values are too long for "
-        "the name of a slice, up to 10,485,760 bytes",
+        "evaluate.slices: the slices by plan leave out 2 rows, because their values have up to "
+        "10,485,760 bytes; at most 1,000 bytes are possible",
         "auc is undefined on plan=free, and has no threshold there",
     ]
 
