@@ -49,7 +49,7 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
         # Drift is measured by comparison with older data.
         anomalies=inputs.anomalies if reuses else None,
         train_split=TRAIN_SPLIT,
-        judged_split=others[0] if others else TRAIN_SPLIT,
+        eval_split=others[0] if others else TRAIN_SPLIT,
         custom_config=recipe.tuner_config,
     ).with_id(ComponentId.TUNER.value)
 
