@@ -18,7 +18,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
 from components.infra_validator.component import run_process
-from components.infra_validator.interfaces import INTERFACES, KERAS, certify
+from components.infra_validator.interfaces import INTERFACES, REFERENCE, certify
 from components.infra_validator.worker import EVAL_ROWS, choose_golden_rows, predict_keras
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
@@ -120,7 +120,7 @@ def test_golden_pictures_are_small_ones_of_each_kind(tmp_path: Path) -> None:
 def test_all_ways_of_a_model_agree(certified: Path, golden: list[GoldenRow]) -> None:
     certificate = read_certificate(certified / CERTIFICATE_PLACE)
     assert certificate is not None
-    assert (certificate.failure, certificate.expected_by) == ("", KERAS)
+    assert (certificate.failure, certificate.expected_by) == ("", REFERENCE)
     assert certificate.ways.keys() == INTERFACES.keys()
     assert max(way.largest_difference for way in certificate.ways.values()) < 1e-5
     assert {"saved_model.pb", "assets.extra/inputs.json"} <= certificate.files.keys()
@@ -207,7 +207,7 @@ def test_export_that_is_corrupt_gets_no_certificate(
     if change is flip_bytes:
         assert "it is damaged" in certificate.failure
     else:
-        assert f"serving_default and {KERAS} differ by " in certificate.failure
+        assert f"serving_default and {REFERENCE} differ by " in certificate.failure
         assert "more than 0.001" in certificate.failure
 
 
@@ -297,7 +297,9 @@ def test_either_of_two_classes_that_are_as_good_as_equal_may_be_named() -> None:
 
 
 def test_process_that_takes_too_long_says_so() -> None:
-    with pytest.raises(TrainingError, match=r"within 0.05 s.*certificate.timeout allows more"):
+    with pytest.raises(
+        TrainingError, match=r"within 0.05 s.*increase certificate.timeout to allow more"
+    ):
         run_process({"limits": {}}, CertificateLimits(TOLERANCE, 0.05, 8))
 
 
@@ -310,8 +312,8 @@ def test_rows_without_a_finite_answer_are_left_out_and_said(
     certificate = certify(pushed.version, golden, holes, "", TOLERANCE, tmp_path)
     assert (certificate.failure, certificate.rows) == ("", len(golden) - 1)
     assert certificate.notes == [
-        f"1 of {len(golden)} golden rows have predictions that are not finite, and are left"
-        " out; in the first, row 4 of eval"
+        f"1 of {len(golden)} golden rows are left out, because their predictions are not finite;"
+        " the first of these rows: row 4 of eval"
     ]
 
 

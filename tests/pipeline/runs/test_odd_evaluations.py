@@ -153,8 +153,8 @@ def test_of_too_many_slices_none_is_measured(
     config = config_of({"metrics": ["auc"], "slices": ["plan", "zone"], "thresholds": thresholds})
     report = report_of(measure(tmp_path / "measured", config, examples, good))
     note = (
-        "evaluate.slices: there are more than 100 slices by plan, and none of them is "
-        "measured. Slice by a column with fewer values"
+        "evaluate.slices: there are more than 100 slices by plan, and none of these slices "
+        "is measured. Slice by a column with fewer values"
     )
     assert note in report.notes
     assert report.blessed is not is_held
