@@ -44,7 +44,7 @@ class GoldenRow:
 
 EXTRA_FOLDER = "assets.extra"
 """The folder of a version for additional files, which model servers and loaders ignore."""
-CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
+CERTIFICATE_PATH = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
 """The path of the certificate's folder in a version."""
 PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
 """The path, in a version, of the file with the version's `Provenance`."""
@@ -124,7 +124,7 @@ def check_certified_files(version: Path, certificate: Path | None = None) -> Non
     Raises:
       DamagedFileError: a file is missing, or differs from the certified file.
     """
-    folder = certificate or version / CERTIFICATE_PLACE
+    folder = certificate or version / CERTIFICATE_PATH
     content = read_certificate(folder)
     if content is None:
         if certificate is None and _was_certified(version):
@@ -133,7 +133,7 @@ def check_certified_files(version: Path, certificate: Path | None = None) -> Non
     if not (folder / GOLDEN_FILE).is_file():
         raise DamagedFileError.of(folder / GOLDEN_FILE, "is missing", _REMEDY)
     for name, digest in content.files.items():
-        is_in_certificate = Path(name).is_relative_to(CERTIFICATE_PLACE)
+        is_in_certificate = Path(name).is_relative_to(CERTIFICATE_PATH)
         path = folder / Path(name).name if is_in_certificate else version / name
         try:
             is_same = hash_file(path) == digest

@@ -21,7 +21,7 @@ from components.disk import first_error_of, free_space, show_size, sizes_below
 from components.example_gen.paths import is_remote
 from components.processes.stopping import commit_or_abort, deferred
 from components.pusher.certificate import (
-    CERTIFICATE_PLACE,
+    CERTIFICATE_PATH,
     EXTRA_FOLDER,
     PROVENANCE_FILE,
     check_certified_files,
@@ -283,7 +283,7 @@ def _incoming(
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
-            certified = (incoming / CERTIFICATE_PLACE).is_dir()
+            certified = (incoming / CERTIFICATE_PATH).is_dir()
             file.write_text(json.dumps(asdict(replace(provenance, certified=certified))))
         for path in [*incoming.rglob("*"), incoming]:
             _flush(path)
