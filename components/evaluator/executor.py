@@ -60,10 +60,10 @@ class Executor(tfx_evaluator.Executor):
     If the config sets no thresholds, a model has to be better than a constant prediction. There are
     two cases without a comparison with the model in service:
 
-    - The model in service was trained on rows of the evaluation.
+    - The model in service was trained on too many of the evaluated rows.
     - The model in service cannot read the rows: the type of a column has changed, or a column has
-      missing values that the model's schema does not allow. Otherwise, every later evaluation would
-      fail.
+      missing values that the model's schema does not allow. Without this rule, every later
+      evaluation would fail.
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -78,7 +78,7 @@ class Executor(tfx_evaluator.Executor):
           Exception: an error of Beam or TFMA that the model in service has not caused.
         """
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
-        input_dict, settings = _drop_overlapping_baseline(input_dict, exec_properties, settings)
+        input_dict, settings = _drop_overlapping_model(input_dict, exec_properties, settings)
         constant_settings = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
             settings = replace(settings, keeps_ties=_have_same_data(input_dict))
@@ -117,7 +117,9 @@ class Executor(tfx_evaluator.Executor):
                 f"{f' ({feature[0]})' if feature else ''}. Only evaluate.thresholds decide on the "
                 "new model. Comparisons resume after its push"
             )
-            input_dict, settings = _drop_baseline(input_dict, settings, "cannot read this data")
+            input_dict, settings = _drop_model_in_service(
+                input_dict, settings, "cannot read this data"
+            )
             self._evaluate(input_dict, output_dict, exec_properties, settings)
 
     def _evaluate(
@@ -200,7 +202,7 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
     return None if text is None else ConstantPrediction(**json.loads(text))
 
 
-def _drop_overlapping_baseline(
+def _drop_overlapping_model(
     input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
 ) -> tuple[Inputs, VerdictSettings]:
     """Returns the inputs and settings, without a model in service trained on the eval rows.
@@ -233,10 +235,10 @@ def _drop_overlapping_baseline(
         "its push"
     )
     reason = f"was trained on {overlap.share:.0%} of the eval split's rows"
-    return _drop_baseline(input_dict, settings, reason)
+    return _drop_model_in_service(input_dict, settings, reason)
 
 
-def _drop_baseline(
+def _drop_model_in_service(
     input_dict: Inputs, settings: VerdictSettings, reason: str
 ) -> tuple[Inputs, VerdictSettings]:
     """Returns the inputs and settings of an evaluation without the model in service.
@@ -326,7 +328,7 @@ def _read_rows(
     Args:
       input_dict: inputs with `examples` and `schema`.
       splits: the splits to evaluate.
-      label: the label's column; empty if neither labels nor groups are needed.
+      label: the label's column, or an empty string if neither labels nor groups are needed.
       dependence: the column by which rows depend on one another.
     """
     column = dependence.column if label or dependence.order_by else ""

@@ -215,9 +215,9 @@ def decide(
             f" measures only: {', '.join(measured.metrics) or 'nothing'}."
         )
     by_name = {bound.name: bound for bound in bounds}
-    baseline = in_service.metrics if in_service else {}
+    service_metrics = in_service.metrics if in_service else {}
     compared = [
-        _compare(name, value, baseline.get(name), confidence)
+        _compare(name, value, service_metrics.get(name), confidence)
         for name, value in measured.metrics.items()
     ]
     metrics = tuple(
@@ -234,41 +234,41 @@ def decide(
 
 
 def _blessing_reason(
-    by_name: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool
+    by_name: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_model_in_service: bool
 ) -> str:
     """Returns the reason why a model is blessed."""
     has_bounds = any(
         bounds.least is not None or bounds.most is not None for bounds in by_name.values()
     )
     thresholds = "every threshold is met" if has_bounds else "no thresholds are set"
-    if not has_baseline:
+    if not has_model_in_service:
         return f"{thresholds}, and there is no model in service to compare with"
     described = (
         by_name[metric.name].describe_tie(metric) for metric in metrics if metric.name in by_name
     )
     ties = ", ".join(tie for tie in described if tie)
     if ties:
-        return f"{thresholds}, and it is not significantly worse than the model in service: {ties}"
-    return f"{thresholds}, and it is not worse than the model in service"
+        return f"{thresholds}, and the model is not significantly worse than in service: {ties}"
+    return f"{thresholds}, and the model is not worse than the model in service"
 
 
 def _compare(
     name: str,
-    measured: float | Estimate,
-    baseline: float | Estimate | None,
+    new: float | Estimate,
+    old: float | Estimate | None,
     confidence: float | None,
 ) -> GateMetric:
     """Returns a metric of both models, with intervals if the family has resampled the metric."""
     value, in_service = (
-        _finite_value(measured),
-        None if baseline is None else _finite_value(baseline),
+        _finite_value(new),
+        None if old is None else _finite_value(old),
     )
     interval = difference = None
-    if confidence is not None and isinstance(measured, Estimate) and value is not None:
-        interval = _finite_interval(measured.interval(confidence))
-        if isinstance(baseline, Estimate) and in_service is not None:
+    if confidence is not None and isinstance(new, Estimate) and value is not None:
+        interval = _finite_interval(new.interval(confidence))
+        if isinstance(old, Estimate) and in_service is not None:
             try:
-                difference = _finite_interval(measured.difference(baseline, confidence))
+                difference = _finite_interval(new.difference(old, confidence))
             except ValueError as error:
                 raise TrainingError(f"evaluate: {name}: {error}.") from None
     return GateMetric(name, value, in_service, "", "", interval, difference)
@@ -316,12 +316,17 @@ class GateExecutor(base_executor.BaseExecutor):
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**fields) for fields in json.loads(exec_properties[BOUNDS_KEY])]
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])
-        (model,), baselines = input_dict[specs.MODEL_KEY], input_dict.get(specs.BASELINE_MODEL_KEY)
+        (model,), models_in_service = (
+            input_dict[specs.MODEL_KEY],
+            input_dict.get(specs.BASELINE_MODEL_KEY),
+        )
         measured = _to_measured(measure(_model_folder(model), custom_config))
         in_service, notes = None, measured.notes
-        if baselines:
+        if models_in_service:
             try:
-                in_service = _to_measured(measure(_model_folder(baselines[0]), custom_config))
+                in_service = _to_measured(
+                    measure(_model_folder(models_in_service[0]), custom_config)
+                )
             except ScopelineError as error:
                 notes = (*notes, f"{NOT_COMPARED} ({error})")
         report = decide(bounds, replace(measured, notes=notes), in_service, confidence)

@@ -39,7 +39,8 @@ class VerdictSettings:
     """Whether a new model is rejected if its deciding metric is worse, but not significantly worse.
     With None, it is rejected if both models were trained on the same data."""
     not_compared: str = ""
-    """The reason why there is no comparison with the model in service. Empty if there is one."""
+    """The reason why there is no comparison with the model in service. Empty if there is a
+    comparison."""
 
     def to_json(self) -> str:
         """Returns the settings as JSON, for `from_json`."""

@@ -302,10 +302,10 @@ def _keep_finite(
     finite = np.all([np.isfinite(values).all(axis=1) for values in numbers], axis=0)
     if finite.all():
         return list(rows), reference, []
-    kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
+    finite_rows = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
     first = rows[int(np.argmin(finite))].description
     note = (
-        f"{len(rows) - len(kept)} of {len(rows)} golden rows are left out, because their"
+        f"{len(rows) - len(finite_rows)} of {len(rows)} golden rows are left out, because their"
         f" predictions are not finite; the first of these rows: {first}"
     )
-    return kept, {name: values[finite] for name, values in reference.items()}, [note]
+    return finite_rows, {name: values[finite] for name, values in reference.items()}, [note]

@@ -91,8 +91,8 @@ class AtomicPushExecutor(executor.Executor):
             _mark(pushed)
             return
         if is_remote(base):
-            # Object stores have no atomic rename. TFX's own executor copies saved_model.pb last. A
-            # stop during the copy would leave an incomplete version.
+            # Object stores have no atomic rename, but TFX's own executor copies saved_model.pb
+            # last. A stop during the copy would leave an incomplete version.
             commit_or_abort()
             super().Do(input_dict, output_dict, exec_properties)
             if variants is not None and pushed.get_int_custom_property(_PUSHED):

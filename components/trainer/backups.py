@@ -114,10 +114,10 @@ def restore_checkpoints(backup: str, model_run_uri: str, key: str, epochs: int) 
       The number of epochs of the longest earlier training run, or 0 if there are no checkpoints.
     """
     pattern = posixpath.join(_executions(model_run_uri), "*", CHECKPOINTS_FOLDER, _CHECKPOINT_FILE)
-    kept = {posixpath.dirname(path): _read(path) for path in fileio.glob(pattern)}
+    checkpoints = {posixpath.dirname(path): _read(path) for path in fileio.glob(pattern)}
     epochs_by_folder = {
         folder: content["epochs"]
-        for folder, content in kept.items()
+        for folder, content in checkpoints.items()
         if content["steps"] == key and content["epochs"] < epochs
     }
     if not epochs_by_folder:
@@ -154,16 +154,16 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     """
     remove_backup(posixpath.join(backup, FOLDS_FOLDER))
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
-    kept = posixpath.join(model_run_uri, CHECKPOINTS_FOLDER)
+    checkpoints_folder = posixpath.join(model_run_uri, CHECKPOINTS_FOLDER)
     # With a new metadata store, execution ids repeat: the folder may already exist.
-    remove_backup(kept)
-    fileio.rename(backup, kept)
-    epochs = finish_checkpoints(kept, settings, record["best_epoch"])
+    remove_backup(checkpoints_folder)
+    fileio.rename(backup, checkpoints_folder)
+    epochs = finish_checkpoints(checkpoints_folder, settings, record["best_epoch"])
     if not settings.weights_only:
         # The file is renamed: a truncated file of a killed run would break every later training.
-        part = posixpath.join(kept, f"{_CHECKPOINT_FILE}.new")
-        write_text(json.dumps({"steps": key, "epochs": epochs}), part)
-        fileio.rename(part, posixpath.join(kept, _CHECKPOINT_FILE))
+        temporary_file = posixpath.join(checkpoints_folder, f"{_CHECKPOINT_FILE}.new")
+        write_text(json.dumps({"steps": key, "epochs": epochs}), temporary_file)
+        fileio.rename(temporary_file, posixpath.join(checkpoints_folder, _CHECKPOINT_FILE))
 
 
 def remove_backup(directory: str) -> None:

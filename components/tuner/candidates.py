@@ -86,7 +86,7 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
 
 
 FIRST_RUNG = 6
-"""Trials are first compared after one part of this many parts of their epochs."""
+"""The number of epochs of a trial, divided by the number of epochs of the first rung."""
 
 MIN_EPOCHS = 2
 """The minimum number of epochs before a comparison, because the first metric is not reliable."""
@@ -107,8 +107,8 @@ class TopTrialsPruner(optuna.pruners.BasePruner):
 
     Each rung has twice the epochs of the previous rung. Optuna's own pruner keeps a share of the
     trials so far: because proposals improve, most trials would continue, and the first trials would
-    have no competition. Here, about k (1 + ln(n / k)) of n trials in random order continue, if the
-    best k do.
+    have no competition. If the best k trials so far continue, about k (1 + ln(n / k)) of n
+    trials in random order do.
     """
 
     def __init__(self, first: int, higher_is_better: bool) -> None:
@@ -136,8 +136,8 @@ class TopTrialsPruner(optuna.pruners.BasePruner):
         ]
         own = self._best(trial, epoch)
         better = sum(self._best(other, epoch) >= own for other in reached)
-        kept = KEPT_FIRST if epoch == self._first else KEPT
-        return better >= max(kept, (len(reached) + 1) // KEPT_SHARE)
+        survivors = KEPT_FIRST if epoch == self._first else KEPT
+        return better >= max(survivors, (len(reached) + 1) // KEPT_SHARE)
 
     def _is_rung(self, epoch: int) -> bool:
         multiple, remainder = divmod(epoch, self._first)

@@ -1,9 +1,9 @@
 """The trials of a search, the choice of the best one, and the leaderboard.
 
-A trial is measured on a held-out fifth of the train split. If there are dozens of trials, the best
-trial may be best by chance. In an automatic search, the best few trials and the config itself are
-therefore trained again from scratch, each with the other fifths held out in turn, and compared on
-each fifth.
+If there is no additional split, a trial is measured on a held-out fifth of the train split. Among
+dozens of trials, the best trial may be best by chance. An automatic search therefore trains the
+config and the best few trials again from scratch, with each of the other fifths held out in turn,
+and compares them on each fifth.
 """
 
 from __future__ import annotations
@@ -135,19 +135,19 @@ def plan_finals(
       seconds: the remaining seconds, summed over processes; None if the number of trials limits the
         search.
     """
-    candidates = finalists(trials, objective)
-    while len(candidates) > 1:
+    remaining = finalists(trials, objective)
+    while len(remaining) > 1:
         costs = sum(
-            trial.seconds if seconds is not None else TRIALS_PER_FINAL for trial in candidates
+            trial.seconds if seconds is not None else TRIALS_PER_FINAL for trial in remaining
         )
         rounds = math.floor((len(trials) if seconds is None else seconds) / max(costs, 1e-9))
         if rounds >= MIN_ROUNDS:
             return [
                 (trial.number, part)
                 for part in range(1, min(rounds + 1, PARTS))
-                for trial in candidates
+                for trial in remaining
             ]
-        candidates.pop()
+        remaining.pop()
     return []
 
 

@@ -187,7 +187,7 @@ def _blessing_reason(
     if all(one.in_service is None for one in measured.values()):
         if intervals.not_compared:
             return (
-                f"{kept}, and it was not compared with the model in service, which "
+                f"{kept}, and there is no comparison with the model in service, which "
                 f"{intervals.not_compared}"
             )
         return f"{kept}, and there is no model in service to compare with"
@@ -195,8 +195,8 @@ def _blessing_reason(
     described = [describe_tie(measured[name], criteria) for name in measured if name in thresholds]
     ties = "; ".join(filter(None, described))
     if ties:
-        return f"{kept}, and it is not significantly worse than the model in service: {ties}"
-    return f"{kept}, and it is not worse than the model in service"
+        return f"{kept}, and the model is not significantly worse than in service: {ties}"
+    return f"{kept}, and the model is not worse than the model in service"
 
 
 def _notes(criteria: Criteria, intervals: EvaluationIntervals, has_baseline: bool) -> list[str]:

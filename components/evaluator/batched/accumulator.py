@@ -79,9 +79,9 @@ class Grouper:
           columns: the raw columns, including the column of the dependence.
         """
         with np.errstate(over="ignore"):
-            places = self._next + np.arange(rows, dtype=np.uint64)
+            row_ids = self._next + np.arange(rows, dtype=np.uint64)
             self._next += np.uint64(rows)
-            units = self._dependence.units(columns, places)
+            units = self._dependence.units(columns, row_ids)
             mixed = (units + np.uint64(1)) * _GOLDEN
             for multiplier in (_FIRST, _SECOND):
                 mixed = (mixed ^ (mixed >> np.uint64(33))) * multiplier

@@ -128,8 +128,8 @@ def _compute_results(
     config, numbers = accumulator.config, accumulator.reported_slices()
     slices = list(accumulator.results(numbers))
     sliced = {
-        number: _metrics(key, found)[1]
-        for number, (key, found) in zip(numbers, slices, strict=True)
+        number: _metrics(key, results)[1]
+        for number, (key, results) in zip(numbers, slices, strict=True)
     }
 
     def has_thresholds(key: SliceKey) -> bool:

@@ -127,8 +127,8 @@ class PredictionPlan:
           variants: the value of the attribute `variants`.
         """
         spec = config.model_specs[0]
-        wanted = {*columns, spec.example_weight_key} - {""}
-        features = (feature for feature in schema.feature if feature.name in wanted)
+        names = {*columns, spec.example_weight_key} - {""}
+        features = (feature for feature in schema.feature if feature.name in names)
         (label_signature,) = spec.preprocessing_function_names
         return cls(
             models=models,
@@ -221,8 +221,8 @@ class Predictor:
 
 
 def _unreadable_feature(error: Exception) -> str:
-    found = FEATURE_PATTERN.search(str(error))
-    return found[0] if found else str(error).splitlines()[0]
+    feature = FEATURE_PATTERN.search(str(error))
+    return feature[0] if feature else str(error).splitlines()[0]
 
 
 def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -162,7 +162,7 @@ def pad(state: np.ndarray, parts: int) -> np.ndarray:
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Returns one array divided by another; NaN where the divisor is 0."""
+    """Returns one array divided by another, and NaN where the divisor is 0."""
     return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
 
 
@@ -327,8 +327,8 @@ class CellStatistic(Statistic):
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
         """Returns the result of the combiner's `extract_output`."""
         filled = self.accumulator(*self.sum_cells(parts))
-        found: dict[Any, Any] = self.combiner.extract_output(filled)
-        return found
+        results: dict[Any, Any] = self.combiner.extract_output(filled)
+        return results
 
 
 def _sum_duplicates(parts: Sequence[Sums]) -> Sums:

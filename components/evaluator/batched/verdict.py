@@ -60,7 +60,7 @@ def compute_intervals(
         is_important = not key or has_thresholds(key)
         others += not is_important
         with_intervals = is_important or others <= MAX_WITH_INTERVALS
-        intervals[name_of(key)] = _SliceIntervals(
+        intervals[key_name(key)] = _SliceIntervals(
             accumulator, number, metrics, settings, with_intervals
         ).find()
     computations = accumulator.computations
@@ -115,16 +115,16 @@ class _SliceIntervals:
 
     def find(self) -> dict[str, MetricIntervals]:
         """Returns the intervals of each metric of the slice."""
-        found: dict[str, MetricIntervals] = {}
+        intervals: dict[str, MetricIntervals] = {}
         for key, value in self._metrics.items():
             if key.name not in self._classes or key.is_diff or key.model_name == self._baseline:
                 continue
             own = self._exact.get((key.model_name, key.name))
             defined = _is_finite(value) and (own is None or math.isfinite(own))
-            found[key.name] = MetricIntervals(defined=defined)
+            intervals[key.name] = MetricIntervals(defined=defined)
             if defined and own is not None and self._drawn:
-                found[key.name] = self._metric_intervals(key, value)
-        return found
+                intervals[key.name] = self._metric_intervals(key, value)
+        return intervals
 
     def _centred(self, key: metric_types.MetricKey, value: Any) -> Values:
         """Returns the metric of all resamples, shifted by the difference to TFMA's exact value."""
@@ -210,8 +210,8 @@ def _unmeasured_notes(by_slice: Mapping[str, Mapping[str, MetricIntervals]]) -> 
     ]
 
 
-def name_of(key: SliceKey) -> str:
-    """Returns the name of a slice."""
+def key_name(key: SliceKey) -> str:
+    """Returns the name of the slice with a key."""
     return slice_name(slicer_lib.serialize_slice_key(key).single_slice_keys)
 
 
@@ -256,7 +256,7 @@ def validate(
     """
     key, metrics = sliced
     result = metrics_validator.validate_metrics(sliced, config)
-    by_metric = intervals.slices.get(name_of(key), {})
+    by_metric = intervals.slices.get(key_name(key), {})
     failures = [
         failure
         for slice_result in result.metric_validations_per_slice

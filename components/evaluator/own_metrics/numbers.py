@@ -84,7 +84,7 @@ class IntervalWidth(MeanMetric):
     """The mean distance between the first and the last predicted quantile."""
 
     def row_values(self, rows: ModelRows) -> np.ndarray:
-        """Returns the distance of each row; NaN if the model predicts no quantiles."""
+        """Returns the distance of each row, or NaN if the model predicts no quantiles."""
         if not rows.quantiles.shape[1]:
             return np.full(len(rows.labels), np.nan)
         return rows.quantiles[:, -1] - rows.quantiles[:, 0]
@@ -98,7 +98,9 @@ class PinballLoss(MeanMetric):
         self._levels = np.array(levels)
 
     def row_values(self, rows: ModelRows) -> np.ndarray:
-        """Returns the loss of each row; NaN if the model predicts another number of quantiles."""
+        """Returns the loss of each row, or NaN if the model predicts another number of
+        quantiles.
+        """
         if rows.quantiles.shape[1] != len(self._levels):
             return np.full(len(rows.labels), np.nan)
         error = rows.labels.astype(np.float64)[:, np.newaxis] - rows.quantiles
@@ -109,7 +111,7 @@ class SymmetricPercentageError(MeanMetric):
     """The mean absolute error in percent of the mean of |label| and |prediction|, from 0 to 200."""
 
     def row_values(self, rows: ModelRows) -> np.ndarray:
-        """Returns the error of each row; 0 if the label and the prediction are 0."""
+        """Returns the error of each row, or 0 if the label and the prediction are 0."""
         labels = rows.labels.astype(np.float64)
         predictions = rows.predictions.astype(np.float64)[:, 0]
         sizes = np.abs(labels) + np.abs(predictions)

@@ -131,7 +131,7 @@ def test_a_model_that_is_worse_by_chance_is_not_said_to_be_as_good() -> None:
     spread = Measured({"return": Estimate(149, 149 - np.linspace(-9, 9, 101))})
     report = decide([RETURN], spread, old, 0.9)
     assert report.reason == (
-        "every threshold is met, and it is not significantly worse than the model in service: "
+        "every threshold is met, and the model is not significantly worse than in service: "
         "return 149, not significantly worse than 150 (difference: -17.2 to +15.2)"
     )
     assert decide([RETURN], old, old, 0.9).reason.endswith("worse than the model in service")

@@ -145,7 +145,7 @@ def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
     evaluation = read(evaluations.kept)
     assert evaluation.blessed
     assert evaluation.reason == (
-        "every threshold is met, and it is not worse than the model in service"
+        "every threshold is met, and the model is not worse than the model in service"
     )
     accuracy, log_loss = evaluation.metrics.values()
     assert (accuracy.value, accuracy.in_service) == (pytest.approx(1.0), pytest.approx(0.5))

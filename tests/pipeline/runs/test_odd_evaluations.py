@@ -217,7 +217,7 @@ def test_a_model_in_service_that_has_learnt_from_the_rows_is_not_compared_with(
         report = report_of(measure(tmp_path / "measured", config, now, *models, **learnt))
     assert report.blessed
     assert report.reason == (
-        "auc is better than a constant prediction's, and it was not compared with the model in "
+        "auc is better than a constant prediction's, and there is no comparison with the model in "
         "service, which was trained on 60% of the eval split's rows"
     )
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
@@ -263,7 +263,7 @@ def test_a_difference_that_is_not_significant_is_reported_and_blesses(tmp_path: 
     report = report_of(measure(tmp_path / "measured", config, examples, good, other))
     assert report.blessed
     assert re.fullmatch(
-        r"every threshold is met, and it is not significantly worse than the model in service: "
+        r"every threshold is met, and the model is not significantly worse than in service: "
         r"accuracy 0\.9375, not significantly worse than 0\.95 \(difference, 95 %: -0\.0\d+ to "
         r"\+0\.0\d+\)",
         report.reason,
