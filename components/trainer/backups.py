@@ -96,8 +96,8 @@ def _depends_on_epochs(settings: TrainerSettings) -> bool:
     """Returns whether a training step depends on the total number of epochs."""
     has_schedule = isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule)
     # Models and callbacks of the user receive the settings, which contain the epochs.
-    is_own = settings.model.is_custom or bool(settings.train.callbacks)
-    return has_schedule or settings.optimize.prune is not None or is_own
+    has_user_code = settings.model.is_custom or bool(settings.train.callbacks)
+    return has_schedule or settings.optimize.prune is not None or has_user_code
 
 
 def restore_checkpoints(backup: str, model_run_uri: str, key: str, epochs: int) -> int:
@@ -136,7 +136,7 @@ def restore_checkpoints(backup: str, model_run_uri: str, key: str, epochs: int) 
 
 
 def has_record(model_run_uri: str) -> bool:
-    """Returns whether a training has written a record of its epochs.
+    """Returns whether the training has written a record of its epochs.
 
     A user's own `run_fn` may write no record.
     """

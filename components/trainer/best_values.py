@@ -60,7 +60,7 @@ def _read(path: str) -> dict[str, Any]:
 def add_best(
     input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the execution properties of a training with the best values in the settings.
+    """Returns the Trainer's execution properties with the best values in the settings.
 
     If there was no search, the execution properties are unchanged.
     """

@@ -81,8 +81,9 @@ _ARGUMENTS = (
 TFX."""
 
 _NOT_RESUMED = (
-    "the interrupted training in {} is not resumed, because its data, settings or code differ;"
-    " delete that folder, unless you want to restore them and resume the training"
+    "the interrupted training run in {} is not resumed, because its data, settings or code were"
+    " different; delete that folder, unless you want to resume that run with its data, settings"
+    " and code"
 )
 _NO_CHECKPOINTS = (
     "train.checkpoints: no checkpoint is kept, because {} has written no training record"
@@ -244,7 +245,8 @@ def _launcher(
     # Imported here, because the import takes a second.
     from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm
 
-    # The model run identifies the workers: only the attempts of this execution use its folder.
+    # The folder of the model run is the key of the workers: all attempts of this execution use
+    # this folder, and no other run does.
     with exits_on_sigterm():
         yield KubernetesLauncher(options.pods, model_run_dir)
 

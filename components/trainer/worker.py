@@ -65,7 +65,7 @@ def _prepare(payload: dict[str, Any]) -> Any:
         await_names(config)
     runtime = WorkerContext.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
     arguments = _make_arguments(payload["arguments"], runtime)
-    if _is_own(payload["arguments"]):
+    if _has_user_run_fn(payload["arguments"]):
         # A user's `run_fn` may create its strategy by TensorFlow directly.
         keep_port_local(config)
     return arguments
@@ -76,12 +76,12 @@ def _make_arguments(values: dict[str, Any], runtime: WorkerContext) -> Any:
 
     The project's own `run_fn` needs no FnArgs, so the process does not import TFX.
     """
-    if _is_own(values):
-        return _own_arguments(runtime, values)
+    if _has_user_run_fn(values):
+        return _user_arguments(runtime, values)
     return SimpleNamespace(**values, runtime=runtime)
 
 
-def _own_arguments(runtime: WorkerContext, values: dict[str, Any]) -> Any:
+def _user_arguments(runtime: WorkerContext, values: dict[str, Any]) -> Any:
     """Returns TFX's FnArgs for a user's `run_fn`, with an additional `runtime`.
 
     Args:
@@ -107,8 +107,8 @@ def _own_arguments(runtime: WorkerContext, values: dict[str, Any]) -> Any:
     return fn_args
 
 
-def _is_own(arguments: dict[str, Any]) -> bool:
-    """Returns whether `train.run_fn` names a function of the user."""
+def _has_user_run_fn(arguments: dict[str, Any]) -> bool:
+    """Returns whether the config names a `run_fn` of the user (`train.run_fn`)."""
     return TrainerSettings.from_custom_config(arguments["custom_config"]).train.run_fn is not None
 
 

@@ -22,7 +22,7 @@ SINGLE_WORKER = Place("worker", 0, label="the trainer")
 
 @dataclass(frozen=True)
 class Training:
-    """The description of a training, which does not depend on the processes."""
+    """The description of a training run, which does not depend on the processes."""
 
     run_fn: str
     """The import path of the training function."""

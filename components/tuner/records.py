@@ -56,10 +56,10 @@ class TrialRecord(BaseModel):
     cause: str = ""
     """The cause, if the trial has failed."""
     again: dict[int, float] = {}
-    """The objective in the final trainings of this trial, by the part of the train split that was
-    held out. Parts count from 0; part 0 is held out of all trials."""
+    """The objective in the final training runs of this trial, by the part of the train split that
+    was held out. Parts count from 0; part 0 is held out of all trials."""
     seconds_again: float = 0.0
-    """The seconds of the final trainings."""
+    """The seconds of the final training runs."""
 
     @property
     def has_ended(self) -> bool:
@@ -96,7 +96,8 @@ def ranked(trials: Iterable[TrialRecord], objective: Objective) -> list[TrialRec
 
 
 Final = tuple[int, int]
-"""A final training: the number of the trial, and the part of the train split that is held out."""
+"""A final training run: the number of the trial, and the part of the train split that is held
+out."""
 
 MAX_FINALISTS = 3
 """The maximum number of trials that are trained again, in addition to the config."""
@@ -105,10 +106,10 @@ MIN_ROUNDS = 2
 """The minimum number of parts on which finalists are measured, for a standard error."""
 
 TRIALS_PER_FINAL = 2
-"""The number of trials for each final training, if the number of trials limits the search."""
+"""The number of trials for each final training run, if the number of trials limits the search."""
 
 SHARE_OF_TIME = 1 / 3
-"""The share of the time for final trainings, if the time limits the search."""
+"""The share of the time for final training runs, if the time limits the search."""
 
 
 def finalists(trials: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
@@ -125,7 +126,7 @@ def finalists(trials: Sequence[TrialRecord], objective: Objective) -> list[Trial
 def plan_finals(
     trials: Sequence[TrialRecord], objective: Objective, seconds: float | None
 ) -> list[Final]:
-    """Returns the final trainings, ordered by part.
+    """Returns the final training runs, ordered by part.
 
     There are as many finalists as can be trained on `MIN_ROUNDS` parts within the limit.
 
@@ -177,7 +178,7 @@ def choose(
 
 
 def _common_folds(first: TrialRecord, other: TrialRecord) -> list[int]:
-    """Returns the parts on which both trials were measured in final trainings."""
+    """Returns the parts on which both trials were measured in final training runs."""
     return sorted(first.again.keys() & other.again.keys())
 
 

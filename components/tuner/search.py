@@ -64,7 +64,7 @@ class _Member:
     has_begun: bool = False
     """Whether the process has begun a trial."""
     finals: list[Final] = field(default_factory=list)
-    """The remaining final trainings of the process; empty for a process that runs trials."""
+    """The remaining final training runs of the process; empty for a process that runs trials."""
 
 
 class Search:
@@ -86,12 +86,12 @@ class Search:
         self._early_failures = 0
         self._reported: set[int] = set()
         self._deadline: float | None = None
-        """The deadline of the trials, and later of the final trainings."""
+        """The deadline of the trials, and later of the final training runs."""
         self._end = math.inf
         self._has_finals = self._tune.is_automatic and not job.has_own_split
 
     def run(self) -> list[TrialRecord]:
-        """Runs trials until their number or the time is reached, and then final trainings.
+        """Runs trials until their number or the time is reached, and then final training runs.
 
         All processes have ended when it returns.
 
@@ -148,7 +148,7 @@ class Search:
         self._members.clear()
 
     def _measure_again(self) -> None:
-        """Runs the final trainings, with other parts of the train split held out."""
+        """Performs the final training runs, with other parts of the train split held out."""
         seconds = None
         if self._deadline is not None:
             self._deadline = self._end

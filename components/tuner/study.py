@@ -74,7 +74,7 @@ def cut_half_line(path: str) -> None:
 JOURNAL = "journal.log"
 """The file of the study, in the folder of a search."""
 
-ATTEMPTS = 12
+MAX_ATTEMPTS = 12
 """The maximum number of times that a trial is started; after that it counts as failed."""
 
 _NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
@@ -106,12 +106,12 @@ class Study:
         self._plan = plan
         self._settings = plan.untuned
         self._dimensions = plan.dimensions
-        self._starts = first_kinds(plan, self._dimensions)
+        self._first_kinds = first_kinds(plan, self._dimensions)
         self._grid = grid(plan, self._dimensions)
-        self._live: dict[int, optuna.Trial] = {}
+        self._open_trials: dict[int, optuna.Trial] = {}
         path = os.path.join(folder, JOURNAL)
-        self._asking = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
-        with self._asking:
+        self._ask_lock = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
+        with self._ask_lock:
             self._storage = open_journal(path)
             self._study = optuna.create_study(
                 storage=self._storage,
@@ -150,7 +150,7 @@ class Study:
         Args:
           worker: the name of the process that runs the trial.
         """
-        with self._asking:
+        with self._ask_lock:
             number = len(self._study.get_trials(deepcopy=False))
             max_trials = self._plan.tune.most_trials
             if max_trials is not None and number >= max_trials:
@@ -167,7 +167,7 @@ class Study:
         After too many attempts, the trial is recorded as failed.
         """
         attempts = self._frozen_trial(number).user_attrs.get(_ATTEMPTS, 1)
-        if attempts >= ATTEMPTS:
+        if attempts >= MAX_ATTEMPTS:
             self.fail(number, f"it was interrupted {counted(attempts, 'time')}")
             return None
         self._study.sampler = self._make_sampler(number)
@@ -176,7 +176,7 @@ class Study:
         return self._propose(trial, worker)
 
     def _propose(self, trial: optuna.Trial, worker: str) -> Proposal:
-        self._live[trial.number] = trial
+        self._open_trials[trial.number] = trial
         trial.set_user_attr(_WORKER, worker)
         values = trial.user_attrs.get(_VALUES)
         if values is None:
@@ -189,16 +189,18 @@ class Study:
             return dict(self._grid[trial.number])
         chosen: dict[str, Any] = {}
         for dimension in self._dimensions:
-            if trial.number < len(self._starts) and dimension.path != KIND:
+            if trial.number < len(self._first_kinds) and dimension.path != KIND:
                 continue
             if dimension.is_of(*chosen_kinds(self._settings, chosen)):
                 chosen[dimension.path] = suggest(trial, dimension)
         # The first trial of an automatic search is the config itself, without values of the search.
-        return chosen if trial.number else {k: v for k, v in chosen.items() if not self._starts}
+        return (
+            chosen if trial.number else {k: v for k, v in chosen.items() if not self._first_kinds}
+        )
 
     def report(self, number: int, epoch: int, value: float) -> bool:
         """Records the value of an epoch, and returns whether the trial is pruned."""
-        trial = self._live[number]
+        trial = self._open_trials[number]
         if math.isfinite(value) and epoch not in self._frozen_trial(number).intermediate_values:
             trial.report(value, epoch)
         tune = self._plan.tune
@@ -206,7 +208,7 @@ class Study:
             return False
         # The first trials, with default values, are not pruned: other trials are compared with
         # them.
-        return trial.should_prune() and number >= len(self._starts)
+        return trial.should_prune() and number >= len(self._first_kinds)
 
     def finish(self, number: int, result: TrialResult) -> None:
         """Records the result of a trial."""
@@ -237,7 +239,7 @@ class Study:
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def measure_again(self, final: Final, value: float | None, seconds: float) -> None:
-        """Records the result of a final training.
+        """Records the result of a final training run.
 
         Args:
           final: the trial, and the part that was held out.
@@ -249,11 +251,11 @@ class Study:
         self._study.set_user_attr(f"{_AGAIN}{number}:{part}", [value, round(seconds, 3)])
 
     def measured_again(self) -> list[Final]:
-        """Returns the final trainings that have ended, including failed ones."""
+        """Returns the final training runs that have ended, including failed ones."""
         return list(self._again())
 
     def _again(self) -> dict[Final, tuple[float | None, float]]:
-        """Returns the value and the seconds of each ended final training."""
+        """Returns the value and the seconds of each ended final training run."""
         results = {}
         for key, value in self._study.user_attrs.items():
             if key.startswith(_AGAIN):
@@ -309,7 +311,7 @@ class Study:
                 n_startup_trials=min(10, max(4, (tune.most_trials or 40) // 4)),
                 constant_liar=tune.parallel > 1,
             )
-        if number < len(self._starts) and (kind := self._starts[number]):
+        if number < len(self._first_kinds) and (kind := self._first_kinds[number]):
             with warnings.catch_warnings():
                 # Optuna marks this sampler as experimental.
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Runs interrupted trials and then new trials; or runs final trainings."""
+    """Runs interrupted trials and then new trials, or performs final training runs."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
@@ -52,7 +52,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 @dataclass
 class _Worker:
-    """Runs trials, or final trainings, one after the other."""
+    """Runs trials, or performs final training runs, one after the other."""
 
     _plan: SearchPlan
     _study: Study
@@ -75,7 +75,7 @@ class _Worker:
             self._run_trial(proposal)
 
     def measure_again(self, finals: list[Final]) -> None:
-        """Runs final trainings from scratch, with the given parts held out."""
+        """Performs final training runs from scratch; each run holds out another part."""
         for final in finals:
             number, part = final
             self._channel.send("begun", number=number)
@@ -85,7 +85,7 @@ class _Worker:
                 try:
                     settings = self._plan.settings(values)
                     value = self._runner.run(settings, values, folder, _never_prune, part).value
-                except Exception:  # The other final trainings continue.
+                except Exception:  # The other final training runs continue.
                     logger.exception("trial %d failed in fold %d", number, part)
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")
@@ -115,6 +115,6 @@ class _Worker:
 
 
 def _never_prune(epoch: int, value: float) -> bool:
-    """Returns False, because final trainings are not pruned."""
+    """Returns False, because final training runs are not pruned."""
     del epoch, value
     return False

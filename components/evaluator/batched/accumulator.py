@@ -50,7 +50,7 @@ which is 1 / sqrt(2 * GROUPS)."""
 RESAMPLES = 1000
 """The number of bootstrap resamples; 25 lie beyond each end of a 95 % interval."""
 _SEED = 20
-_FILES_APART = np.uint64(40)
+_ROW_BITS = np.uint64(40)
 """The number of bits for the number of a row in its file; the other bits are the file's number."""
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
@@ -68,7 +68,7 @@ class Grouper:
           file: the file's number in the evaluation.
           dependence: the column by which examples share a group.
         """
-        self._next = np.uint64(file) << _FILES_APART
+        self._next = np.uint64(file) << _ROW_BITS
         self._dependence = dependence
 
     def groups(self, rows: int, columns: pa.RecordBatch) -> np.ndarray:

@@ -102,7 +102,8 @@ class Statistic(ABC):
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
         """Returns the values of each metric in all resamples.
 
-        If `is_metric` is set, the order is that of the combiner's outputs, otherwise of `derived`.
+        If `is_metric` is set, the metrics have the order of the combiner's outputs, otherwise the
+        order of `derived`.
 
         Args:
           parts: [parts], the numbers of the parts.
