@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from components.tuner.records import TrialState, best_of, ranked, summarize
-from components.tuner.study import MAX_ATTEMPTS, JOURNAL, Study, cut_half_line
+from components.tuner.study import JOURNAL, MAX_ATTEMPTS, Study, cut_half_line
 from trainer_module.errors import ConfigError
 from trainer_module.tuning.plan import SearchPlan, TrialResult
 
