@@ -39,7 +39,7 @@ class GoldenRow:
     """A description of the row, for messages: its number, or the value that makes it an edge
     case."""
     example: bytes
-    """A serialised tf.Example with its label."""
+    """A serialised tf.Example, with the label."""
 
 
 EXTRA_FOLDER = "assets.extra"

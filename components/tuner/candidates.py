@@ -81,7 +81,7 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
         return trial.suggest_int(name, *values.integers)
     if values.log is not None:
         return trial.suggest_float(name, *values.log, log=True)
-    assert values.numbers is not None  # noqa: S101 - one of the four is set
+    assert values.numbers is not None  # noqa: S101 - a range has one of the four
     return trial.suggest_float(name, *values.numbers)
 
 

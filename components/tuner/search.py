@@ -267,5 +267,5 @@ class Search:
         limit = show_seconds(self._tune.most_seconds or 0)
         raise TrainingError(
             f"tune.timeout: no trial ended within {limit}; allow more time, or make trials shorter,"
-            " for example by train.epochs."
+            " for example with fewer train.epochs."
         )

@@ -168,7 +168,7 @@ class Study:
         """
         attempts = self._frozen_trial(number).user_attrs.get(_ATTEMPTS, 1)
         if attempts >= MAX_ATTEMPTS:
-            self.fail(number, f"it was interrupted {counted(attempts, 'time')}")
+            self.fail(number, f"the trial was interrupted {counted(attempts, 'time')}")
             return None
         self._study.sampler = self._make_sampler(number)
         trial = optuna.trial.Trial(self._study, self._id(number))

@@ -231,7 +231,7 @@ def evaluate_if_possible(
     try:
         with make_pipeline() as pipeline:
             evaluate(pipeline, files, plan, output)
-    except Exception as error:  # Beam wraps exceptions in its own.
+    except Exception as error:  # Beam wraps exceptions.
         if UnsupportedInBatches.__name__ not in f"{type(error).__name__} {error}":
             raise
         logger.info("TFMA computes the metrics: %s", error)

@@ -16,7 +16,7 @@ from components.arrow_types import holds_bytes
 from trainer_module.errors import DataError
 
 
-class UnsupportedInBatches(Exception):  # noqa: N818 - not an error, as TFMA computes the metric
+class UnsupportedInBatches(Exception):  # noqa: N818 - no error: TFMA takes over
     """Raised if a metric cannot be computed in batches; then TFMA computes the metrics."""
 
 

@@ -100,7 +100,7 @@ class _SliceIntervals:
         self._classes = accumulator.computations.classes
         self._baseline = accumulator.computations.baseline
         groups = accumulator.groups_of(number)
-        # The number of dependent units; None if all rows are independent.
+        # The number of units of dependent rows, or None if all rows are independent.
         self._units = len(groups) if settings.dependence.column else None
         counts = (float(v) for key, v in metrics.items() if key.name == "example_count")
         self._examples = max(counts, default=0.0)

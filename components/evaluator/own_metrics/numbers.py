@@ -195,7 +195,7 @@ class Determination(SumStatistic):
         distance = mean - ((weight * mean).sum() / all_rows if all_rows else 0.0)
         shift = np.nan_to_num(ratio((counts @ (weight * distance)) ** 2, counts @ weight))
         spread = counts @ (squares + weight * distance**2) - shift
-        # The mean of equal labels may differ from them in the last digit.
+        # The mean of equal labels may differ from the labels in the last digit.
         spread = np.where(spread > _EQUAL * (counts @ (weight * mean**2)), spread, 0.0)
         return [1 - ratio(counts @ errors, spread)]
 

@@ -86,7 +86,7 @@ class NumericModel:
         if missing:
             raise TrainingError(
                 f"the sample of the train split lacks the feature {missing[0]!r} of the model: the "
-                "model was trained on other transformed examples."
+                "sample comes from another transform graph than the model."
             )
         selected = {f.name: np.asarray(sample[f.name], f.dtype) for f in self.interface.features}
         if not selected or not min(map(len, selected.values())):

@@ -110,7 +110,7 @@ def test_a_trial_that_ends_every_search_has_failed(tmp_path: Path) -> None:
         assert Study(make(tmp_path), plan).reopen(0, "one")
     study = Study(make(tmp_path), plan)
     assert study.reopen(0, "one") is None
-    assert study.trials()[0].cause == f"it was interrupted {MAX_ATTEMPTS} times"
+    assert study.trials()[0].cause == f"the trial was interrupted {MAX_ATTEMPTS} times"
 
 
 @pytest.mark.parametrize("kept", [0.4, 0.7, 0.95])
