@@ -124,7 +124,7 @@ class Bounds:
         if metric.interval is None:
             return (
                 f"{text} and has no confidence interval to compare with the threshold"
-                f" (the family returns no resamples of {self.name}, or resamples that are not finite)"
+                f" (the family returns no resamples of {self.name}, or some are not finite)"
             )
         low, high = metric.interval
         if self.least is not None and self.is_least_sure and low < self.least:

@@ -49,7 +49,7 @@ Statistics = Mapping[str, statistics_pb2.FeatureNameStatistics]
 def choose_golden_rows(
     examples: Sequence[str], statistics: bytes, interface: ModelInterface
 ) -> list[GoldenRow]:
-    """Returns rows of the files, and copies of these rows in which a column has an edge value.
+    """Returns rows of the files, and copies of earlier rows in which a column has an edge value.
 
     Args:
       examples: the gzipped TFRecord files of the eval split.

@@ -38,7 +38,8 @@ def float_operations(
 
     A product of two features does not count as a kernel. An example is the sum of the vectors of a
     text's terms, weighted by the terms' weights. LiteRT gives a slice the range of the whole
-    tensor: if the tensor also contains the larger numbers of terms, all weights would become 0.
+    tensor: if the tensor also contains the counts of terms, which are larger, all weights would
+    become 0.
 
     Args:
       operations: the operations in topological order.
@@ -79,7 +80,10 @@ def _before_kernels(operations: Sequence[Operation]) -> list[str]:
 def _after_kernels(
     producers: Mapping[str, Operation], outputs: Iterable[str], with_last_kernel: bool
 ) -> list[str]:
-    """Returns the names of the operations after the last kernels."""
+    """Returns the names of the operations after the last kernels.
+
+    If `with_last_kernel` is set, the last kernels are included.
+    """
     names: list[str] = []
     pending = list(outputs)
     while pending:

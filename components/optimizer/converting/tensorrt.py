@@ -26,7 +26,8 @@ TABLE = "calibration.flatbuffers"
 """The file with the ranges of all tensors, for ONNX Runtime's provider."""
 TRTEXEC_TABLE = "trtexec.cache"
 """The file with the same ranges in TensorRT's own format."""
-CPU_NOTE = "its metrics were measured on its ONNX file in float32 on a CPU"
+CPU_NOTE = "the metrics were measured on a CPU, with the ONNX file in float32"
+"""The note on a variant in the report."""
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
