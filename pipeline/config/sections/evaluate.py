@@ -126,7 +126,7 @@ class OnLeakage(StrEnum):
 
 
 class Ties(StrEnum):
-    """The model that is kept if the new model is worse, but not significantly worse."""
+    """The model that serves if the new model is worse, but not significantly worse."""
 
     NEWEST = "newest"
     KEEP = "keep"
