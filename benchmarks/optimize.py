@@ -30,7 +30,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from components.optimizer.converting.conversion import KINDS, convert_in_child
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric_model
-from components.optimizer.making import MOST_ROWS
+from components.optimizer.making import MAX_SAMPLE_ROWS
 from trainer_module.errors import ScopelineError
 from trainer_module.export.variants.measuring import (
     load_sample,
@@ -41,7 +41,7 @@ from trainer_module.export.variants.measuring import (
 from trainer_module.export.variants.running import open_variant
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = MOST_ROWS
+SAMPLE = MAX_SAMPLE_ROWS
 """The number of train examples for the calibration of variants."""
 RESNET: dict[str, Any] = {
     "name": "resnet50",

@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import (
 )
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
-    CERTIFICATE_PLACE,
+    CERTIFICATE_PATH,
     GOLDEN_FILE,
     Agreement,
     Certificate,
@@ -65,7 +65,7 @@ def write_certificate(
     columns |= {_ANSWER + name: _to_column(values) for name, values in answers.items()}
     pq.write_table(pa.table(columns), folder / GOLDEN_FILE, compression="zstd")
     content = asdict(certificate)
-    content["files"][f"{CERTIFICATE_PLACE}/{GOLDEN_FILE}"] = hash_file(folder / GOLDEN_FILE)
+    content["files"][f"{CERTIFICATE_PATH}/{GOLDEN_FILE}"] = hash_file(folder / GOLDEN_FILE)
     for way in content["ways"].values():
         if math.isinf(way["largest_difference"]):
             way["largest_difference"] = None  # JSON has no infinity.
@@ -320,7 +320,7 @@ def load_certified_variant(version: Path, variant: str) -> TransformedModel:
 
 def check_answers(model: Model) -> None:
     """Raises DataError if the predictions of a model differ from those in its certificate."""
-    folder = model.folder / CERTIFICATE_PLACE
+    folder = model.folder / CERTIFICATE_PATH
     certificate = read_certificate(folder)
     if certificate is None:
         return

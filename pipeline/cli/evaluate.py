@@ -174,10 +174,10 @@ def _measure(
     if chosen.variant is None:
         shared = tfma.default_eval_shared_model(model, eval_config=eval_config)
     else:
-        from components.optimizer.evaluating import config_of, shared_models
+        from components.optimizer.evaluating import make_config, shared_models
         from components.pusher.variants import find_variant
 
-        eval_config = config_of(eval_config, [chosen.variant])
+        eval_config = make_config(eval_config, [chosen.variant])
         variants = {chosen.variant: find_variant(chosen.folder, chosen.variant)}
         shared = shared_models(model, variants)
     tfma.run_model_analysis(

@@ -50,7 +50,7 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
         # Drift, an anomaly, ends the reuse of an earlier search.
         anomalies=inputs.anomalies if reuses else None,
         train_split=TRAIN_SPLIT,
-        judged_split=additional[0] if additional else TRAIN_SPLIT,
+        eval_split=additional[0] if additional else TRAIN_SPLIT,
         custom_config=recipe.tuner_config,
     ).with_id(ComponentId.TUNER.value)
 
@@ -107,7 +107,7 @@ def create_evaluator(
         model=model,
         baseline_model=baseline.outputs["model"],
         baseline_examples=baseline.outputs.get(BASELINE_EXAMPLES_KEY),
-        learnt_examples=inputs.window,
+        training_examples=inputs.window,
         warm_start=warm_start is not None,
         eval_config=make_eval_config(criteria),
         schema=inputs.schema,

@@ -200,7 +200,7 @@ class ArtifactResults(ArtifactReader):
         report = self.variants()
         if report is not None and report.unmet:
             summary.reason = "; ".join(report.unmet)
-            return "a required variant is refused"
+            return "a required variant is rejected"
         pushed = self.pushed_version()
         if pushed is None:
             return ""

@@ -45,37 +45,39 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
       criteria: the criteria of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
-    by_slice, noise = metrics_by_slice(uri), read_intervals(uri)
-    _clear_undefined(by_slice, noise)
+    by_slice, intervals = metrics_by_slice(uri), read_intervals(uri)
+    _clear_undefined(by_slice, intervals)
     failed = _failed_metrics(uri)
     reference = read_constant_prediction(uri)
     constant = reference if constant_metric(criteria) else None
     has_baseline = BASELINE in by_slice.get("", {})
     names = _reported(criteria, by_slice.get("", {}).get(CANDIDATE, {}))
-    measured = {name: _measured(name, "", by_slice, noise, criteria) for name in names}
+    measured = {name: _measured(name, "", by_slice, intervals, criteria) for name in names}
     metrics = {
         name: MetricSummary(
             value=one.value,
             in_service=one.in_service,
-            needs=describe_needs(criteria, name, has_baseline, constant, noise),
+            needs=describe_needs(criteria, name, has_baseline, constant, intervals),
             ok=not any(name in of_slice for of_slice in failed.values()),
-            interval=_ends(one.noise.interval),
-            difference=_ends(one.noise.difference),
+            interval=_ends(one.intervals.interval),
+            difference=_ends(one.intervals.difference),
         )
         for name, one in measured.items()
     }
-    reason = _blessing_reason(measured, criteria, noise, constant)
+    reason = _blessing_reason(measured, criteria, intervals, constant)
     if not blessed:
         failures = [
-            describe_failure(_measured(name, where, by_slice, noise, criteria), criteria, constant)
+            describe_failure(
+                _measured(name, where, by_slice, intervals, criteria), criteria, constant
+            )
             for name in names
             for where in sorted(failed)
             if name in failed[where]
         ]
-        failures += _unmeasured_slices(uri, noise)
+        failures += _unmeasured_slices(uri, intervals)
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
-    notes = [*noise.notes, *_notes(criteria, noise, has_baseline)]
+    notes = [*intervals.notes, *_notes(criteria, intervals, has_baseline)]
     perfect = (name for name in names if is_nearly_perfect(name, measured[name].value, reference))
     return EvaluationReport(blessed, reason, metrics, slices, notes, next(perfect, None))
 
@@ -118,7 +120,7 @@ def _measured(
     name: str,
     where: str,
     by_slice: Mapping[str, Mapping[str, Mapping[str, float]]],
-    noise: EvaluationIntervals,
+    intervals: EvaluationIntervals,
     criteria: Criteria,
 ) -> Measured:
     models = by_slice.get(where, {})
@@ -128,14 +130,16 @@ def _measured(
     is_compared = criteria.metric(name).is_compared
     if in_service is not None and not math.isfinite(in_service) and not is_compared:
         in_service = None
-    return Measured(name, where, value, in_service, noise.of(name, where), noise.confidence)
+    return Measured(
+        name, where, value, in_service, intervals.find(name, where), intervals.confidence
+    )
 
 
 def _clear_undefined(
-    by_slice: dict[str, dict[str, dict[str, float]]], noise: EvaluationIntervals
+    by_slice: dict[str, dict[str, dict[str, float]]], intervals: EvaluationIntervals
 ) -> None:
     """Replaces TFMA's numbers by NaN where a metric is undefined."""
-    for name, metrics in noise.slices.items():
+    for name, metrics in intervals.slices.items():
         for metric, found in metrics.items():
             values = by_slice.get(name, {}).get(CANDIDATE, {})
             if not found.defined and metric in values:
@@ -153,13 +157,13 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
     }
 
 
-def _unmeasured_slices(uri: str, noise: EvaluationIntervals) -> list[str]:
+def _unmeasured_slices(uri: str, intervals: EvaluationIntervals) -> list[str]:
     """Returns a sentence about slices with thresholds but without metrics; empty if there are
     none.
     """
     missing = tfma.load_validation_result(uri).missing_slices
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
-    why = f" ({'; '.join(noise.notes)})" if noise.notes else ""
+    why = f" ({'; '.join(intervals.notes)})" if intervals.notes else ""
     return [
         f"there are thresholds for slices by {kinds}, but no such slice was measured{why}"
     ] * bool(kinds)
@@ -168,7 +172,7 @@ def _unmeasured_slices(uri: str, noise: EvaluationIntervals) -> list[str]:
 def _blessing_reason(
     measured: Mapping[str, Measured],
     criteria: Criteria,
-    noise: EvaluationIntervals,
+    intervals: EvaluationIntervals,
     constant: ConstantPrediction | None,
 ) -> str:
     """Returns the reason why a model is blessed."""
@@ -181,27 +185,28 @@ def _blessing_reason(
                 "for eval in data.splits)"
             )
     if all(one.in_service is None for one in measured.values()):
-        if noise.not_compared:
+        if intervals.not_compared:
             return (
-                f"{kept}, and it was not compared with the model in service, which "
-                f"{noise.not_compared}"
+                f"{kept}, and there is no comparison with the model in service, which "
+                f"{intervals.not_compared}"
             )
         return f"{kept}, and there is no model in service to compare with"
     thresholds = criteria.thresholds
-    within = [
-        describe_within_noise(measured[name], criteria) for name in measured if name in thresholds
-    ]
-    noise_within = "; ".join(filter(None, within))
-    compared = "it is not worse than the model in service"
-    return f"{kept}, and {compared}" + (f" beyond noise: {noise_within}" if noise_within else "")
+    described = [describe_tie(measured[name], criteria) for name in measured if name in thresholds]
+    ties = "; ".join(filter(None, described))
+    if ties:
+        return f"{kept}, and the model is not significantly worse than in service: {ties}"
+    return f"{kept}, and the model is not worse than the model in service"
 
 
-def _notes(criteria: Criteria, noise: EvaluationIntervals, has_baseline: bool) -> list[str]:
+def _notes(criteria: Criteria, intervals: EvaluationIntervals, has_baseline: bool) -> list[str]:
     """Returns notes on undefined metrics and on metrics without intervals."""
     notes = []
     names = criteria.names
     for name in names:
-        slices = [where for where in noise.slices if where and not noise.of(name, where).defined]
+        slices = [
+            where for where in intervals.slices if where and not intervals.find(name, where).defined
+        ]
         if slices:
             named = ", ".join(slices[:MOST_NAMED])
             more = f" and {len(slices) - MOST_NAMED} more" if len(slices) > MOST_NAMED else ""
@@ -214,7 +219,9 @@ def _notes(criteria: Criteria, noise: EvaluationIntervals, has_baseline: bool) -
         and (threshold.is_min_confident or threshold.is_max_confident or has_baseline)
     ]
     unknown = (
-        limited if noise.confidence is None else [name for name in limited if name in noise.without]
+        limited
+        if intervals.confidence is None
+        else [name for name in limited if name in intervals.without]
     )
     if unknown and criteria.evaluate.confidence is not None:
         notes.append(
@@ -233,7 +240,7 @@ class Measured:
     """The slice; empty for the whole split."""
     value: float
     in_service: float | None
-    noise: MetricIntervals
+    intervals: MetricIntervals
     confidence: float | None
 
     @property
@@ -253,7 +260,7 @@ def describe_needs(
     name: str,
     has_baseline: bool,
     constant: ConstantPrediction | None,
-    noise: EvaluationIntervals,
+    intervals: EvaluationIntervals,
 ) -> str:
     """Returns the requirements of a metric in words; empty if there are none."""
     needs = []
@@ -261,25 +268,29 @@ def describe_needs(
         needs.append(f"better than a constant prediction's {constant.value:.4g}")
     threshold = criteria.thresholds.get(name)
     if threshold is None:
-        is_held = has_baseline and name in criteria.others and noise.of(name).shared
-        return ", ".join([*needs, *(["not worse than in service beyond noise"] if is_held else [])])
+        if has_baseline and name in criteria.others and intervals.find(name).shared:
+            needs.append("not significantly worse than in service")
+        return ", ".join(needs)
     sure = {True: " for certain", False: ""}
     if threshold.min_value is not None:
         needs.append(f"at least {threshold.min_value:g}{sure[threshold.is_min_confident]}")
     if threshold.max_value is not None:
         needs.append(f"at most {threshold.max_value:g}{sure[threshold.is_max_confident]}")
     if has_baseline and criteria.metric(name).is_compared:
-        slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
-        is_known = noise.confidence is not None and name not in noise.without
-        is_known &= not (noise.keeps_ties and name == criteria.deciding.name)
-        beyond = " beyond noise" if is_known else ""
-        needs.append(f"not worse than in service{slack}{beyond}")
+        tolerance = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
+        has_interval = intervals.confidence is not None and name not in intervals.without
+        ties_fail = intervals.keeps_ties and name == criteria.deciding.name
+        adverb = "significantly " if has_interval and not ties_fail else ""
+        needs.append(f"not {adverb}worse than in service{tolerance}")
     return ", ".join(needs) + (", on each slice" if threshold.slices and needs else "")
 
 
-def describe_within_noise(measured: Measured, criteria: Criteria) -> str:
-    """Returns the loss of a metric that chance may explain; empty if the metric is not worse."""
-    difference, in_service = measured.noise.difference, measured.in_service
+def describe_tie(measured: Measured, criteria: Criteria) -> str:
+    """Returns the loss of a metric that is worse, but not significantly worse.
+
+    The string is empty if the metric is not worse.
+    """
+    difference, in_service = measured.intervals.difference, measured.in_service
     if difference is None or in_service is None:
         return ""
     is_better = criteria.metric(measured.name).higher_is_better
@@ -288,8 +299,8 @@ def describe_within_noise(measured: Measured, criteria: Criteria) -> str:
     if not loss > tolerance:
         return ""
     return (
-        f"{measured.name} {measured.value:.4g}, {loss:.2g} worse than {in_service:.4g}, within "
-        f"noise ({measured.show(difference, '+')})"
+        f"{measured.name} {measured.value:.4g}, not significantly worse than {in_service:.4g} "
+        f"(difference, {measured.show(difference, '+')})"
     )
 
 
@@ -298,7 +309,7 @@ def describe_failure(
 ) -> str:
     """Returns the reason why a metric fails."""
     sentence, value = measured.sentence, measured.value
-    if not measured.noise.defined or not math.isfinite(value):
+    if not measured.intervals.defined or not math.isfinite(value):
         return f"{sentence}, not a number: {_why_undefined(measured)}"
     threshold = _threshold(criteria, measured.name)
     if beyond := _beyond_bounds(measured, threshold):
@@ -311,31 +322,32 @@ def describe_failure(
             "than luck. Check whether the features predict the label, or set evaluate.thresholds"
         )
     key = f"evaluate.thresholds.{measured.name}.tolerance"
-    worse = f"{sentence}, worse than the {measured.in_service:.4g} of the model in service"
-    if measured.noise.shared is not None:
+    worse = f"worse than the {measured.in_service:.4g} of the model in service"
+    if measured.intervals.shared is not None:
         return (
-            f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), even if "
-            f"{criteria.deciding.name} is better. evaluate.thresholds sets which metrics decide"
+            f"{sentence}, significantly {worse} ({measured.show(measured.intervals.shared, '+')}), "
+            f"even if {criteria.deciding.name} is better. evaluate.thresholds sets which metrics "
+            "decide"
         )
-    difference = measured.noise.difference
+    difference = measured.intervals.difference
     if difference is None:
-        return f"{worse} (a larger {key} allows for noise)"
+        return f"{sentence}, {worse} (a larger {key} allows a larger difference)"
     shown, tolerance = measured.show(difference, "+"), threshold.tolerance
     is_better = criteria.metric(measured.name).higher_is_better
     if difference.high >= -tolerance if is_better else difference.low <= tolerance:
         return (
-            f"{worse} within noise ({shown}). The model in service "
-            f"stays{_why_kept(criteria.evaluate)}. `evaluate: {{ties: newest}}` pushes the new "
-            f"one, a larger {key} allows more"
+            f"{sentence}, not significantly {worse} ({shown}). The model in service is "
+            f"kept{_why_kept(criteria.evaluate)}. `evaluate: {{ties: newest}}` pushes the new "
+            f"model; a larger {key} allows a larger difference"
         )
-    return f"{worse} beyond noise ({shown}). A larger {key} allows more"
+    return f"{sentence}, significantly {worse} ({shown}). A larger {key} allows a larger difference"
 
 
 def _why_kept(evaluate: EvaluateSettings) -> str:
-    """Returns the reason why the model in service stays although noise explains its lead."""
+    """Returns the reason why a tie keeps the model in service."""
     if evaluate.ties is not None:
         return ", as evaluate.ties is set"
-    return ", as both models have learnt from the same data, and a new one has to be better"
+    return ", because both models were trained on the same data"
 
 
 def _why_undefined(measured: Measured) -> str:
@@ -348,7 +360,7 @@ def _why_undefined(measured: Measured) -> str:
 
 def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
     """Returns the bound that a metric breaks; empty if there is none."""
-    value, interval = measured.value, measured.noise.interval
+    value, interval = measured.value, measured.intervals.interval
     if threshold.min_value is not None and value < threshold.min_value:
         return f"below the threshold of {threshold.min_value:g}"
     if threshold.max_value is not None and value > threshold.max_value:

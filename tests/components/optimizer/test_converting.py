@@ -167,7 +167,7 @@ def test_every_precision_comes_close(name: str, allowed: float, tmp_path: Path) 
     assert given["predictions"].min() > 0
     if not name.startswith("tensorrt"):
         return
-    assert variant.notes == ("its metrics were measured on its ONNX file in float32 on a CPU",)
+    assert variant.notes == ("the metrics were measured on a CPU, with the ONNX file in float32",)
     measured = measure_variants({name: variant}, tmp_path, sample)[name]
     assert latency_of(measured.measured) is None, "a CPU's time says nothing of a GPU's"
     assert unmeasured_reason(measured) == (

@@ -117,7 +117,7 @@ def test_copy_that_is_not_what_was_certified_is_not_put_in_service(
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil.copytree, "__defaults__", (False, None, badly, False, False))
-        with pytest.raises(ConfigError, match=f"in its copy, {CHANGED}"):
+        with pytest.raises(ConfigError, match=f"its copy is damaged: {CHANGED}"):
             service.rollback()
     assert (service.serving(), service.count(), marked(service)) == ("third", 3, [])
     assert service.marks() == {"first": 0, "second": 0, "third": 0}
@@ -129,7 +129,9 @@ def test_model_that_was_damaged_since_its_certificate_is_not_pushed(service: Ser
     model = Path(service.model("first").uri)
     certificate = service.certificate(model)
     damage(model)
-    with pytest.raises(DataError, match=f"{model} is not pushed: in its copy, {CHANGED}"):
+    with pytest.raises(
+        DataError, match=f"{model} is not pushed, because its copy is damaged: {CHANGED}"
+    ):
         push_new_version(model, Path(service.layout.serving), certificate=certificate)
     assert service.count() == 1
 
