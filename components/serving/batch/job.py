@@ -210,7 +210,7 @@ def _answer(
         one = unreadable[0]
         raise DataError(
             f"Column {one.column!r} is {one.text!r} in row {first.row + one.row} of {first.file},"
-            f" expected {one.right}, or an empty field for a missing value."
+            f" expected {one.expected}, or an empty field for a missing value."
         )
     ask = job.model.predict_examples if block.rows is None else job.model.predict
     answers = ask(asked)

@@ -394,8 +394,8 @@ def _check_pictures(
         {EXAMPLES_INPUT: np.array(examples, object)},
         interface,
         are_examples=True,
-        most=max_pixels,
-        where=lambda place: f"record {first.row + place} of {first.file}",
+        max_pixels=max_pixels,
+        format_row=lambda row: f"record {first.row + row} of {first.file}",
     )
 
 

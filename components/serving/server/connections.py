@@ -29,7 +29,7 @@ from components.serving.server.metrics import CLIENT_GONE
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
 from components.serving.server.reading import (
-    MOST_DIGITS,
+    MAX_DIGITS,
     PredictionPath,
     PredictionRequest,
     read_length,
@@ -562,7 +562,7 @@ class ClientConnection(HttpConnection):
           The response, or an error response if there is no room.
         """
         try:
-            self._predictions.room.take(len(reply.body), _LARGE_BYTES)
+            self._predictions.memory.take(len(reply.body), _LARGE_BYTES)
         except RequestError as error:
             return error_reply(error)
         self._unsent_bytes = len(reply.body)
@@ -571,7 +571,7 @@ class ClientConnection(HttpConnection):
 
     def _give_back_room(self) -> None:
         if not self.flow.write_paused or self.transport.is_closing():
-            self._predictions.room.release(self._unsent_bytes)
+            self._predictions.memory.release(self._unsent_bytes)
             self._unsent_bytes = 0
 
     def _write(self, reply: Reply, name: bytes, keep_alive: bool) -> None:
@@ -605,8 +605,8 @@ def _check_head(
     hosts = 1 if len(named) == len(headers) else sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (b"host" not in named and version == "1.1"):
         raise RequestError("an HTTP/1.1 request needs exactly one Host header.")
-    if len(named.get(b"content-length", b"")) > MOST_DIGITS:
-        raise RequestError(f"Content-Length has more than {MOST_DIGITS} digits.")
+    if len(named.get(b"content-length", b"")) > MAX_DIGITS:
+        raise RequestError(f"Content-Length has more than {MAX_DIGITS} digits.")
     if b"transfer-encoding" in named:
         values = [value for name, value in headers if name == b"transfer-encoding"]
         *others, last = [coding.strip().lower() for coding in b",".join(values).split(b",")]

@@ -333,7 +333,7 @@ def test_lengths_of_many_digits_are_none(server: str) -> None:
             timeout=30,
         )
         assert answer.status_code == 400
-        assert "expected a length" in answer.json()["error"]
+        assert "expected the number of bytes" in answer.json()["error"]
     for path in ("versions/" + "9" * 5000, "versions/" + "9" * 5000 + "/metadata"):
         assert requests.get(f"{server}/v1/models/trips/{path}", timeout=30).status_code == 404
 

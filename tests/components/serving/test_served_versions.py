@@ -218,7 +218,7 @@ def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
     mark_withdrawn(tmp_path / "2", None)
     look(repository)
     assert repository.number == 2
-    said = "it was withdrawn; it stays in service, as no other version can be loaded"
+    said = "it was withdrawn; the version remains in service, as no other version can be loaded"
     assert (repository.states[0].state, repository.states[0].message) == ("AVAILABLE", said)
     lift_withdrawal(tmp_path / "2")
     repository.scan()
