@@ -213,8 +213,8 @@ async def read_body(
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     if encoding not in _IDENTITY + _COMPRESSED:
         raise RequestError(
-            f"the Content-Encoding {encoding[:_SHOWN_CHARS]} is not supported: use gzip or deflate, or"
-            " send the body uncompressed.",
+            f"the Content-Encoding {encoding[:_SHOWN_CHARS]} is not supported: use gzip or deflate,"
+            " or send the body uncompressed.",
             415,
         )
     length = read_length(headers.get(b"content-length", b""))

@@ -449,10 +449,10 @@ def open_connections() -> list[dict[str, object]]:
             "pipeline": len(one.pipeline),
             "write_paused": one.flow.write_paused,
             "read_paused": one.flow.read_paused,
-            "holds": one.flow.holds,
+            "is_blocked": one.flow.is_blocked,
             "watched": one._sending_timer is not None,
             "unsent": one.transport.get_write_buffer_size(),
-            "is_over": one._is_over,
+            "has_ended": one._has_ended,
             "is_answering": one._is_answering(),
         }
         for one in found

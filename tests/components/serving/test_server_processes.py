@@ -30,7 +30,7 @@ from components.serving.server import processes as server_processes
 from components.serving.server import workers
 from components.serving.server.options import ServeOptions
 from components.serving.server.processes import Supervisor
-from components.serving.server.workers import WorkerSlot, Workers
+from components.serving.server.workers import Workers, WorkerSlot
 from pipeline.cli.early_signals import runs_until_stopped
 from trainer_module.errors import ConfigError
 
