@@ -45,7 +45,7 @@ class LogOptions:
     folder: Path
     sample: float = 1.0
     """The share of requests that is logged."""
-    most_bytes: int = DEFAULT_LIMIT * MEGABYTE
+    max_bytes: int = DEFAULT_LIMIT * MEGABYTE
     """The size limit of all files together. If they exceed the limit, the oldest day is deleted."""
     dropped: frozenset[str] = frozenset()
     """The columns of the data that are not logged."""

@@ -26,7 +26,7 @@ from components.serving.model import Model
 from components.serving.requests import Arrays
 from components.serving.server.batching import QUICK_SECONDS
 from components.serving.server.options import ServeOptions, check_options
-from components.serving.server.reading import PredictionRequest, memory_of_json
+from components.serving.server.reading import PredictionRequest, estimate_json_memory
 from components.serving.server.replies import Reply, ResultSlice
 from trainer_module.errors import ConfigError
 
@@ -348,9 +348,9 @@ def test_large_bodies_are_read_in_another_process(server: str, asked: Rows) -> N
 def test_texts_are_no_structure_in_the_memory_that_json_takes() -> None:
     plain = json.dumps(["abcdefgh" * 1000]).encode()
     texts = json.dumps(['{[,\\"[{' * 1000, "é{,\\\\"]).encode()
-    assert memory_of_json(plain) < 8 * len(plain)
-    assert memory_of_json(texts) < 8 * len(texts)
-    assert memory_of_json(b"[" + b"{}," * 1000) > 100 * 3000
+    assert estimate_json_memory(plain) < 8 * len(plain)
+    assert estimate_json_memory(texts) < 8 * len(texts)
+    assert estimate_json_memory(b"[" + b"{}," * 1000) > 100 * 3000
 
 
 @pytest.fixture
