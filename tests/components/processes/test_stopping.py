@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 BEGIN = """
 import gc, hashlib, os, signal, subprocess, sys, threading, time
 from components.processes import stopping
-stopping.AGAIN_SECONDS, stopping.RUN_GRACE_SECONDS, stopping.CHILDREN_GRACE_SECONDS = 0.2, 1.0, 0.6
+stopping.REPEAT_SECONDS, stopping.RUN_GRACE_SECONDS, stopping.CHILDREN_GRACE_SECONDS = 0.2, 1.0, 0.6
 def stop(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 def attempt(work):

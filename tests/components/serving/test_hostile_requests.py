@@ -281,7 +281,7 @@ def test_long_lists_are_not_joined_with_those_of_others(model: Model, asked: Row
     _, (answer,) = call(model, [long + asked[1:100]])
     assert isinstance(answer, Reply)
     assert answer.status == 413
-    assert b"send rows with long lists in their own requests" in answer.body
+    assert b"send rows with long lists in separate requests" in answer.body
 
 
 def assert_same(found: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]) -> None:
