@@ -133,7 +133,7 @@ def commit_or_abort() -> None:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def defer_stop() -> Iterator[None]:
     """Defers a stop to the end of a `with` block, such as a block that cleans up.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import NoReturn
 from components.processes.ending import CLUSTER_GRACE_SECONDS, POLL_SECONDS
 from components.processes.failures import Failure, OverdueError, StartTimeoutError, first_cause
 from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from trainer_module.errors import counted
 from trainer_module.runtime import report_notice, report_progress
 from trainer_module.settings.durations import show_seconds
@@ -168,7 +168,7 @@ class Supervisor:
                 self._launcher.stop_all()
                 self._prepare_retry(failure)
         finally:
-            with deferred():
+            with defer_stop():
                 self._launcher.stop_all()
         return self._restarts
 

@@ -103,7 +103,7 @@ attempt(after)
 def test_cleaning_up_is_not_cut_short_but_followed_by_the_stop() -> None:
     done = run("""
 def work():
-    with stopping.deferred():
+    with stopping.defer_stop():
         stop()
         time.sleep(0.5)
         print("clean", flush=True)
