@@ -71,7 +71,7 @@ def install_handlers() -> None:
 
 
 @contextmanager
-def handled(
+def handle_signals(
     handle: Callable[[int, FrameType | None], object], signals: Sequence[signal.Signals] = SIGNALS
 ) -> Iterator[None]:
     """Installs a signal handler in a `with` block of the main thread.

@@ -24,7 +24,7 @@ from components.processes.kubernetes.objects import (
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.kubernetes.pods import PodState, PodWatch, PodWorker
 from components.processes.launcher import Cluster, Place, WorkerSpec
-from components.processes.stopping import handled, handles_sigterm
+from components.processes.stopping import handle_signals, handles_sigterm
 from trainer_module.errors import ConfigError, ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ def exits_on_sigterm() -> Iterator[None]:
     if handles_sigterm() or threading.current_thread() is not threading.main_thread():
         yield
         return
-    with handled(_exit, [signal.SIGTERM]):
+    with handle_signals(_exit, [signal.SIGTERM]):
         yield
 
 

@@ -28,7 +28,7 @@ from multiprocessing.context import SpawnProcess
 from prometheus_client.multiprocess import mark_process_dead
 
 from components.processes.ending import SERVER_GRACE_SECONDS, Step, end, name_signal
-from components.processes.stopping import handled
+from components.processes.stopping import handle_signals
 from components.serving.server.options import ServeOptions
 from components.serving.server.workers import SPAWN, Workers, WorkerSlot
 from trainer_module.errors import ConfigError, ScopelineError
@@ -66,7 +66,7 @@ def serve(options: ServeOptions) -> None:
         # The handlers are set first: without them, a signal would end the process without deleting
         # the folder.
         signals: list[int] = []
-        with handled(lambda number, _: signals.append(number)), ScratchFolder() as metrics:
+        with handle_signals(lambda number, _: signals.append(number)), ScratchFolder() as metrics:
             os.environ[METRICS_VARIABLE] = metrics
             try:
                 Supervisor(options, bound, metrics).run(signals)
