@@ -86,7 +86,7 @@ _current: ForkServer | None = None
 
 
 @contextmanager
-def serving() -> Iterator[None]:
+def run_fork_server() -> Iterator[None]:
     """Runs a server that is forked from this process, in a `with` block.
 
     If a fork is unsafe, no server is started.
