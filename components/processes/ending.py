@@ -29,7 +29,7 @@ POLL_SECONDS = 0.05
 """The interval in seconds at which processes are polled."""
 
 Send = Callable[[signal.Signals], bool]
-"""A function that sends a signal and returns whether a process may still receive one."""
+"""A function that sends a signal, and returns whether a process may receive further signals."""
 
 
 class Step(NamedTuple):

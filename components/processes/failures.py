@@ -16,7 +16,7 @@ from trainer_module.errors import TrainingError
 Frame = tuple[str, int]
 """A file and a line."""
 
-# The errors that TensorFlow raises in the other workers after one has died.
+# The errors that TensorFlow raises in the other workers after a worker has died.
 _SYMPTOMS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _SYMPTOM_WORDS = ("Collective ops is aborted", "aborted peer", "Connection reset by peer")
 _PORT_TAKEN = ("Could not start gRPC server", "Address already in use")

@@ -64,7 +64,7 @@ class RunningWorker(Protocol):
     """A worker that was started."""
 
     @property
-    def began(self) -> float | None:
+    def begin_time(self) -> float | None:
         """The `time.monotonic` at which the process began, or None before the process has begun."""
 
     def poll(self) -> int | None:

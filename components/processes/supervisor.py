@@ -115,7 +115,7 @@ class WatchedWorker:
         """Returns the name and the state of a worker that is not ready yet."""
         if self.is_alive:
             state = "running, and waiting for other workers"
-        elif self.handle.began is None:
+        elif self.handle.begin_time is None:
             state = "not running yet"
         else:
             state = "running, but it has sent no event"
@@ -299,7 +299,7 @@ class Supervisor:
             return
         now = time.monotonic()
         self._report_missing(now, limit)
-        if not_begun := [member for member in awaited if member.handle.began is None]:
+        if not_begun := [member for member in awaited if member.handle.begin_time is None]:
             if late := [member for member in not_begun if now - member.started > BEGIN_SECONDS]:
                 advice = (
                     "free resources for them, or request less (smaller resources, fewer workers)"
@@ -307,7 +307,7 @@ class Supervisor:
                 self._fail_start(late, BEGIN_SECONDS, advice)
             return
         # The limit counts from the begin of the last worker, for which the other workers wait.
-        if now - max(member.handle.began or 0 for member in self._members) > limit:
+        if now - max(member.handle.begin_time or 0 for member in self._members) > limit:
             advice = "see their last lines in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)
 

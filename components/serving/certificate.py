@@ -297,7 +297,8 @@ def load_certified(version: Path, variant: str | None = None) -> Model:
     Args:
       version: the folder of the version.
       variant: the name of a variant that predicts in place of the SavedModel's network, or None.
-        The variant's file is checked, but its predictions may differ from those of the SavedModel.
+        The variant's file is checked, but not its predictions, which may differ from the
+        SavedModel's predictions.
 
     Raises:
       ConfigError: the version has no variant of that name.
@@ -325,7 +326,7 @@ def load_certified_variant(version: Path, variant: str) -> TransformedModel:
 
 
 def check_answers(model: Model) -> None:
-    """Raises DataError if the predictions of a model differ from those in its certificate."""
+    """Raises DataError if the predictions of a model differ from its certificate."""
     folder = model.folder / CERTIFICATE_PLACE
     certificate = read_certificate(folder)
     if certificate is None:

@@ -170,7 +170,7 @@ def _without_advice() -> Iterator[None]:
 
 
 def load_variant(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
-    """Loads a variant, and checks that its classes are those of the version, in the same order.
+    """Loads a variant, and checks that it has the same classes as the version in the same order.
 
     Args:
       version: the folder of the version.

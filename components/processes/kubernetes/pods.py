@@ -193,7 +193,7 @@ class PodWorker:
           check_watch: raises the error that has ended the watch of the pods, if it has ended.
         """
         self.place = place
-        self.began: float | None = None
+        self.begin_time: float | None = None
         self.state: PodState | None = None
         """The last observed state of the pod."""
         self._api = api
@@ -300,7 +300,7 @@ class PodWorker:
         """Starts to read the log as soon as it exists, and checks the time limits."""
         now = time.monotonic()
         if state.has_begun and self._log is None:
-            self.began = now
+            self.begin_time = now
             log = PodLog(
                 self._api, state.name, f"[{self.place.name}] ", lambda: self._status() is not None
             )

@@ -157,7 +157,7 @@ class LocalWorker:
                     events=events.fileno(),
                 )
             )
-        self.began = time.monotonic()
+        self.begin_time = time.monotonic()
         self._copier = threading.Thread(
             target=self._copy_output, args=[prefix.encode()], daemon=True
         )

@@ -55,7 +55,7 @@ def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
     """Returns the value of `no_grpc_proxy` with which gRPC connects to hosts without a proxy.
 
     Args:
-      environment: the environment, whose present exceptions remain.
+      environment: the environment. Its exceptions from the proxy remain.
       hosts: the hosts to add.
     """
     direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")

@@ -140,7 +140,7 @@ def _format_of(file: str) -> str | None:
 
 
 def check_not_input(output: Path, pattern: str, inputs: Input) -> None:
-    """Raises ConfigError if the input includes the output of this command or of an earlier one.
+    """Raises ConfigError if the input of this command or a later command includes the output.
 
     Args:
       output: the file or folder of the predictions.

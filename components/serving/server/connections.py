@@ -74,7 +74,7 @@ may have closed the connection."""
 
 
 class OpenConnections:
-    """The limit of open connections of a process. Idle connections are closed for new ones."""
+    """The limit of a process's open connections. If it is reached, idle connections are closed."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -386,10 +386,7 @@ class ClientConnection(HttpConnection):
 
     @property
     def idle_since(self) -> float:
-        """The time since which the connection is idle, or infinity while it is in use.
-
-        The time is that of the last response, or of the connection's start.
-        """
+        """The time of the last response or of the connection's start, or infinity while in use."""
         if self._is_answering() or self.transport.is_closing():
             return math.inf
         if self.timeout_keep_alive_task is not None:

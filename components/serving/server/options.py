@@ -65,7 +65,7 @@ class ServeOptions:
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
     """The treatment of texts that the model cannot parse."""
     log: LogOptions | None = None
-    """The options of the request log; None for no log."""
+    """The options of the request log, or None for no log."""
 
     @property
     def scheme(self) -> str:

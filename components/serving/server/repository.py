@@ -108,7 +108,7 @@ class Repository:
     @property
     def states(self) -> list[VersionState]:
         """The states of all known versions, newest first."""
-        # Sorting copies the values, which another thread may change meanwhile.
+        # Sorting copies the values, as another thread may change the dictionary.
         return sorted(self._states.values(), key=lambda state: -state.number)
 
     @property
@@ -269,7 +269,7 @@ class Repository:
         self._set_state(number, "AVAILABLE")
 
     def _fail(self, number: int, path: Path, listing: Listing, message: str) -> None:
-        """Records that a version cannot be loaded, unless its files have changed meanwhile."""
+        """Records that a version cannot be loaded, unless its files changed during the load."""
         if _list_files(path)[0] != listing:
             self._is_settling = True
             if number != self.number:
