@@ -218,12 +218,12 @@ async def _send_reply(send: Send, reply: Reply) -> None:
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     # Each piece is sent after the client has read enough of the earlier pieces.
-    rest = memoryview(reply.body)
-    while len(rest) > _PIECE_BYTES:
-        piece, rest = bytes(rest[:_PIECE_BYTES]), rest[_PIECE_BYTES:]
+    remaining = memoryview(reply.body)
+    while len(remaining) > _PIECE_BYTES:
+        piece, remaining = bytes(remaining[:_PIECE_BYTES]), remaining[_PIECE_BYTES:]
         await send({"type": "http.response.body", "body": piece, "more_body": True})
         await asyncio.sleep(0)  # The event loop sends written data in its next step.
-    await send({"type": "http.response.body", "body": bytes(rest)})
+    await send({"type": "http.response.body", "body": bytes(remaining)})
 
 
 class _Endpoints:

@@ -186,8 +186,7 @@ class Batcher:
         self._suspect_queue: deque[_PendingRequest] = deque()
         self._is_suspects_turn = False
         self._suspects: dict[Hashable, float] = {}
-        """The suspect clients, each with the time until which its requests are predicted one by
-        one."""
+        """The suspect clients, and the time until which each is a suspect."""
         self._queued = 0
         """The number of requests in both queues that have not been dropped."""
         self.waiting_rows = 0

@@ -168,9 +168,9 @@ class ClientConnection(HttpConnection):
         """Whether the head of the next request has not been parsed completely."""
         self._awaits_body = False
         """Whether the newest request uses ASGI, and its body has not arrived completely."""
-        self._ends_head = False
-        """Whether a head begins or ends in the bytes being parsed, or they belong to a body. If
-        not, they continue an unfinished head or trailer."""
+        self._has_progressed = False
+        """Whether the bytes that were parsed last began or ended a head, or belong to a body. If
+        not, they extend an unfinished head or trailer, whose size is limited."""
         self._head_bytes = 0
         """The number of parsed bytes of an unfinished head or trailer."""
         self._unsent_bytes = 0
@@ -381,7 +381,7 @@ class ClientConnection(HttpConnection):
         self.flow.is_blocked = bool(self._unparsed or self.pipeline)
         if self.flow.is_blocked:
             self.flow.pause_reading()
-        if self._awaits_head or not self._ends_head:
+        if self._awaits_head or not self._has_progressed:
             self._wait_for_client()
 
     @property
@@ -414,11 +414,11 @@ class ClientConnection(HttpConnection):
             self._wait_for_client()
 
     def _parse(self, data: bytes) -> None:
-        self._ends_head = False
+        self._has_progressed = False
         size, remaining = len(data), data
         while remaining:
             remaining = self._feed(remaining)
-        self._head_bytes = 0 if self._ends_head else self._head_bytes + size
+        self._head_bytes = 0 if self._has_progressed else self._head_bytes + size
         if self._head_bytes > MAX_HEAD_BYTES:
             message = f"the request's headers are larger than {MAX_HEAD_BYTES:,} bytes."
             self._refuse(RequestError(message, 431))
@@ -474,12 +474,12 @@ class ClientConnection(HttpConnection):
 
     def on_message_begin(self) -> None:
         """Resets the state for a new request."""
-        self._awaits_head = self._ends_head = True
+        self._awaits_head = self._has_progressed = True
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
         """Validates the head of a request, and decides whether to answer the request over ASGI."""
-        self._awaits_head, self._ends_head = False, True
+        self._awaits_head, self._has_progressed = False, True
         if self.parser.should_upgrade():
             return
         self._stop_waiting()
@@ -541,7 +541,7 @@ class ClientConnection(HttpConnection):
 
     def on_body(self, body: bytes) -> None:
         """Stores a piece of the body."""
-        self._ends_head = True
+        self._has_progressed = True
         if self._path is None:
             super().on_body(body)
         else:
