@@ -445,7 +445,7 @@ def open_connections() -> list[dict[str, object]]:
     found = [one for one in gc.get_objects() if isinstance(one, connections.ClientConnection)]
     return [
         {
-            "unread": len(one._unread),
+            "unread": len(one._unparsed),
             "pipeline": len(one.pipeline),
             "write_paused": one.flow.write_paused,
             "read_paused": one.flow.read_paused,

@@ -296,7 +296,7 @@ class _InputDescription(NamedTuple):
 
     name: str
     shape: list[int]
-    count: int
+    value_count: int
     """The number of values."""
     datatype: Any
     size: int | None
