@@ -214,7 +214,7 @@ class ForkedWorker(GrpcWorkerHandler):
 
     def stop_worker(self) -> None:
         """Waits until the worker has ended, and kills it after a timeout."""
-        self._launcher.stop_all(within=_ENDS_WITHIN)
+        self._launcher.stop_all(grace_seconds=_ENDS_WITHIN)
 
     def _watch_process(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):

@@ -19,7 +19,7 @@ from typing import Any
 
 from components.disk import first_error_of, free_space, show_size, sizes_below
 from components.example_gen.paths import is_remote
-from components.processes.stopping import commit_or_abort, deferred
+from components.processes.stopping import commit_or_abort, defer_stop
 from components.pusher.certificate import (
     CERTIFICATE_PATH,
     EXTRA_FOLDER,
@@ -265,7 +265,7 @@ def _incoming(
     base.mkdir(parents=True, exist_ok=True)
     _delete_incoming(base)
     with ExitStack() as cleanup:
-        with deferred():  # A stop signal waits until the cleanup is registered.
+        with defer_stop():  # A stop signal cannot separate the folder from its cleanup.
             incoming, lock = _make_locked_folder(base)
             cleanup.callback(_discard, incoming, lock)
         try:
@@ -293,7 +293,7 @@ def _incoming(
 
 def _discard(incoming: Path, lock: int) -> None:
     """Deletes a copy unless it has been renamed, and releases its lock."""
-    with deferred():
+    with defer_stop():
         shutil.rmtree(incoming, ignore_errors=True)
         os.close(lock)
 

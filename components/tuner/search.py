@@ -13,7 +13,7 @@ from typing import Any
 from components.processes.ending import POLL_SECONDS
 from components.processes.failures import Failure
 from components.processes.launcher import Launcher, Place, WorkerEvent, WorkerSpec
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from components.processes.supervisor import WatchedWorker
 from components.tuner.records import (
     SHARE_OF_TIME,
@@ -143,7 +143,7 @@ class Search:
             time.sleep(POLL_SECONDS)
 
     def _stop_all(self) -> None:
-        with deferred():
+        with defer_stop():
             self._launcher.stop_all()
         self._members.clear()
 

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 
 from pydantic import ValidationError
 
-from components.processes.local.fork_server import serving
+from components.processes.local.fork_server import run_fork_server
 from components.processes.stopping import attempt, exit_process, install_handlers
 from components.user_errors import is_drift
 from pipeline.component_ids import EVALUATING, PARALLEL, TRAINING, ComponentId
@@ -121,7 +121,7 @@ def _run_node(arguments: argparse.Namespace) -> int:
     # The command line is parsed before TFX is imported, which takes seconds.
     name = import_node(arguments.node)
     # Forked before anything is read from an object store, whose clients start threads.
-    with serving() if name in FORKING else nullcontext():
+    with run_fork_server() if name in FORKING else nullcontext():
         return _run_named(name, arguments)
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from components.processes.local.fork_server import serving
+from components.processes.local.fork_server import run_fork_server
 from components.processes.stopping import ignore_signals
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -185,7 +185,7 @@ def run_pipeline(
                     from pipeline.runs.execution import execute
 
                 console.stop()  # Its thread would not survive a fork.
-                with serving():
+                with run_fork_server():
                     console.started("starting TFX")
                     return execute(context, request, files, console, reruns)
             except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 
-from components.processes.stopping import handled
+from components.processes.stopping import handle_signals
 from pipeline.clock import system_clock
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
@@ -185,5 +185,5 @@ def _describe(settings: ScheduleSettings) -> str:
 def _stop_on_signals() -> Iterator[threading.Event]:
     """Yields an event that SIGTERM and Ctrl-C set; restores the earlier handlers at the end."""
     stop = threading.Event()
-    with handled(lambda *_: stop.set()):
+    with handle_signals(lambda *_: stop.set()):
         yield stop

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from components.disk import write_atomically
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
@@ -128,7 +128,7 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
     try:
         yield hold
     except BaseException:
-        with deferred():
+        with defer_stop():
             if before is None:
                 layout.hold.unlink(missing_ok=True)
             else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from components.pusher.variants import read_manifest
 from components.pusher.versions import now, push_new_version
 from pipeline.config.sections.notify import Occasion
@@ -126,7 +126,7 @@ def _put_in_service(
     except (ConfigError, KeyboardInterrupt):
         # The version that serves must not stay marked; a full disk may prevent that too.
         fresh = [version for version in newer if not version.is_withdrawal_recorded]
-        with suppress(Exception), deferred():
+        with suppress(Exception), defer_stop():
             mark_models(config, layout, fresh, withdrawn=False)
         raise
     return lines, copy

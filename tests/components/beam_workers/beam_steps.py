@@ -17,7 +17,7 @@ import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from components.beam_workers.options import LOCAL_ARGS, at_most
-from components.processes.local.fork_server import serving
+from components.processes.local.fork_server import run_fork_server
 from components.row_counts import count_read, count_written, write_row_counts
 from components.spreading import SpreadFiles
 from components.user_errors import find_user_error
@@ -126,7 +126,7 @@ def main(root: Path) -> None:
     for file in files:
         Path(file).touch()
     told: dict[str, Any] = {"run": os.getpid()}
-    with serving():
+    with run_fork_server():
         (root / "forked").mkdir()
         run(files, note, str(root / "forked"))
         told["killed"] = attempt(files, die)

@@ -115,7 +115,7 @@ def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
     assert f"Column 'fare' holds 'many' in row 151 of {path}, expected a number" in str(
         caught.value
     )
-    assert f"rows before are kept in {output}.parts: the same command resumes" in str(caught.value)
+    assert f"rows before are kept in {output}.parts: repeat the command" in str(caught.value)
     assert not output.exists()
 
     path.write_text("\n".join(lines))
@@ -230,7 +230,7 @@ def test_missing_column_is_named_with_a_near_one(model: Model, rows: Rows, tmp_p
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"fare": "many"}, "Column 'fare' of .* holds text, but the model takes numbers"),
+        ({"fare": "many"}, "Column 'fare' of .* contains text, but the model takes numbers"),
         ({"fare": [1.0, 2.0]}, r"Column 'fare' has 2 values in row 1 of .*expected 1 value\."),
         ({"area": 2.5}, "Column 'area' of .*2.5"),
     ],
@@ -249,7 +249,7 @@ def test_values_of_another_type_are_refused(
         (("in.jsonl", "out.xls"), "ends in '.xls', expected one of .csv, .jsonl, .parquet"),
         (("in.jsonl", "."), "is a folder: name a file"),
         (("in.jsonl", "no/out.csv"), "the folder .* does not exist"),
-        (("in.xlsx", "out.csv"), "expected files of one kind"),
+        (("in.xlsx", "out.csv"), "expected files of one format"),
         (("im.jsonl", "out.csv"), r"holds in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
         (("no/*.csv", "out.csv"), r"No file matches .*/no', which is missing .*; correct --input"),
     ],
@@ -285,7 +285,7 @@ def test_damaged_version_is_said_to_be(pushed: Pushed, tmp_path: Path) -> None:
     copy = tmp_path / "1"
     shutil.copytree(pushed.version, copy)
     (copy / "saved_model.pb").write_bytes(b"nothing")
-    with pytest.raises(DataError, match=r"cannot be loaded .*it is damaged"):
+    with pytest.raises(DataError, match=r"cannot be loaded .*the version is damaged"):
         load_model(copy)
     (copy / "assets.extra" / "inputs.json").unlink()
     with pytest.raises(DataError, match=r"lacks assets\.extra/inputs\.json"):

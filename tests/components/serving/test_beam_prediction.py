@@ -78,7 +78,7 @@ def test_file_that_cannot_be_read_is_named_and_the_others_are_kept(
     with pytest.raises(DataError) as caught:
         on_beam(pushed, trips, output)
     assert "1 of 4 files cannot be used" in str(caught.value)
-    assert f"Column 'fare' of {broken} holds text" in str(caught.value)
+    assert f"Column 'fare' of {broken} contains text" in str(caught.value)
     assert f"The predictions for 3 files are kept in {output}" in str(caught.value)
     assert not part(output, 2).exists()
     before = part(output, 0).stat().st_mtime_ns

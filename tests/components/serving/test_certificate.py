@@ -193,7 +193,7 @@ def test_version_that_answers_otherwise_never_serves(
     found = digest_files(copy)
     content["files"] = {name: found[name] for name in content["files"]}
     path.write_text(json.dumps(content))
-    right = "it is damaged" if change is flip_bytes else "differ from its certificate"
+    right = "the version is damaged" if change is flip_bytes else "differ from its certificate"
     with pytest.raises(DataError, match=right):
         load_certified(copy)
 
@@ -205,7 +205,7 @@ def test_export_that_is_corrupt_gets_no_certificate(
     copy = copied(pushed.version, tmp_path, change)
     certificate = certify(copy, golden, reference, "", TOLERANCE, tmp_path)
     if change is flip_bytes:
-        assert "it is damaged" in certificate.failure
+        assert "the version is damaged" in certificate.failure
     else:
         assert f"serving_default and {REFERENCE} differ by " in certificate.failure
         assert "more than 0.001" in certificate.failure

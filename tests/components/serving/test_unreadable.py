@@ -224,14 +224,14 @@ def test_predict_counts_or_refuses_them(
         write_predictions(chosen, str(path), tmp_path / f"{path.name}.csv", "", 32, False)
         said = capfd.readouterr().out
         assert "mileage: 2 invalid values count as missing" in said, path
-        assert "tax: 1 of its texts" in said
+        assert "tax: 1 invalid values" in said
     folder = tmp_path / "several"
     folder.mkdir()
     for number in range(2):
         shutil.copy(paths["parquet"], folder / f"{number}.parquet")
     given = str(folder / "*.parquet")
     write_predictions_on_beam(chosen, given, tmp_path / "beam", "", 32, False, IN_PROCESS_ARGS)
-    assert "mileage: 4 of its texts unreadable" in capfd.readouterr().out
+    assert "mileage: 4 invalid values" in capfd.readouterr().out
     strict = ChosenModel(version, on_unreadable=OnUnreadable.REFUSE)
     with pytest.raises(
         DataError, match=r"'garage' is 'perhaps' in row 42 of .*rows\.csv, expected"
