@@ -71,7 +71,9 @@ def test_a_model_that_is_half_deleted(
     shutil.copytree(orders_model, base)
     removed = base / remove
     shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
-    message = rf"model at {base} cannot be read: .*{reason}.*; put it back, or .*warm_start: false"
+    message = (
+        rf"model at {base} cannot be read: .*{reason}.*; restore the model, or .*warm_start: false"
+    )
     with pytest.raises(TrainingError, match=message):
         prepare(orders, tmp_path / "warm", str(base))
 
@@ -83,7 +85,7 @@ def test_a_broken_description(
     base = tmp_path / "base"
     shutil.copytree(orders_model, base)
     (base / DESCRIPTION_FILE).write_text(text)
-    with pytest.raises(TrainingError, match=r"scopeline.json is no description of a model"):
+    with pytest.raises(TrainingError, match=r"scopeline.json is not the description of a model"):
         prepare(orders, tmp_path / "warm", str(base))
 
 

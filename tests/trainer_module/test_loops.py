@@ -361,6 +361,7 @@ def test_a_batch_larger_than_the_data_is_said(regularized: Transformed, tmp_path
     run_fn(regularized.fn_args(tmp_path, train=options))
     record = read_record(tmp_path / "Format-Serving")
     assert record["notes"] == [
-        "the train split's 449 examples are fewer than a global batch of 800; a step uses 448"
+        "the train split's 449 examples are fewer than a global batch of 800; a step uses 448 "
+        "examples"
     ]
     assert record["steps"] == 2 * 2

@@ -254,7 +254,7 @@ def test_a_file_that_is_not_the_manifest_s_is_refused(variant: Path, tmp_path: P
     with pytest.raises(DataError, match=r"model\.\w+ cannot be read \(No such file"):
         open_variant(tmp_path)
     (tmp_path / VARIANT_FILE).write_text(json.dumps({**content, "file": "../other"}))
-    with pytest.raises(DataError, match=r"variant\.json is damaged .*'\.\./other' is not beside"):
+    with pytest.raises(DataError, match=r"variant\.json is damaged .*'\.\./other' is not in"):
         read_variant(tmp_path)
 
 

@@ -181,7 +181,7 @@ def test_number_is_a_number(server: str) -> None:
         ({"seen": 1e305}, "'seen' of row 0 is the number 1e+305, expected a number, written as"),
         ({"seen": 1e6}, "'seen' of row 0 is the number 1000000.0, expected a number, written as"),
         ({"maker": 7}, "'maker' of row 0 is the number 7, expected text"),
-        ({"sold": 7}, "'sold' of row 0 is the number 7, expected what is written as %d/%m"),
+        ({"sold": 7}, "'sold' of row 0 is the number 7, expected a value in the format %d/%m"),
     ],
 )
 def test_other_values_are_refused(server: str, change: Row, said: str) -> None:
