@@ -51,8 +51,8 @@ def test_a_model_that_does_not_describe_itself(
     (base / DESCRIPTION_FILE).unlink()
     job = prepare(orders, tmp_path / "warm", str(base))
     assert job.notes == [
-        f"warm start: {base} has no description of its weights, which models that Scopeline "
-        "exports have; all weights are initialised anew"
+        f"warm start: {base} has no description of its weights, so Scopeline did not "
+        "export the model; all weights are initialised anew"
     ]
 
 

@@ -314,13 +314,13 @@ DENSE = "tf_keras.layers.Dense({})(hidden)"
         (
             "multiclass",
             DENSE.format(3),
-            "[batch, 3] of unrestricted numbers, as its last layer has no",
+            "[batch, 3] of unrestricted numbers, because its last layer has no",
             "[batch, 3]",
         ),
         (
             "count",
             DENSE.format(1),
-            "[batch, 1] of unrestricted numbers, as",
+            "[batch, 1] of unrestricted numbers, because",
             "[batch, 1]: the expected count, w",
         ),
         ("regression", "{'value': " + DENSE.format(1) + "}", "a dict", "[batch, 1]: the number"),

@@ -169,7 +169,9 @@ def test_features_that_do_not_fit_are_computed_each_epoch(
     with caplog.at_level("INFO", PROGRESS_LOGGER):
         job = run(tmp_path)
     assert "epoch 1 of 3" in caplog.messages, "those of both phases"
-    note = "transfer: the network's features are computed in each epoch, as they take 0.1 MB, and"
+    note = (
+        "transfer: the network's features are computed in each epoch, because they take 0.1 MB, but"
+    )
     assert job.notes[0].startswith(note)
     np.testing.assert_allclose(job.history["loss"], expected["loss"], rtol=1e-5)
 
@@ -179,7 +181,8 @@ def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
     job = begin(inputs)
     assert job.notes == [
         "transfer: the features of 32 pictures are computed once, 0.1 MB",
-        "transfer: the network is frozen with random weights; set model.weights to pretrained ones",
+        "transfer: the network is frozen with random weights; set model.weights to pretrained "
+        "weights",
     ]
     split: Split = job.train
     with inputs.strategy.scope():
