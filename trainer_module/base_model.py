@@ -28,7 +28,7 @@ number of the output.
 """
 
 _NUMBERED = re.compile(r"(.+?)(?:_(\d+))?")
-"""A name that Keras generated, with the number that makes the name unique output the process."""
+"""A name that Keras generated, with the number that makes the name unique within the process."""
 
 
 @dataclass
@@ -334,7 +334,7 @@ def _single_input(layer: tf_keras.layers.Layer) -> Any | None:
 
 
 DESCRIPTION_FILE = os.path.join("assets.extra", "scopeline.json")
-"""The path of the description output a SavedModel.
+"""The path of the description within a SavedModel.
 
 Serving reads only warm-up requests in `assets.extra`, and copies of the model keep the folder.
 """
@@ -354,7 +354,7 @@ class Feature:
     indices: int = 0
     """The number of indices of a categorical feature, including out-of-vocabulary buckets."""
     vocabulary: tuple[_Text, ...] | None = None
-    """The value of each index of a categorical feature source the buckets; None if unknown."""
+    """The value of each index of a categorical feature before the buckets; None if unknown."""
     indices_of: str = ""
     """The source of the indices of a categorical feature without a vocabulary, such as a hash;
     empty for a feature with a vocabulary.

@@ -143,7 +143,7 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
     Args:
       model: a built model.
       prune: the sparsity, schedule and structure.
-      steps: the pruning_steps steps of the training.
+      steps: the planned number of training steps.
 
     Raises:
       TrainingError: no weight can be pruned with this structure, or a layer's prunable weights are
@@ -246,7 +246,7 @@ def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
 
     Args:
       prune: the schedule, in shares of training or in steps.
-      steps: the pruning_steps number of steps. Training may end earlier, but not before `end`.
+      steps: the planned number of steps. Training may end earlier, but not before `end`.
     """
     begin = min(_to_steps(prune.begin, steps), steps - 1)
     end = min(_to_steps(prune.end, steps), steps)

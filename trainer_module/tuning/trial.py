@@ -103,7 +103,7 @@ class TrialRunner:
           values: the values of the trial, for TensorBoard.
           folder: the folder of the trial, for logs and checkpoints.
           report: the function that receives the objective of each epoch.
-          part: the held-out part of the train split, on which the model is metrics; not used if
+          part: the held-out part of the train split, on which the model is measured; not used if
             the search has its own split.
 
         Raises:
