@@ -139,7 +139,8 @@ def _measure_latency(
         ratios.append(found["p99"] / alone["p50"])
         console.print(
             f"  at half of this rate: p50 {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms; one"
-            f" client alone {alone['p50']:.1f} ms: {ratios[-1]:.1f} times; failed {found['failed'] or 0}"
+            f" client alone {alone['p50']:.1f} ms: {ratios[-1]:.1f} times;"
+            f" failed {found['failed'] or 0}"
         )
     console.print(f"  [bold]{statistics.median(ratios):.1f} times[/bold] in the median")
 
