@@ -166,7 +166,7 @@ def test_an_interrupted_training_goes_on_from_its_own_backup(
 def test_nothing_in_common(shades: Transformed, orders_model: str, tmp_path: Path) -> None:
     headline, *notes = prepare(shades, tmp_path, orders_model).notes
     assert headline == (
-        f"warm start: no weight of {orders_model}, a model of kind mlp, fits; all weights are "
-        "initialised anew"
+        f"warm start: no weight of {orders_model}, a model of kind mlp, fits the new model; "
+        "all weights are initialised anew"
     )
     assert "warm start: column `company` has been removed" in notes

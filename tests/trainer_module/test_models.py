@@ -253,7 +253,7 @@ def test_a_model_built_outside_the_scope(tmp_path: Path, monkeypatch: pytest.Mon
     )
     message = (
         r"model 'early_model.build_model': its variable 'early/kernel:0' was created outside the "
-        r"strategy's scope; create the whole model inside the builder"
+        r"strategy's scope; create all variables inside the builder"
     )
     strategy = build_strategy(strategy_settings("mirrored"))
     importlib.import_module("early_model")
@@ -335,7 +335,7 @@ def test_an_own_model_whose_output_the_task_cannot_use(
     message = str(caught.value)
     assert message.startswith(f"model '{tmp_path.name}_own.build_model': its output is {found}")
     assert f"needs {right}" in message
-    assert message.endswith("; end it with problem.make_output_layer().")
+    assert message.endswith("; end the model with problem.make_output_layer().")
 
 
 @pytest.mark.parametrize(

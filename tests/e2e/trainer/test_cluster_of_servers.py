@@ -126,8 +126,8 @@ def test_connecting_with_keras_3(file: Path) -> None:
     environment["TF_USE_LEGACY_KERAS"] = "0"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert (
-        "ConfigError: tensorflow.keras is Keras 3 in this process, which cannot train with "
-        "parameter servers: TF_USE_LEGACY_KERAS is 0 or was set after TensorFlow had been "
+        "ConfigError: tensorflow.keras is Keras 3 in this process, and Keras 3 cannot train with "
+        "parameter servers: TF_USE_LEGACY_KERAS is 0, or was set after TensorFlow had been "
         "imported; restart the kernel, and set "
     ) in done.stderr.decode()
 

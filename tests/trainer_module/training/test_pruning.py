@@ -226,7 +226,7 @@ def test_kernels_that_are_too_small_and_steps_that_are_too_many_are_said() -> No
         "less than 1% of the network keep all numbers"
     )
     assert late.startswith(
-        "optimize.prune.end: found 400 steps, but training takes 100, so pruning"
+        "optimize.prune.end: found 400 steps, but training has only 100 steps, so pruning"
     )
 
 
@@ -288,7 +288,7 @@ def build_convolution(problem: Problem, settings: ModelSettings) -> tf_keras.Mod
 def test_a_structure_that_fits_nothing(shades: Transformed, tmp_path: Path) -> None:
     message = (
         r"optimize.prune.structure: blocks support weights of two dimensions with several blocks "
-        r"each: conv2d\S*/kernel is not pruned, and there are no other weights; remove the struct"
+        r"each: conv2d\S*/kernel is not pruned, and the model has no other weights; remove"
     )
     inputs = prepare(using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}})
     with pytest.raises(TrainingError, match=message):

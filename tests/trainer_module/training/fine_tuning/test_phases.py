@@ -117,7 +117,7 @@ def test_pictures_may_be_mixed_and_precision_be_low(tmp_path: Path) -> None:
     """Under replicas and by the loop of ours as in one process by `fit`."""
     augment = {"flip": "horizontal", "mixup": 0.4}
     plain = run(tmp_path / "plain", augment=augment)
-    assert plain.notes[0].endswith("in each epoch, as train.augment changes the pictures")
+    assert plain.notes[0].endswith("in each epoch, because train.augment changes the pictures")
     options = {"strategy": "mirrored", "loop": "custom", "precision": "mixed_float16"}
     low = run(tmp_path / "low", replicas=2, augment=augment, **options)
     assert low.model.get_layer("photo_features").compute_dtype == "float32"
