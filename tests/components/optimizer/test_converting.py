@@ -231,7 +231,10 @@ def test_it_is_measured_by_its_runtime_alone(variant: Path, tmp_path: Path) -> N
     [
         (lambda f: f.pop("area"), r"feature 'area' is missing; found amount"),
         (lambda f: f.update(area=f["area"] + 0.5), r"'area' is float64, expected int64"),
-        (lambda f: f.update(amount=f["spot of it"]), r"'amount' is \[40, 2\], expected \[batch, 1\]"),
+        (
+            lambda f: f.update(amount=f["spot of it"]),
+            r"'amount' is \[40, 2\], expected \[batch, 1\]",
+        ),
         (lambda f: f.update(tags=f["tags"][:3]), r"different numbers of rows: .*'tags': 3"),
     ],
 )
