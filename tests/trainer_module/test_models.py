@@ -291,7 +291,7 @@ DENSE = "tf_keras.layers.Dense({})(hidden)"
             "regression",
             DENSE.format(2),
             "[batch, 2]",
-            "[batch, 1]: the number; end it with problem.",
+            "[batch, 1]: the number; end the model with pr",
         ),
         (
             "binary",
