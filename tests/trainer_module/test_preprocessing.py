@@ -219,7 +219,7 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
         ({"features": {"x": {"type": "cross", "of": ["fare", "compny"]}}}, "mean 'company'"),
         (
             {"features": {"fare": {"type": "cross", "of": ["fare", "company"]}}},
-            "has a column of th",
+            "has a column 'fare', but a feature of type: cross",
         ),
         ({"label": "company", "task": "regression"}, "label 'company' holds text"),
     ],

@@ -205,12 +205,12 @@ def test_a_schedule_of_the_users_is_of_steps(name: str) -> None:
     [
         (
             "fall_below_zero",
-            r"returns -0\.1\d* for epoch 3; right is a number that is not negative",
+            r"returns -0\.1\d* for epoch 3; expected a number that is not negative",
         ),
         ("halve", r"called with \(0\): TypeError: halve\(\) missing 1 required"),
         (
             "SlowEvaluation",
-            "returns a .*SlowEvaluation without an argument; right is a tf_keras Lea",
+            "returns a .*SlowEvaluation without an argument; expected a tf_keras Lea",
         ),
     ],
 )

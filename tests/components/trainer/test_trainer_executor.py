@@ -157,7 +157,7 @@ def test_strategy_is_chosen_where_nobody_has(execution: Execution) -> None:
     execution.run("train", strategy="auto", cluster={"workers": 2})
     choice = execution.told()["arguments"]["runtime"]["choice"]
     assert choice["strategy"]["kind"] == "multi_worker_mirrored"
-    assert choice["reason"] == "train.cluster asks for 2 workers"
+    assert choice["reason"] == "train.cluster has 2 workers"
 
 
 def test_killed_process_goes_on_from_its_backup(

@@ -209,7 +209,7 @@ def test_generators_that_cover_as_many_modes_differ_by_nothing() -> None:
 def test_a_class_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
     write_pictures(tmp_path / "train.gz", 1)
     settings = settings_of(task=CONDITIONAL)
-    says = "needs a class for every picture in data.label .'label'., but all have the same"
+    says = "needs a class for every picture in data.label .'label'., but all pictures have the same"
     with pytest.raises(TrainingError, match=says):
         run_fn(arguments(tmp_path, tmp_path / "run", settings))
 
