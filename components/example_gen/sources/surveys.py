@@ -110,15 +110,16 @@ def settle_kind(
       known: its kind in a schema.
       settings: the columns whose integers are identifiers, and those that are declared numeric.
     """
-    if column.placeholders and (settings.keeps_words(name) or not column.numbers):
+    if column.placeholders and (settings.keeps_placeholders(name) or not column.numbers):
         # The words are values, or only earlier data shows that the column is numeric.
-        is_number = known in (ColumnKind.INT, ColumnKind.FLOAT) and not settings.keeps_words(name)
+        is_number = known in (ColumnKind.INT, ColumnKind.FLOAT)
+        is_number = is_number and not settings.keeps_placeholders(name)
         return known if is_number else ColumnKind.BYTES
     if column.kind is not ColumnKind.INT:
         return max(column.kind, known)
     if is_code(name, column, known, settings):
         return ColumnKind.BYTES
-    if name not in settings.names:
+    if name not in settings.exact_columns:
         return known if known is ColumnKind.INT else max(ColumnKind.FLOAT, known)
     if column.needs_integers and known is ColumnKind.FLOAT:
         return ColumnKind.INT
@@ -132,9 +133,9 @@ def is_code(
 
     In a column of identifiers a single leading zero is enough for codes, and days may stay numbers.
     """
-    if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
+    if settings.is_numeric(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
         return False
-    if name in settings.names:
+    if name in settings.exact_columns:
         return column.holds_codes or column.padded > 0
     return column.holds_codes or column.holds_days
 
@@ -153,7 +154,7 @@ def check_column(name: str, column: ColumnSurvey, settings: ExampleGenSettings) 
         return
     if cell is None or column.kind is not ColumnKind.BYTES or name in settings.mixed_columns:
         return
-    if column.are_amounts and settings.are_numbers(name):
+    if column.are_amounts and settings.is_numeric(name):
         raise DataError(
             f"Column {name!r} is declared numeric, but {cell.value!r} in {cell} is text"
             f" (texts among its values: {column.texts}). Write plain numbers, or read the column by"
@@ -254,7 +255,7 @@ def note_columns(
     for name, column in total.items():
         cell = column.first_padded
         is_lost = column.kind is ColumnKind.INT and kinds[name] is not ColumnKind.BYTES
-        if cell is not None and is_lost and not settings.are_numbers(name):
+        if cell is not None and is_lost and not settings.is_numeric(name):
             yield (
                 f"column {name!r} is read as numbers, but {column.padded:,} of {column.numbers:,}"
                 f" begin with 0, first {cell.value!r} in {cell}; if they are"

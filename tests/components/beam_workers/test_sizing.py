@@ -76,7 +76,7 @@ def test_a_gpu_is_asked_by_one(machine: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_some_of_many_files_tell_how_large_all_are(
     machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine.setattr(runner, "_LOOKED_AT", 2)
+    machine.setattr(runner, "_SAMPLE_FILES", 2)
     assert choose_workers([work(tmp_path, [16 * MB, 0, 16 * MB, 0])]) == 2
 
 
