@@ -138,7 +138,7 @@ def test_requests_are_the_data_of_a_later_config(
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum(trained.summary("later")["examples"].values()) == 1900
     said = " ".join(done.stdout.split())
-    assert f"100 rows have no label in {trained.folder / 'tips.csv'}, and are left out" in said
+    assert f"left out 100 rows without a label in {trained.folder / 'tips.csv'}, first" in said
 
 
 def test_requests_that_are_unlike_the_training_data_are_found(

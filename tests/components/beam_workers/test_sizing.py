@@ -91,4 +91,4 @@ def test_a_file_that_was_deleted_is_its_readers_to_tell(
 def test_more_workers_than_cores_are_noted(machine: pytest.MonkeyPatch) -> None:
     assert note_cores("auto") == note_cores(16) == []
     (note,) = note_cores(17)
-    assert note.startswith("beam.workers: 17, but this machine has 16 cores")
+    assert note.startswith("beam.workers is 17, but this machine has 16 cores")

@@ -119,7 +119,7 @@ CHOICES = {
     "account_id": (
         [2.0**30 + 64 * (i // 2) for i in range(ROWS)],
         "ignore",
-        "more digits than a number holds",
+        "more digits than float32 holds",
     ),
     "amount": (
         pick([f"${n / 7:,.2f}" for n in range(0, 90000, 2000)]),

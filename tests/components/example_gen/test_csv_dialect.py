@@ -175,7 +175,7 @@ def test_text_beside_words_for_missing_numbers_is_named(
 ) -> None:
     rows = [f"{i % 2},{('NA', '?', i)[i % 3] if i < 39 else 'big'}" for i in range(40)]
     written(tmp_path, "\n".join(["label,x", *rows]))
-    assert "Column 'x' holds 13 numbers, but 'big' in row 41 of" in read_error(tmp_path)
+    assert "Column 'x' contains 13 numbers, but 'big' in row 41 of" in read_error(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_value_that_occurs_in_no_cell_is_told(
         rows = [f"{i % 2},{i if i % 3 else missing}" for i in range(40)]
         written(tmp_path, "\n".join(["label,x", *rows]), f"{name}.csv")
     csv = CsvSettings(missing_values=["NA", "-1", "NONE", "-9"])
-    said = "data.csv.missing_values: 'NONE' and '-9' occur in no cell"
+    said = "data.csv.missing_values: 'NONE' and '-9' occur in no cell of the data"
     assert read_notes(execute(tmp_path, task="binary", csv=csv)).sentences == [said]
 
 

@@ -251,7 +251,7 @@ def test_only_what_was_text_before_may_hold_mostly_numbers(known, tmp_path, read
         assert [row["x"] for row in read_rows(folder, **told)] == [[b"17"], [b"18"], [b"A 19"]]
     else:
         said = read_error(folder, **told)
-        assert "Column 'x' holds 2 numbers, but 'A 19' in row 4 of " in said
+        assert "Column 'x' contains 2 numbers, but 'A 19' in row 4 of " in said
 
 
 ZIPS = ["02139", "2139", "10001", ""] * 10
@@ -325,8 +325,8 @@ def test_what_a_schema_has_for_numbers_stays_numbers(tmp_path):
 def test_zeros_that_are_lost_are_said(tmp_path, execute):
     file = write(tmp_path, SLIP)
     assert read_notes(execute(tmp_path, task="binary")).sentences == [
-        f"column 'code' is read as numbers, but 1 of 401 begin with 0, first '07' in row 402 of"
-        f" {file}; if they are codes, write features: {{code: {{type: categorical}}}}"
+        f"column 'code' is read as numbers, but 1 of 401 values begin with 0, first '07' in row 402"
+        f" of {file}; if the values are codes, write features: {{code: {{type: categorical}}}}"
     ]
 
 

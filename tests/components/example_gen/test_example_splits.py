@@ -135,13 +135,13 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
             900,
             None,
             r"split 'eval' has \d+\.\d% of the rows, instead of 33% as in data\.splits: equal"
-            " rows stay together",
+            " rows are in the same split",
         ),
         (0, None, None),
         (
             0,
             "name",
-            r"rows with one value of 'name' \(data\.split_by\) stay together",
+            r"rows with equal values of 'name' \(data\.split_by\) are in the same split",
         ),
     ],
 )

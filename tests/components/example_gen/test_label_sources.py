@@ -247,7 +247,7 @@ def test_rows_get_their_labels_and_those_without_are_counted(tmp_path, execute, 
     right = {n / 2: [7 if 40 <= n < 44 else n % 2] for n in range(50)}
     assert found == right
     (note,) = [n for n in read_notes(examples).sentences if "label" in n]
-    assert note.startswith(f"10 rows have no label in {tmp_path / 'labels'}, and are left out")
+    assert note.startswith(f"left out 10 rows without a label in {tmp_path / 'labels'}, first")
     assert note.endswith(f"first row 52 of {rows / 'rows.csv'}")
 
 

@@ -33,9 +33,9 @@ DATE = {"when": DateFeature(type="date")}
         (
             {"type": "date"},
             "soon",
-            "which is not of the type date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or",
+            "which is not of the type date: expected %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or",
         ),
-        ({"type": "date"}, "2024-02-30", "which is not of the type date: right is"),
+        ({"type": "date"}, "2024-02-30", "which is not of the type date: expected"),
         (
             {"type": "date"},
             "28/02/2024",
@@ -45,12 +45,12 @@ DATE = {"when": DateFeature(type="date")}
         (
             {"type": "date", "format": "%d.%m.%Y"},
             "",
-            "in row 2 of {file}, which is not of the type date: right is %d.%m.%Y.",
+            "in row 2 of {file}, which is not of the type date: expected %d.%m.%Y.",
         ),
         (
             {"type": "boolean"},
             "",
-            "which is not of the type boolean: right is true or false, yes or no, 1 or 0.",
+            "which is not of the type boolean: expected true or false, yes or no, 1 or 0.",
         ),
     ],
 )  # fmt: skip
@@ -197,7 +197,7 @@ def test_later_data_in_another_layout_is_refused(tmp_path, refusal, kept_schema)
     file = write(tmp_path, ISO_DAYS[:60])
     assert refusal(tmp_path, task="binary", schema_file=kept_schema) == (
         "Column 'when' held dates in the format %d/%m/%Y in earlier data, but 60 of 60 values"
-        f" have another format, first '2024-01-01' in row 2 of {file}: write all in the same"
+        f" have another format, the first is '2024-01-01' in row 2 of {file}: write all dates in"
         " format, or declare the column by features: {when: {type: ...}}."
     )
 

@@ -108,7 +108,7 @@ CSV = [
     _csv("label nan", with_row("1,n,nan"), "Label 'label' is missing in 1 row, first in row 32"),
     _whole("one class", "x,label\n1,a\n2,a\n", "Label 'label' is 'a' in every row"),
     _whole("third class", with_row("1,n,2"), "Label 'label' has 3 classes (0, 1, 2)"),
-    _whole("label alone", "label\n0\n1\n", "the data's only column"),
+    _whole("label alone", "label\n0\n1\n", "is the only column of the data"),
     _csv("text to regress to", with_row("1,n,x"), "'x' in row 32", task="regression"),
     _csv("infinite label", with_row("1,n,inf"), "'inf' in row 32", task="regression"),
     _csv("page", b"<!DOCTYPE html>\n<p>not, found</p>\n", "is an HTML page, not CSV"),
