@@ -48,7 +48,7 @@ def choose_workers(reads: Sequence[SpreadFiles], limit: Workers = AUTO) -> int:
     if limit != AUTO:
         return max(1, min(limit, fitting))
     # A model on a GPU predicts faster than models on several cores; a GPU serves one process.
-    if fitting == 1 or (any(step.asks_models for step in reads) and glob.glob(_GPUS)):
+    if fitting == 1 or (any(step.runs_models for step in reads) and glob.glob(_GPUS)):
         return 1
     by_bytes = sum(_estimate_size(step.files) for step in reads) // _PROCESS_BYTES
     return max(1, min(fitting, by_bytes, free_memory() // _PROCESS_MEMORY))

@@ -23,14 +23,14 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
     return monkeypatch
 
 
-def work(folder: Path, sizes: list[int], asks_models: bool = False) -> SpreadFiles:
+def work(folder: Path, sizes: list[int], runs_models: bool = False) -> SpreadFiles:
     """Files of some sizes, without content."""
     files = []
     for number, size in enumerate(sizes):
         with (folder / f"{number}").open("wb") as file:
             file.truncate(size)
         files.append(file.name)
-    return SpreadFiles(files, files, asks_models)
+    return SpreadFiles(files, files, runs_models)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_process_needs_memory(machine: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_a_gpu_is_asked_by_one(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
-    assert choose_workers([work(tmp_path, [100 * MB] * 4, asks_models=True)]) == 1
+    assert choose_workers([work(tmp_path, [100 * MB] * 4, runs_models=True)]) == 1
     assert choose_workers([work(tmp_path, [100 * MB] * 4)]) == 4
 
 
