@@ -28,9 +28,9 @@ from trainer_module.errors import counted
 from trainer_module.features.number_format import NumberFormat, are_plain, find_number_format
 
 ENOUGH_ROWS = 100
-"""With fewer rows, a constant, or a different value in each row, may be chance."""
+"""The minimum number of rows for a constant, or for distinct values in all rows, to count."""
 FEW_ROWS = 10
-"""With fewer rows, no rule for identifiers or sentences applies."""
+"""The minimum number of rows for the rules for identifiers and sentences."""
 CODE_ROWS = 50
 """The minimum number of rows for distinct codes to be identifiers."""
 MAX_VOCABULARY = 5_000

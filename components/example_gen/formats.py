@@ -34,13 +34,13 @@ def _check_encoding(name: str) -> str:
 
 
 class CsvSettings(Settings):
-    """The dialect of CSV files, for which settings without a default are detected in each file."""
+    """The dialect of CSV files. An unset `delimiter` or `encoding` is detected for each file."""
 
     delimiter: Annotated[str, AfterValidator(_check_character)] | None = None
     """The delimiter between cells; by default a comma, semicolon, tab or bar is detected."""
     encoding: Annotated[str, AfterValidator(_check_encoding)] | None = None
-    """The encoding, such as cp1252. By default the byte order mark determines the encoding; without
-    one, a file is read as UTF-8 if it is valid UTF-8, and else as cp1252."""
+    """The encoding, such as cp1252. By default the byte order mark determines the encoding. A file
+    without a mark is read as UTF-8 if the file is valid UTF-8, and otherwise as cp1252."""
     header: list[str] | None = Field(default=None, min_length=1)
     """The names of the columns in order, for files without a header."""
     quote: Annotated[str, AfterValidator(_check_character)] | None = '"'

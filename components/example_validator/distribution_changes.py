@@ -20,8 +20,8 @@ _MIN_SHARE = 0.005
 _MIN_DISTANCE = 0.05
 """The minimum distance of a column that is reported."""
 _CHANCE_FACTOR = 1.95
-"""This factor times the root of 1/n + 1/m is the distance that two samples of n and m rows of the
-same distribution exceed once in a thousand times (Smirnov, 1948)."""
+"""The factor of the root of 1/n + 1/m. The product is the distance that two samples of n and m rows
+of the same distribution exceed once in a thousand times (Smirnov, 1948)."""
 _MIN_SHRINKING = 0.5
 """The minimum share by which the smaller standard deviation is below the larger one, for their
 difference to count as a distance."""

@@ -1,4 +1,4 @@
-"""The descriptions of anomalies: what the schema expects, and what the data contains."""
+"""The descriptions of anomalies: the expectation of the schema, and the contents of the data."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class Finding:
     """A difference between a column and the schema."""
 
     expected: str
-    """What the schema expects; empty if `found` describes the difference."""
+    """The expectation of the schema; empty if `found` describes the difference."""
     found: str
-    """What the data contains."""
+    """The contradicting contents of the data."""
     is_anomalous: Test | None = None
     """The test for anomalous rows; None if single rows are not anomalous."""
     counted: Rows | None = None

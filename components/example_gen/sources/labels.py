@@ -30,8 +30,8 @@ from trainer_module.errors import DataError
 from trainer_module.features.number_format import SPACES, NumberFormat, is_placeholder
 
 _JOINED_ROWS = 65_536
-"""The number of rows that are joined with labels at a time. Each join searches all labels, so many
-small joins would be slow."""
+"""The number of rows that are joined with labels at a time. Small joins would be slow, as each join
+searches all labels."""
 
 MakeSource = Callable[[ExampleGenSettings], Source]
 
@@ -40,7 +40,7 @@ class RowsSource(Source):
     """A base class of sources that change the rows of another source, the wrapped source."""
 
     def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
-        """Wraps a source.
+        """Wraps the source of the rows.
 
         Args:
           settings: the settings of the rows.
@@ -82,7 +82,7 @@ class JoinedSource(RowsSource):
         rows: Source,
         make_source: MakeSource,
     ) -> None:
-        """Wraps a source. The labels are read only when they are needed.
+        """Wraps the source of the rows. The labels are read only when they are needed.
 
         Args:
           settings: the settings of the rows.

@@ -52,7 +52,7 @@ def test_files_that_are_there(tmp_path, pattern):
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("taxis.csv", ["taxis.csv'", "holds taxi.csv; did you mean 'taxi.csv'?"]),
+        ("taxis.csv", ["taxis.csv'", "contains taxi.csv; did you mean 'taxi.csv'?"]),
         ("*.parquet", ["*.parquet'", "which contains taxi.csv", "correct data.path"]),
         ("none/*", ["none/*'", "which does not exist or is empty"]),
         ("day-{SPAN}/*", ["day-{SPAN}/*'", "which does not exist or is empty"]),

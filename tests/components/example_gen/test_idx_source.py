@@ -60,11 +60,11 @@ def test_idx_blocks_follow_each_other(tmp_path, read_rows):
                 "00803",
             ],
         ),
-        (b"", None, ["begins with 0 bytes in all"]),
+        (b"", None, ["has only 0 bytes"]),
         (idx(0x803, PIXELS)[:10], None, ["has 10 bytes, but its header requires 16 bytes"]),
         (idx(0x803, PIXELS)[:-7], None, ["has 609 bytes, but its header requires 616 bytes"]),
         (idx(0x803, PIXELS) + b"more", None, ["has 620 bytes, but its header requires 616 bytes"]),
-        (None, idx(0x801, LABELS)[:-1], ["has 37 bytes when unzipped, expected 38"]),
+        (None, idx(0x801, LABELS)[:-1], ["37 bytes when unzipped, but its header requires 38"]),
         (
             None,
             idx(0x801, LABELS[1:]),

@@ -106,7 +106,7 @@ def test_examples_are_made_of_them(tmp_path: Path, generate) -> None:
         (['\0{"label": 1}'], ["Line 1 of", "not a JSON object"]),
         (['{"x": 1, "x": 2}'], ["Key 'x' was specified twice in line 1 of"]),
         ([{"x.y": 1, "x": {"y": 2}}], ["contains 'x.y' twice"]),
-        ([{"": 1, "label": 2}], ["A key in", "is empty"]),
+        ([{"": 1, "label": 2}], ["contains an empty key"]),
         ([{}, {}], ["contains no object with keys"]),
     ],
 )

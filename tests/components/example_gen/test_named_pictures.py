@@ -112,7 +112,7 @@ def test_rows_of_broken_pictures_may_be_left_out(folder: Path, execute: Callable
     assert note.startswith("2 broken pictures are left out (data.on_bad_file: skip): ")
     assert "photos/5.png (the file is empty" in note
     (folder / "photos" / "4.png").unlink()
-    with pytest.raises(DataError, match=r"4.png in row 6 of .*, which does not exist"):
+    with pytest.raises(DataError, match=r"4.png in row 6 of .*, but there is no such file"):
         execute(folder, **options)
 
 

@@ -187,8 +187,8 @@ def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
     assert broken.startswith(
         f"1 broken picture is left out (data.on_bad_file: skip): {tmp_path}/class0/broken.png ("
     )
-    assert converted.startswith("2 pictures were converted to PNG (")
-    assert converted.endswith("(GIF 1, JPEG 1)")
+    assert converted.startswith("2 pictures were converted to PNG (GIF 1, JPEG 1): ")
+    assert converted.endswith("differently from picture viewers")
     assert two_classes.startswith("label 'label' has 2 classes")
 
 
