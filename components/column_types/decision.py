@@ -199,9 +199,10 @@ def _number_in_text(facts: Facts) -> Choice | None:
     settings |= {"unit": number_format.unit} if number_format.unit else {}
     shown = next(value for value in facts.examples if number_format.fits([value]))
     reason = f"numbers in text, such as {shown!r}"
-    odd = next((value for value in facts.examples if not number_format.fits([value])), None)
+    misfit = next((value for value in facts.examples if not number_format.fits([value])), None)
     return Choice(
-        settings, reason if odd is None else f"{reason}; values such as {odd!r} count as missing"
+        settings,
+        reason if misfit is None else f"{reason}; values such as {misfit!r} count as missing",
     )
 
 

@@ -109,7 +109,7 @@ def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
 def list_columns(
     batches: Sequence[pa.RecordBatch], known_lists: Collection[str] = ()
 ) -> dict[str, tuple[np.ndarray, pa.Array]]:
-    """Returns the columns with known_lists values in some rows, by name.
+    """Returns the columns with several values in some rows, by name.
 
     Each column consists of the number of values in each row, and all values.
 
