@@ -115,7 +115,7 @@ def list_columns(
 
     Args:
       batches: batches of encoded columns.
-      known_lists: columns that are included, as they have known_lists values in other rows.
+      known_lists: columns that are included, as they have several values in other rows.
     """
     columns = {}
     for name in batches[0].schema.names if batches else []:
