@@ -27,7 +27,7 @@ def read_text(*parts: str) -> str | None:
     """Returns the text of a file, or None if the file does not exist.
 
     Args:
-      parts: the path or URI of the file, or the parts of it.
+      parts: the path or URI of the file, or its parts, which are joined.
     """
     path = posixpath.join(*parts)
     if not fileio.exists(path):
@@ -41,7 +41,7 @@ def write_text(text: str, *parts: str) -> None:
 
     Args:
       text: the content.
-      parts: the path or URI of the file, or the parts of it.
+      parts: the path or URI of the file, or its parts, which are joined.
     """
     path = posixpath.join(*parts)
     fileio.makedirs(posixpath.dirname(path))

@@ -139,8 +139,8 @@ class _Connection:
         return self._failure or next(filter(None, answered), "")
 
     def can_be_killed(self) -> bool:
-        """Returns whether the worker can be ended at once when Beam closes it: the worker failed,
-        or Beam no longer waits for its open requests.
+        """Returns whether `close` may end the worker at once, as the worker has failed or has open
+        requests that Beam has abandoned.
         """
         with self._lock:
             return bool(self._failure) or any(not future.is_done() for future in self._requests)

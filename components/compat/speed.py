@@ -118,7 +118,7 @@ CHANGES = (
 def speed_up() -> None:
     """Applies the changes to the libraries that this process has imported_libraries.
 
-    Repeated calls have no effect. A library whose code has changed is left as it is, because its
+    Repeated calls have no effect. A library with other code is not changed, because its
     results might differ.
     """
     libraries = imported_libraries()

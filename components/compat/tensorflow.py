@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def has_computed() -> bool:
     """Returns whether TensorFlow has initialised its runtime. If so, forks of the process hang.
 
-    TensorFlow has no public function that answers this without initialising the runtime. If the
+    No public function of TensorFlow tests for the runtime without initialising it. If the
     private function is missing, the result is True: the run then starts new processes, which takes
     longer than forks.
     """

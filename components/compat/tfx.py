@@ -17,8 +17,8 @@ _PIPELINES: Known = {
 def make_beam_pipeline(executor: BaseBeamExecutor) -> beam.Pipeline:
     """Returns TFX's pipeline for an executor, with the options of its component.
 
-    TFX's own executors call this private method, and TFX has no public method with the same
-    options.
+    TFX's own executors call the private method `_make_beam_pipeline`. No public method of TFX
+    returns a pipeline with the options of the run.
 
     Raises:
       InternalError: the installed TFX creates pipelines by other code.

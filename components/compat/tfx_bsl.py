@@ -2,7 +2,7 @@
 
 TFX's components have no option that names a reader. This module therefore sets a constant of
 tfx_bsl, wraps the function of TFX that creates readers, and derives a reader from tfx_bsl's reader.
-If the code of tfx_bsl or TFX has changed, `components.compat.speed` applies none of this: tfx_bsl
+If the code of tfx_bsl or TFX has changed, `components.compat.speed` changes nothing: tfx_bsl
 then reads record by record, and run.log reports it.
 """
 

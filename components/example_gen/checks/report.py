@@ -270,9 +270,10 @@ def show_label(value: Any) -> str:
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"
 _MAX_ERRORS = 4
-"""The number of standard errors up to which a split's difference from its share is not reported."""
+"""The largest difference between a split and its share, in standard errors, that is not reported."""
 _MAX_DIFFERENCE = 0.25
-"""The difference relative to a split's share up to which it is not reported."""
+"""The largest difference between a split and its share, relative to the share, that is not
+reported."""
 
 
 def check_report(
