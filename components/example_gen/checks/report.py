@@ -270,10 +270,9 @@ def show_label(value: Any) -> str:
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"
 _MAX_ERRORS = 4
-"""The largest difference between a split and its share, in standard errors, that is not reported."""
+"""The largest unreported difference between a split and its share, in standard errors."""
 _MAX_DIFFERENCE = 0.25
-"""The largest difference between a split and its share, relative to the share, that is not
-reported."""
+"""The largest unreported difference between a split and its share, relative to the share."""
 
 
 def check_report(
