@@ -95,7 +95,7 @@ def test_a_class_that_the_order_lacks(tmp_path, refusal, order, odd):
 def test_two_classes_for_a_multiclass_task_are_a_note(tmp_path, execute):
     write(tmp_path, ["yes", "no"] * 20)
     (note,) = read_notes(execute(tmp_path, task="multiclass")).sentences
-    assert note.startswith("label 'label' has 2 classes ('no', 'yes'): with task: binary the area")
+    assert note.startswith("label 'label' has 2 classes ('no', 'yes'): with task: binary, the run")
 
 
 def test_a_class_may_be_a_number_or_a_name(tmp_path, generate):
@@ -107,7 +107,7 @@ def test_an_empty_share(tmp_path, refusal):
     write(tmp_path, [0, 1] * 20)
     message = refusal(tmp_path, splits={"train": 1000, "eval": 1})
     assert "Split 'eval' has no rows (rows per split: train 40, eval 0)" in message
-    assert "give it a larger share in data.splits" in message
+    assert "give the split a larger share in data.splits" in message
 
 
 def test_one_glob_per_split(tmp_path, generate):
@@ -187,7 +187,7 @@ def write_weights(folder: Path, odd: str, others: str = "") -> None:
 @pytest.mark.parametrize(
     ("odd", "weight", "words"),
     [
-        ("-0.5", "trust", "Weight 'trust' is -0.5 in row 22 of {}/a.csv: every row"),
+        ("-0.5", "trust", "Weight 'trust' is -0.5 in row 22 of {}/a.csv: expected a number"),
         ("", "trust", "Weight 'trust' is missing in row 22 of"),
         ("nan", "trust", "Weight 'trust' is nan in row 22 of"),
         ("1e39", "trust", "Weight 'trust' is inf in row 22 of"),
