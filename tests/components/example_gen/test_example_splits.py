@@ -161,5 +161,5 @@ def test_classes_of_one_row_are_said_where_they_make_a_split_small(tmp_path, exe
     (tmp_path / "a.csv").write_text("\n".join(["label,x", *rows]))
     notes = "; ".join(read_notes(execute(tmp_path, stratify=True)).sentences)
     assert (
-        "of the rows, instead of 33% as in data.splits: a class of one row is in 'train'" in notes
+        "of the rows, instead of 33% as in data.splits: a class with one row is in 'train'" in notes
     )

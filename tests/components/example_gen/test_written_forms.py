@@ -196,9 +196,9 @@ def test_later_data_is_read_by_the_format_of_the_first(tmp_path, execute, kept_s
 def test_later_data_in_another_layout_is_refused(tmp_path, refusal, kept_schema):
     file = write(tmp_path, ISO_DAYS[:60])
     assert refusal(tmp_path, task="binary", schema_file=kept_schema) == (
-        "Column 'when' held dates in the format %d/%m/%Y in earlier data, but 60 of 60 values"
+        "Column 'when' had dates in the format %d/%m/%Y in earlier data, but 60 of 60 values"
         f" have another format, the first is '2024-01-01' in row 2 of {file}: write all dates in"
-        " format, or declare the column by features: {when: {type: ...}}."
+        " the same format, or declare the column by features: {when: {type: ...}}."
     )
 
 
