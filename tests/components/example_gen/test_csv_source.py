@@ -139,7 +139,10 @@ def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
         ('label,x\n0,1\n1,"2\n0,3\n1,4\n', ["A quotation mark in", "a.csv is never closed"]),
         ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in the row may not be"]),
         ('y,"x\n0,1\n1,2\n', ["a.csv"]),
-        ("y,x\n0,1\n1,2\n", ["no label column 'label' in", "a.csv; the columns are x, y", "set data.label"]),
+        (
+            "y,x\n0,1\n1,2\n",
+            ["no label column 'label' in", "a.csv; the columns are x, y", "set data.label"],
+        ),
     ],
 )
 def test_malformed_files_are_refused(tmp_path, read_error, content, words):
