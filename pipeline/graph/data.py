@@ -81,7 +81,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         if config.preprocessing
         else filter(None, (config.data.label, config.data.weight)),
         unsized=config.unsized_pictures,
-        names=settings.names if settings.format_spec.guesses_types else (),
+        names=settings.exact_columns if settings.format_spec.guesses_types else (),
     ).with_id(ComponentId.SCHEMA_GEN.value)
     add_code(schema_gen)
     schema = schema_gen.outputs["schema"]

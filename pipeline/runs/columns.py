@@ -99,7 +99,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
     facts = [*collect_facts(columns, look.dates, look.total), *collect_list_facts(lists)]
-    extent = "all" if look.is_all else "the first"
+    extent = "all" if look.is_complete else "the first"
     vectors = {name: _vector(*found) for name, found in look.vectors.items()}
     return ColumnTypes(
         f"columns, inferred from {extent} {counted(look.rows, 'row')} (final after the first run)",

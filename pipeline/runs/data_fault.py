@@ -17,7 +17,7 @@ from tfx.types import Artifact
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
 from components.example_validator.component import DRIFT_SPLIT
-from components.example_validator.distribution_changes import most_moved
+from components.example_validator.distribution_changes import describe_most_moved
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import SpanKind
 from pipeline.config.sections.evaluate import Criteria
@@ -160,7 +160,7 @@ class DataFault:
         if not now or not before:
             return ""
         since = f"span {self._kind.show(older)}"
-        if moved := most_moved(before[0], now[0]):
+        if moved := describe_most_moved(before[0], now[0]):
             return f"; the largest changes since {since}: {'; '.join(moved)}"
         return (
             f"; no single column has changed since {since}: check the labels, and relations "

@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from components.beam_workers.options import at_most
+from components.beam_workers.options import limit_workers
 from components.beam_workers.runner import note_cores
 from components.example_validator.verdict import SCHEMA_COMMAND
 from components.processes.stopping import attempt, received_signal
@@ -117,7 +117,7 @@ def _run_components(
     create = create_ingestion if request.validate_only else create
     # Without arguments Beam works in this process, and the variables stay as they are.
     path = shared_module_path() if config.beam.args else nullcontext()
-    with path, at_most(config.beam.workers):
+    with path, limit_workers(config.beam.workers):
         gate = PushGate(context, results, observer.summary)
         LocalRunner(run_id, observer, gate).run(create(context, spans))
     observer.restore_served_version()

@@ -162,7 +162,7 @@ def evaluate(
     config, settings = plan.config, plan.settings
     evaluations = (
         pipeline
-        | "Files" >> SpreadFiles(list(enumerate(files)), files, asks_models=True)
+        | "Files" >> SpreadFiles(list(enumerate(files)), files, runs_models=True)
         | "Measure" >> beam.ParDo(MeasureFile(plan))
         | "MergeAccumulators" >> beam.CombineGlobally(MergeAccumulators())
         | "Results" >> beam.FlatMap(_compute_results, settings, list(files))

@@ -22,7 +22,7 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
-from components.compat.tfma import Combiners, is_plain, name_of, weighs_examples
+from components.compat.tfma import Combiners, class_name, is_plain, weighs_examples
 from components.evaluator.batched.slices import ModelRows, SliceMembership, UnsupportedInBatches
 from trainer_module.compat.insides import Known, is_known
 
@@ -40,7 +40,7 @@ MAX_CURVE_CELLS = 250
 about equal weight; the area then changes by less than 0.002, and equally in every resample."""
 
 STATISTICS: dict[str, type[Statistic]] = {}
-"""The class of the statistic, by `name_of` the type of TFMA's combiner."""
+"""The statistics by `class_name` the type of TFMA's combiner."""
 
 SomeStatistic = TypeVar("SomeStatistic", bound="type[Statistic]")
 
@@ -140,10 +140,8 @@ def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatist
 
 
 def find_statistic(combiner: Any) -> Statistic | None:
-    """Returns an empty statistic for a combiner, or None if no statistic reproduces the
-    combiner.
-    """
-    kind = STATISTICS.get(name_of(type(combiner)))
+    """Returns an empty statistic for a combiner; None if no statistic reproduces the combiner."""
+    kind = STATISTICS.get(class_name(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind
     if kind is None or not (_is_known(kind) and kind.supports(combiner)):

@@ -62,7 +62,7 @@ class RegressionError(MeanStatistic):
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """Returns the weighted error and the weight of each row."""
-        errors = _ERRORS[tfma.name_of(type(self.combiner))](batch.labels, batch.numbers)
+        errors = _ERRORS[tfma.class_name(type(self.combiner))](batch.labels, batch.numbers)
         is_defined = ~np.isnan(errors)
         weights = np.where(is_defined, self.weights(batch), 0.0)
         return weigh(np.where(is_defined, errors, 0.0), weights)

@@ -248,9 +248,9 @@ def _read_table(
         dict.fromkeys([*(column.name for column in interface.columns), *inputs.extra_columns])
     )
     if settings.pictures:
-        from components.example_gen.sources.pictures import cut, read_pictures
+        from components.example_gen.sources.pictures import limit_batches, read_pictures
 
-        batches = cut(batches)
+        batches = limit_batches(batches)
     for batch in batches:
         rows = batch.rows
         copied = {name: _copied_column(rows, name) for name in inputs.copied}

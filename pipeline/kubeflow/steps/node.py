@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from components.beam_workers.options import at_most
+from components.beam_workers.options import limit_workers
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.stopping import check_stop
 from pipeline.component_ids import TRAINING, ComponentId
@@ -69,7 +69,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     gate = PushGate(context, results, summary)
     check_stop()
     try:
-        with gate(name) as may_run, at_most(record.config.beam.workers):
+        with gate(name) as may_run, limit_workers(record.config.beam.workers):
             state, execution = launch(node) if may_run else (State.SKIPPED, None)
     finally:
         for handler in handlers:

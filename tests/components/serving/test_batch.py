@@ -112,10 +112,8 @@ def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
     path.write_text("\n".join([*lines[:150], "many,1,8,Ace,t1", *lines[151:]]))
     with pytest.raises(DataError) as caught:
         run(model, path, output)
-    assert f"Column 'fare' holds 'many' in row 151 of {path}, expected a number" in str(
-        caught.value
-    )
-    assert f"rows before are kept in {output}.parts: repeat the command" in str(caught.value)
+    assert f"Column 'fare' is 'many' in row 151 of {path}: expected a number" in str(caught.value)
+    assert f"rows before are kept in {output}.parts: the same command resumes" in str(caught.value)
     assert not output.exists()
 
     path.write_text("\n".join(lines))
@@ -251,7 +249,7 @@ def test_values_of_another_type_are_refused(
         (("in.jsonl", "no/out.csv"), "the folder .* does not exist"),
         (("in.xlsx", "out.csv"), "expected files of one format"),
         (("im.jsonl", "out.csv"), r"holds in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
-        (("no/*.csv", "out.csv"), r"No file matches .*/no', which is missing .*; correct --input"),
+        (("no/*.csv", "out.csv"), r"No file matches .*/no', which does not .*; correct --input"),
     ],
 )
 def test_files_that_cannot_be_are_refused(
@@ -344,7 +342,7 @@ def test_pictures_that_a_table_names_are_read(folder: Path) -> None:
     assert block.copied["id"].to_pylist() == ["7", "8"]
     assert block.rows.column("photo")[1].as_py() == [(folder / "a/d.png").read_bytes()]
     table.write_text("id,photo\n7,b.png\n8,in.csv\n")
-    message = r"names .*in\.csv in row 3 of .*which cannot be decoded .*, or remove the row\.$"
+    message = r"path .*in\.csv in row 3 of .* cannot be decoded .*, or remove the row\.$"
     with pytest.raises(DataError, match=message):
         list(read_blocks(Input((str(table),), "csv"), of_pictures("path")))
 

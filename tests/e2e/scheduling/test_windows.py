@@ -107,7 +107,7 @@ def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:
     write_span(runs.project.folder, 4, gold=1.0)
     code, said, summary = runs.run("--validate-only")
     assert code == 2
-    assert "compared with span 3: 'basic' gone, had 5" in said
+    assert "compared with span 3: 'basic' from 5" in said
     assert "spans accept 4 --reason TEXT" in said
     assert summary["status"] == "unusable"
     assert [c["name"] for c in summary["components"]][-1] == "ExampleValidator"
@@ -119,7 +119,7 @@ def test_drift_can_be_a_warning(runs: Runs) -> None:
     assert code == 0
     assert summary["status"] == "validated"
     (drift,) = summary["drift"]
-    assert re.search(r"price plan: .* compared with span 3: 'basic' gone, had 5\d %", drift)
+    assert re.search(r"price plan: .* compared with span 3: 'basic' from 5\d % to none", drift)
     assert f"drift: {drift}" in said
     assert "validated: the data was read and checked" in said
     assert runs.history("drift")[-1]["details"]["span"] == 4

@@ -171,7 +171,7 @@ def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
     photo = {"type": "image", "from": "path", "height": 8, "width": 8}
     said = refused(tmp_path, features={"photo": photo})
     key = "features.photo, whose name is also the name of its column of paths"
-    assert said.startswith(f"{key}: the data has no column `photo`; it has")
+    assert said.startswith(f"{key}: the data has no column `photo`; the columns")
 
 
 def test_folder_of_pictures_beside_the_table(

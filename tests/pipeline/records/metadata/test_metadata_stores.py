@@ -153,12 +153,12 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
     checked, run, log, lock = done.stdout.splitlines()
     assert checked == (
         f"DiskFullError False {folder}/digits/metadata.db: the disk is full (0.0 kB are free); "
-        "make room, or give another folder with --output"
+        "free some space, or set another folder with --output"
     )
     assert run.startswith("InternalError True "), "which a run explains as a full disk"
     assert log == (
         f"DiskFullError False {folder}/digits/ledger.db: the disk is full (0.0 kB are free); "
-        "make room, or give another folder with --output"
+        "free some space, or set another folder with --output"
     )
     assert lock.startswith(f"DiskFullError False {folder}/scheduler.lock: the disk is full (")
 
