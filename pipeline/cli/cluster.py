@@ -1,4 +1,4 @@
-"""`local_runner.py cluster`: starts, shows and stops a persistent cluster for parameter servers."""
+"""Implements `scopeline cluster`: starts, shows and stops persistent parameter servers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def start(
         str | None,
         typer.Option(
             metavar="FUNCTION",
-            help="Import this builder, module.function, if its module registers operations.",
+            help="Import the module of this builder, which registers operations.",
         ),
     ] = None,
     output: OutputOption = OUTPUT,
@@ -99,7 +99,7 @@ def stop(output: OutputOption = OUTPUT) -> None:
 def _how_to_connect(folder: Path) -> str:
     file = folder / FILE
     return f"""\
-They run until `{command("stop", folder)}`.
+The servers run until `{command("stop", folder)}`.
 
 In a notebook, with TF_USE_LEGACY_KERAS=1 in the environment before TensorFlow is imported:
   from trainer_module.strategies import persistent

@@ -1,4 +1,4 @@
-"""`local_runner.py schema`: the JSON Schema of configs, and changes of the data schema."""
+"""Implements `scopeline schema`: writes the JSON Schema of configs, and accepts changed data."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def accept(
         ),
     ] = [],  # noqa: B006
     to_write: Annotated[
-        bool, flag("--write", "Change the file that the key `schema` names, too.")
+        bool, flag("--write", "Also change the file that the key `schema` names.")
     ] = False,
 ) -> None:
     """Accept the anomalies of the last run's data.
@@ -98,7 +98,8 @@ def accept(
         console.print(change.diff, markup=False)
         if loaded.schema_file is not None and not to_write:
             console.print(
-                f"{path} was not changed, as `schema` names it: edit the file, or add --write"
+                f"{path} was not changed, as the key `schema` names it: edit the file, or add "
+                "--write"
             )
             return
         with run_lock(layout):

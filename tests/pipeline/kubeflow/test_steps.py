@@ -332,7 +332,7 @@ def test_a_model_that_waits_is_written_down_by_the_last_step(tmp_path: Path, cap
     pod = Pod(tmp_path, capfd)
     assert pod.begin() == 0, pod.log
     record, folder = json.loads(pod.record.read_text()), RunFolder(run_root(pod.layout), RUN)
-    waiting = {"version": 7, "status": "waits", "reason": "`approve 7` pushes it"}
+    waiting = {"version": 7, "status": "waits", "reason": "`approve 7` pushes the model"}
     waiting |= {"model": "/m", "model_id": 1, "model_created": 2, "exported": "m/Format-Serving"}
     found = {
         "Evaluator": ComponentResult(summary={"blessed": True, "reason": "good"}),

@@ -280,7 +280,7 @@ def test_what_would_be_deleted_is_said(
     runs = len([path for path in checked.files.root.parent.iterdir() if path.is_dir()])
     deleted = f"{runs} run{'s' if runs > 1 else ''}, the oldest {old}"
     for keep, words in (
-        ({"runs": 1}, f"note: then {deleted} will be deleted (schedule.keep)\n"),
+        ({"runs": 1}, f"note: the run would delete {deleted} (schedule.keep)\n"),
         ({"runs": 30}, ""),
     ):
         config = plans.pipeline.config(schedule={"cron": "0 3 * * *", "keep": keep})

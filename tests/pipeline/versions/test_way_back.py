@@ -63,7 +63,7 @@ def test_rollback_skips_what_is_damaged(service: Service, three: list[int]) -> N
     damage(service.folder(second), "assets.extra/certificate/golden.parquet")
     skipped, _, _, said = service.rollback()
     assert skipped == (
-        f"version {second} is skipped, as it is damaged: assets.extra/certificate/golden.parquet "
+        f"version {second} is damaged and therefore skipped: assets.extra/certificate/golden.parquet "
         "has changed since the version was certified"
     )
     assert said.endswith(f"is in service, a copy of version {first}")
@@ -77,7 +77,7 @@ def test_rollback_goes_back_from_what_serves_and_not_from_what_is_damaged(
     damage(service.folder(third))
     serves = [v["version"] for v in service.models() if v["serves"]]
     assert serves == [second], "a server refuses the third"
-    with pytest.raises(ConfigError, match="its model serves"):
+    with pytest.raises(ConfigError, match="this model is in service"):
         service.withdraw(second)
     service.rollback()
     assert (service.serving(), marked(service)) == ("first", [second, third])
