@@ -31,7 +31,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         console.print(f"[bold]{config.name}[/bold]: what a run would do now")
         from pipeline.runs.columns import plan_columns
         from pipeline.runs.plan import make_plan
-        from pipeline.runs.run import look_at_new_data
+        from pipeline.runs.run import check_new_data
         from pipeline.runs.training import model_note, training_notes
 
         runs, trains, pushes, notes = 0, False, False, list[str]()
@@ -42,7 +42,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             trains |= component.runs and component.name == ComponentId.TRAINER
             pushes = component.runs and component.name == ComponentId.PUSHER
         context = resolve_run(config, layout)
-        look_at_new_data(context)
+        check_new_data(context)
         columns = plan_columns(context) if config.family.has_label else None
         for line in columns.lines() if columns else ():
             console.print(line, markup=False)

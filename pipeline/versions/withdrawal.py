@@ -52,8 +52,8 @@ def withdraw(
         if serving is not None and serving in same:
             name = "" if serving == version else f" as version {serving.number}"
             raise ConfigError(
-                f"--withdraw {number}: this model is in service{name}; `rollback` puts another version "
-                "in service and withdraws this version"
+                f"--withdraw {number}: this model is in service{name}; `rollback` puts another "
+                "version in service and withdraws this version"
             )
         lines = mark_models(config, layout, same, withdrawn=True, reason=reason)
         lines += record_withdrawn(event_log, same, reason, "models --withdraw")

@@ -24,7 +24,7 @@ from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.window_reader import WindowReader, left_out, make_spans
+from pipeline.runs.window_reader import WindowReader, describe_left_out, make_spans
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def _make_record(
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = reader.read(window, console)
         spans = make_spans(usable, config.drift, event_log)
-        left_out_notes = left_out(window, usable, event_log)
+        left_out_notes = describe_left_out(window, usable, event_log)
         notes = [*notes, *window.notes, *reader.notes, *left_out_notes]
     graph = compile_graph(context, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)

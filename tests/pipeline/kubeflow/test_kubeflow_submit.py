@@ -53,7 +53,7 @@ def test_submit_shows_the_run(
     assert lines[0] == f"digits, run {run} on {server.url}, {COMPILED.version} (uploaded)"
     assert lines[1].split() == ["Begin", "ran", "4.2", "s", "no", "spans"]
     logs = f"to see all logs: {HOW.format(f'logs {run}')}"
-    assert [line for line in lines if line.startswith("all logs")] == [logs]
+    assert [line for line in lines if line.startswith("to see all logs")] == [logs]
 
 
 def test_submit_without_waiting(

@@ -27,7 +27,7 @@ from trainer_module.errors import DataError
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 COMPONENTS = [*CHECKS, "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"]
-UNCHANGED = "nothing that it depends on has changed"
+UNCHANGED = "its inputs and settings have not changed"
 
 
 class Nothing(base_executor_operator.BaseExecutorOperator):

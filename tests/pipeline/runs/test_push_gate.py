@@ -224,7 +224,7 @@ def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: 
         f"`approve {number} --force --reason TEXT` pushes this model anyway"
     )
     assert late["waiting"]["reason"] == said
-    assert f"not pushed, as version {number}: version {newer.name}, which" in pipeline.screen
+    assert f"not pushed, as version {number}: version {newer.name} is in service" in pipeline.screen
     finished = pipeline.event_log.last(EventKind.FINISHED)
     assert finished is not None
     assert (finished.run, finished.details["exit_code"]) == ("run 1", 4)
