@@ -158,7 +158,7 @@ def test_spans_are_listed_and_one_that_drifted_is_accepted(runs: Runs) -> None:
     assert "price plan: expected the shares" in listed["4"]["why"]
     done = runs.project.scopeline("spans", "accept", "4", *options, "--reason", "no more basic")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("span 4 is accepted: the next run whose window contains it")
+    assert done.stdout.startswith("span 4 is accepted: the next run whose window contains the span")
     done = runs.project.scopeline("spans", *options)
     assert re.search(r"^4 +accepted +\S+ \S+ +no more basic *$", done.stdout, re.M), done.stdout
     done = runs.project.scopeline("spans", "accept", "3", *options, "--reason", "x")

@@ -154,7 +154,7 @@ def test_a_run_that_died_without_a_word_is_tried_again_after_a_while(
     if begins:
         watched.run_events(run)
     watched.end(run, "FAILED")
-    assert re.match("nothing to do: the last run failed; it is retried at", watched.check())
+    assert re.match("nothing to do: the last run failed; the run is retried at", watched.check())
     (failed,) = watched.event_log.events(EventKind.FAILED)
     assert failed.run == run
     assert failed.message == f"run {run} on Kubeflow ended as failed, and left no report"
@@ -171,7 +171,7 @@ def test_a_run_that_was_decided_on_and_not_submitted_is_submitted_now(
     with pytest.raises(ConfigError):
         watched.check()
     watched._submit = submit
-    assert "starts the run that was decided and did not begin" in watched.check()
+    assert "starts the run that was due but did not begin" in watched.check()
     assert len(watched.runs()) == 1
 
 

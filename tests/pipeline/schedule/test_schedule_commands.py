@@ -107,7 +107,10 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
 
 def test_probe_without_a_scheduler_fails(scopeline: Command, days: Days) -> None:
     code, shown, _ = scopeline("schedule", "--check")
-    assert (code, shown) == (1, f"{days.layout.output}: no scheduler is running here\n")
+    assert (code, shown) == (
+        1,
+        f"{days.layout.output}: no scheduler is running in this output folder\n",
+    )
 
 
 def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
