@@ -17,7 +17,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import locate_data
 from pipeline.data.spans import list_spans
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.cluster_layout import cluster_layout, seen_from_pods, settings_of
+from pipeline.kubeflow.cluster_layout import cluster_layout, config_for_pods, settings_of
 from pipeline.kubeflow.compiled import ParameterValue
 from pipeline.kubeflow.data_check import check
 from pipeline.records.event_log import EventKind, EventLog
@@ -67,7 +67,7 @@ class ScheduledPipeline:
 
     def run_events(self, run: str) -> RunEvents:
         """What the first and the last step of a run write by."""
-        config = seen_from_pods(self.config)
+        config = config_for_pods(self.config)
         run_events = RunEvents(
             self.event_log,
             config,

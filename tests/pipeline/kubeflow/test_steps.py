@@ -127,8 +127,8 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
 @pytest.mark.parametrize(
     ("sections", "parameters", "words"),
     [
-        ({}, {"epochs": "-1"}, "the parameter epochs is '-1'; right is a whole number, or 0"),
-        ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; right is a whole number, or 0"),
+        ({}, {"epochs": "-1"}, "the parameter epochs is '-1'; expected a whole number, or 0"),
+        ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; expected a whole number, or 0"),
         ({}, {"strategy": "miror"}, "the parameter strategy is 'miror'; "),
         (
             {
@@ -139,7 +139,11 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
             {"epochs": "2"},
             "the config cannot have epochs=2: train: learning_rate.warmup_epochs is",
         ),
-        ({}, {"span": "-x"}, "the parameter span is '-x'; data.path has no spans; leave it empty"),
+        (
+            {},
+            {"span": "-x"},
+            "the parameter span is '-x'; data.path has no spans; leave this parameter empty",
+        ),
         ({}, {"span": "3"}, "the parameter span is '3'; data.path has no spans"),
         (
             {"data": {"format": "images", "path": "pictures"}},

@@ -36,9 +36,9 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
     [
         (["epoch=3"], "epoch=3: there is no parameter `epoch`; did you mean `epochs`?"),
         (["x=3"], "x=3: there is no parameter `x`; known: epochs, span, strategy"),
-        (["epochs=many"], "epochs=many: right is a whole number, or 0 for as many"),
-        (["epochs=2.5"], "epochs=2.5: right is a whole number, or 0 for as many"),
-        (["epochs=-1"], "epochs=-1: right is a whole number, or 0 for as many"),
+        (["epochs=many"], "epochs=many: expected a whole number, or 0 for"),
+        (["epochs=2.5"], "epochs=2.5: expected a whole number, or 0 for"),
+        (["epochs=-1"], "epochs=-1: expected a whole number, or 0 for"),
         (["epochs"], "epochs: give name=value, such as epochs=3"),
         (["epochs=1", "epochs=2"], "epochs=2: `epochs` is given twice"),
         (
