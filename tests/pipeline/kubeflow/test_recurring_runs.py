@@ -206,7 +206,9 @@ def test_a_run_under_way_outlives_its_recurring_run(server: KfpServer, tmp_path:
     run = cluster.kubeflow.start_run(cluster.kubeflow.ensure_version(COMPILED), {})
     server.runs[run] |= {"recurring_run_id": old, "state": "RUNNING"}
     said = cluster.apply(CHANGED)
-    assert f"  {old} is disabled; the next call deletes it, as a run of it is under way" in said
+    assert (
+        f"  {old} is disabled; the next call deletes it, as one of its runs is in progress" in said
+    )
     assert cluster.enabled == [CHANGED.version]
     assert old in server.recurring
     server.runs[run]["state"] = "SUCCEEDED"

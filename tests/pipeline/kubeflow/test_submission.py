@@ -130,7 +130,7 @@ def test_a_kubeflow_that_tries_no_step_again_is_refused_where_that_is_asked_for(
         kubeflow.ensure_version(COMPILED)
     assert str(refused.value) == (
         f"kubeflow.retries: found 2, but {server.url} is older than Kubeflow Pipelines 2.14 and "
-        "retries only the last step; upgrade it, or set kubeflow.retries=0"
+        "retries only the last step; upgrade Kubeflow, or set kubeflow.retries=0"
     )
     assert server.changes == []
     config = load(tmp_path, server.url, kubeflow={"retries": 0})
