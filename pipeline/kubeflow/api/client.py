@@ -140,8 +140,8 @@ class Kubeflow:
         if self._is_older and self._settings.retries:
             raise ConfigError(
                 f"kubeflow.retries: found {self._settings.retries}, but {self.endpoint} is older "
-                f"than Kubeflow Pipelines {OLDEST} and retries only the last step; upgrade Kubeflow, "
-                "or set kubeflow.retries=0"
+                f"than Kubeflow Pipelines {OLDEST} and retries only the last step; upgrade "
+                "Kubeflow, or set kubeflow.retries=0"
             )
         name = compiled.version
         pipeline, _ = _find_or_create(

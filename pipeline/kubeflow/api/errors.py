@@ -116,7 +116,8 @@ def check_json(endpoint: str, content_type: str | None) -> None:
     if "json" not in kind:
         raise ConfigError(
             f"{endpoint}: returned a web page ({kind or 'of no type'}) instead of JSON: the page "
-            f"may be a log-in, for which {TOKEN_VARIABLE} takes a token, or the user interface; {WHERE}"
+            f"may be a log-in, for which {TOKEN_VARIABLE} takes a token, or the user interface; "
+            f"{WHERE}"
         )
 
 
