@@ -358,7 +358,7 @@ def new_folder(output: Path) -> Iterator[Path]:
         )
     if output.name in ("", ".."):
         raise ConfigError(
-            f"--answers {output}: this folder has no name; give another, such as samples."
+            f"--answers {output}: this folder has no name; give another folder, such as samples."
         )
     part = output.with_name(f".{output.name}.{os.getpid()}")
     try:
@@ -410,8 +410,8 @@ def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Inp
     from components.serving.batch.reading import Input, check_not_input, find_files
 
     files, data_format = find_files(pattern, chosen.default_format)
-    kept = tuple(name.strip() for name in columns.split(",") if name.strip())
-    source = Input(files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, kept)
+    names = tuple(name.strip() for name in columns.split(",") if name.strip())
+    source = Input(files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, names)
     check_not_input(output, pattern, source)
     return source
 

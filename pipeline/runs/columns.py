@@ -138,7 +138,7 @@ def _declared_types(config: PipelineConfig) -> ColumnTypes | None:
 
 def _vector(length: int, is_text: bool) -> Choice:
     """Returns the type of a column of lists with a fixed length."""
-    kind, noun = ("categorical", "texts") if is_text else ("numeric", "numbers")
+    kind, noun = ("categorical", "strings") if is_text else ("numeric", "numbers")
     return Choice({"type": kind}, f"lists of {length:,} {noun} in each row")
 
 

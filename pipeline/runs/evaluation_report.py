@@ -406,7 +406,7 @@ def read_mistakes(uri: str) -> list[Confusion]:
         for (true, predicted), count in counts.items()
         if true != predicted and count
     )
-    return sorted(mistakes, key=lambda one: (-one.rows, one.true, one.predicted))
+    return sorted(mistakes, key=lambda pair: (-pair.rows, pair.true, pair.predicted))
 
 
 def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
@@ -443,8 +443,8 @@ def describe_mistakes(uri: str, model: str | None) -> str:
         return classes[number] if 0 <= number < len(classes) else "a class that was not in training"
 
     pairs = [
-        f"{name(one.true)} as {name(one.predicted)} ({one.rows:,.4g} of {one.total:,.4g})"
-        for one in mistakes[:MAX_CONFUSIONS]
+        f"{name(pair.true)} as {name(pair.predicted)} ({pair.rows:,.4g} of {pair.total:,.4g})"
+        for pair in mistakes[:MAX_CONFUSIONS]
     ]
     return f"most frequent confusions: {', '.join(pairs)}"
 

@@ -161,7 +161,7 @@ def _differences(before: Facts, now: Facts) -> list[str]:
 def inputs_of(context: RunContext) -> Facts | None:
     """Returns hashes of a run's inputs.
 
-    Callers call this before the run begins, so that the next run notices changes during the run.
+    The hashes are computed before the run begins, so that changes during the run count as new.
 
     Returns:
       The hashes by name; None if inputs are on another machine.
@@ -295,6 +295,6 @@ def stamp_of_environment(
     environ: Mapping[str, str], prefixes: tuple[str, ...], names: Iterable[str]
 ) -> str:
     """Returns a hash of environment variables, chosen by name or by prefix."""
-    known = frozenset(names)
-    chosen = (name for name in environ if name in known or name.startswith(prefixes))
+    fixed = frozenset(names)
+    chosen = (name for name in environ if name in fixed or name.startswith(prefixes))
     return fingerprint_of([(name, environ[name]) for name in sorted(chosen)])

@@ -38,7 +38,7 @@ class _NoResults(RunResults):
 
 
 def check_new_data(context: RunContext) -> None:
-    """Checks the data that ExampleGen will read, unless it is known to be in its cache.
+    """Checks the data that ExampleGen will read, unless the last run has read the same data.
 
     Raises:
       DataError: the data cannot be used.

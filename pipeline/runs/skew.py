@@ -149,8 +149,8 @@ def _training_examples(connection: Any, version: Version) -> list[tuple[int, str
 def _inputs_of_makers(store: Any, artifacts: list[int]) -> set[int]:
     """Returns the ids of the input artifacts of the executions that made some artifacts."""
     event = metadata_store_pb2.Event
-    made = store.get_events_by_artifact_ids(artifacts)
-    makers = sorted({e.execution_id for e in made if e.type == event.OUTPUT})
+    events = store.get_events_by_artifact_ids(artifacts)
+    makers = sorted({e.execution_id for e in events if e.type == event.OUTPUT})
     inputs = store.get_events_by_execution_ids(makers) if makers else []
     return {e.artifact_id for e in inputs if e.type == event.INPUT}
 

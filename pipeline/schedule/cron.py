@@ -19,12 +19,12 @@ def firings_between(settings: ScheduleSettings, after: datetime, until: datetime
     When clocks go forward, a firing in the skipped hour comes right after that hour. When clocks go
     back, a firing in the repeated hour comes once.
     """
-    found = []
+    firings = []
     for firing in _firings(settings, max(after, until - MAX_AGE)):
         if _is_later(firing, until):
             break
-        found.append(firing)
-    return found
+        firings.append(firing)
+    return firings
 
 
 def next_firings(settings: ScheduleSettings, after: datetime, count: int) -> list[datetime]:

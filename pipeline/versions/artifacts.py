@@ -149,7 +149,7 @@ def _artifacts_to_keep(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
     - the artifacts in `needed`, the latest blessed model, and the blessings of these models;
     - the statistics of kept examples, with which a later run compares its own statistics.
     """
-    kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
+    to_keep = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
     live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
     blessings = {
         _property(a, BLESSED_MODEL_PROPERTY): a.id
@@ -164,11 +164,11 @@ def _artifacts_to_keep(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
         and not _property(metadata.artifacts[blessings[a.id]], WAITING_PROPERTY)
         and not _property(a, WITHDRAWN_PROPERTY)
     ]
-    kept |= {a.id for a in live if a.uri in needed}
-    kept |= set(sorted(blessed)[-1:])
-    kept |= {blessing for model, blessing in blessings.items() if model in kept}
-    examples = {a.id for a in live if a.type == "Examples" and a.id in kept}
-    kept |= {
+    to_keep |= {a.id for a in live if a.uri in needed}
+    to_keep |= set(sorted(blessed)[-1:])
+    to_keep |= {blessing for model, blessing in blessings.items() if model in to_keep}
+    examples = {a.id for a in live if a.type == "Examples" and a.id in to_keep}
+    to_keep |= {
         a.id
         for a in live
         if a.type == "ExampleStatistics"
@@ -177,7 +177,7 @@ def _artifacts_to_keep(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
             for maker in metadata.makers.get(a.id, set())
         )
     }
-    return kept
+    return to_keep
 
 
 def _property(artifact: Any, name: str) -> int:
@@ -187,12 +187,12 @@ def _property(artifact: Any, name: str) -> int:
     return artifact.custom_properties[name].int_value if exists else 0
 
 
-def _retire(metadata: ArtifactRecords, kept: Iterable[int]) -> None:
+def _retire(metadata: ArtifactRecords, to_keep: Iterable[int]) -> None:
     """Marks all artifacts that are not kept as DELETED, in one transaction."""
     retired = [
         artifact
         for artifact in metadata.artifacts.values()
-        if artifact.id not in kept and artifact.state != artifact.DELETED
+        if artifact.id not in to_keep and artifact.state != artifact.DELETED
     ]
     for artifact in retired:
         artifact.state = artifact.DELETED

@@ -303,12 +303,15 @@ def find_expired(
         return Expired(tuple(versions))
     recorded = _recorded_runs(event_log)
     runs = _runs(layout, recorded)
-    kept = {*runs[max(0, len(runs) + coming_runs - keep.runs) :], *_last_finished(event_log)}
+    runs_to_keep = {
+        *runs[max(0, len(runs) + coming_runs - keep.runs) :],
+        *_last_finished(event_log),
+    }
     if not coming_runs:
         # The last run is kept with any clock: the console has just shown the path of its log.
-        kept |= set(recorded[-1:])
-    old = tuple(run for run in runs if run not in kept)
-    return Expired(tuple(versions), old, frozenset(kept), deletes_runs=True)
+        runs_to_keep |= set(recorded[-1:])
+    old = tuple(run for run in runs if run not in runs_to_keep)
+    return Expired(tuple(versions), old, frozenset(runs_to_keep), deletes_runs=True)
 
 
 def lineage_of(version: Version) -> dict[str, Any]:
@@ -336,15 +339,15 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
     ours = [version for version in catalog if version.is_ours]
     # The copy of a rollback has the identity of its original.
     good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
-    kept = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
+    models_to_keep = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
     recent = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
-    old = [v for v in ours if v.identity not in kept and v.number not in recent]
+    old = [v for v in ours if v.identity not in models_to_keep and v.number not in recent]
     if old and (serving := find_serving(catalog)) is not None:  # Reads files.
-        kept.add(serving.identity)
+        models_to_keep.add(serving.identity)
         previous = find_serving([v for v in catalog if v.identity != serving.identity])
         if previous is not None and keep > 1:
-            kept.add(previous.identity)
-    old = [version for version in old if version.identity not in kept]
+            models_to_keep.add(previous.identity)
+    old = [version for version in old if version.identity not in models_to_keep]
     return sorted(old, key=lambda version: version.number)
 
 

@@ -153,9 +153,12 @@ def find_obstacle(
     is_late = bool(catalog) and began_later(event_log, catalog[0], run)
     if hold is None and approve is not Approve.MANUAL and not is_late:
         return None
-    known = [waiting for waiting in still_waiting(event_log) if _is_same_model(waiting, candidate)]
-    is_known = bool(known) and not is_late
-    number = known[0].number if is_known else _free_number(catalog, read_waiting(event_log))
+    earlier = [model for model in still_waiting(event_log) if _is_same_model(model, candidate)]
+    number = (
+        earlier[0].number
+        if earlier and not is_late
+        else _free_number(catalog, read_waiting(event_log))
+    )
     status = Status.WAITS if hold is None else Status.HELD
     reason = how_to_push(number, hold)
     if is_late:
@@ -204,8 +207,8 @@ def serves_all(version: Version, model: Candidate, variants: Path | None) -> boo
 
 def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:
     """Returns a number higher than all others, as for a version that is pushed now."""
-    taken = [*(version.number for version in catalog), *(other.number for other in waiting)]
-    return max(int(time.time()), max(taken, default=0) + 1)
+    numbers = [*(version.number for version in catalog), *(model.number for model in waiting)]
+    return max(int(time.time()), max(numbers, default=0) + 1)
 
 
 def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
@@ -358,7 +361,7 @@ def _record(
         waited=waiting.number,
         reason=reason,
     )
-    kept = {
+    model_details = {
         key: waiting.details.get(key) for key in ("metrics", "window", "strategy", "model_kind")
     }
     event_log.record(
@@ -369,9 +372,9 @@ def _record(
         path=str(version),
         model=waiting.model,
         waited=waiting.number,
-        **kept,
+        **model_details,
     )
-    details = {"metrics": kept["metrics"], "reason": reason}
+    details = {"metrics": model_details["metrics"], "reason": reason}
     notify(
         config.notify, config.name, Occasion.PUSHED, message, details, event_log, run=waiting.run
     )

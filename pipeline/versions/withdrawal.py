@@ -109,15 +109,15 @@ def mark_models(
     versions = list(versions)
     if not versions:
         return []
-    found: dict[tuple[object, ...], list[int]] = {}
+    artifacts: dict[tuple[object, ...], list[int]] = {}
     connection = check_store(config.metadata, layout)
     if connection is not None:
-        found = _mark(connection, versions, withdrawn)
+        artifacts = _mark(connection, versions, withdrawn)
     lines = [
         f"version {version.number}: its model is not in the pipeline's metadata, so only "
         "its folder is marked"
         for version in versions
-        if not found.get(version.identity)
+        if not artifacts.get(version.identity)
     ]
     return lines + _mark_folders(versions, withdrawn, reason)
 
@@ -129,10 +129,10 @@ def _mark(
     import ml_metadata as mlmd
 
     store = mlmd.MetadataStore(connection)
-    changed, found = {}, {}
+    changed, artifact_ids = {}, {}
     for version in {v.identity: v for v in versions if v.model is not None}.values():
         artifacts = find_models(store, str(version.model), version.provenance.model_created)
-        found[version.identity] = [artifact.id for artifact in artifacts]
+        artifact_ids[version.identity] = [artifact.id for artifact in artifacts]
         for artifact in artifacts:
             mark = artifact.custom_properties[WITHDRAWN_PROPERTY]
             # Setting an equal value would change the inputs of executions that took the model.
@@ -141,7 +141,7 @@ def _mark(
                 changed[artifact.id] = artifact
     if changed:
         store.put_artifacts(list(changed.values()))  # One transaction.
-    return found
+    return artifact_ids
 
 
 def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | None) -> list[str]:

@@ -91,9 +91,9 @@ def apply(
 ) -> None:
     """Makes the pipeline's recurring run match the config; shows the differences first.
 
-    The API cannot change a recurring run, so a new recurring run replaces the old one. It is
-    created disabled; then the old recurring run is disabled and the new one is enabled. The next
-    `apply` completes an interrupted replacement.
+    The API cannot change a recurring run, so a new recurring run replaces the old recurring run.
+    The new one is created disabled. Then the old one is disabled, and the new one is enabled. The
+    next `apply` completes an interrupted replacement.
 
     Args:
       kubeflow: the client.
