@@ -20,7 +20,7 @@ from components.processes.standing_cluster import (
 from pipeline.cli.help import App
 from pipeline.cli.options import OUTPUT, find_modules_here
 from pipeline.exit_codes import EXIT_FAILED
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 
 app = App(
     help="Start, show and stop servers on which notebooks and runs train.",
@@ -93,7 +93,7 @@ def stop(output: OutputOption = OUTPUT) -> None:
     Exit codes: 0 stopped, 2 there is no cluster.
     """
     stop_cluster(output / FOLDER, typer.echo)
-    typer.echo(f"removed {shown(output / 'cluster' / FILE)}")
+    typer.echo(f"removed {show_path(output / 'cluster' / FILE)}")
 
 
 def _how_to_connect(folder: Path) -> str:
@@ -106,5 +106,5 @@ In a notebook, with TF_USE_LEGACY_KERAS=1 in the environment before TensorFlow i
   strategy = persistent.connect({str(file.resolve())!r})
 
 As a run:
-  TF_CONFIG="$(cat {shlex.quote(shown(file))})" \\
+  TF_CONFIG="$(cat {shlex.quote(show_path(file))})" \\
     python local_runner.py run --set train.strategy=parameter_server"""

@@ -22,7 +22,7 @@ from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.data_check import make_check_manifest
 from pipeline.kubeflow.image import check_image
-from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.console import RunConsole, show_path
 from pipeline.runs.logs import redirected_output, shortened_errors
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
@@ -61,7 +61,7 @@ def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) ->
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
-    typer.echo(f"written to {shown(output)}: {compiled.version}, {len(compiled.steps)} steps")
+    typer.echo(f"written to {show_path(output)}: {compiled.version}, {len(compiled.steps)} steps")
 
 
 def submit(

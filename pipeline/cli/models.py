@@ -19,7 +19,7 @@ from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from pipeline.versions.catalog import Version, find_serving, pushed_at, read_catalog
 from pipeline.versions.hold import Hold, read_hold
 from pipeline.versions.waiting import Waiting, how_to_push, still_waiting
@@ -68,7 +68,7 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
         for line in _table(listed, width):
             typer.echo(line)
     if not catalog:
-        typer.echo(f"{shown(layout.serving)}: no version has been pushed yet")
+        typer.echo(f"{show_path(layout.serving)}: no version has been pushed yet")
     if hold is not None:
         typer.echo(str(hold))
     for event in event_log.events(EventKind.BLESSED, EventKind.NOT_BLESSED, newest=1):

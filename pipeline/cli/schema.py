@@ -24,7 +24,7 @@ from pipeline.config.reference import config_schema
 from pipeline.layout import Layout
 from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from trainer_module.errors import ConfigError
 
 WRITE = "write"
@@ -91,7 +91,7 @@ def accept(
         from pipeline.runs.acceptance import accept_last_data
 
         change = accept_last_data(loaded, layout, columns)
-        path = shown(change.path)
+        path = show_path(change.path)
         if not change.columns:
             console.print(f"{path}: the last data fits this schema; there is nothing to change")
             return

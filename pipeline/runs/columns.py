@@ -20,7 +20,7 @@ from components.schema_gen.files import read_schema
 from pipeline.config.settings import PipelineConfig, find_unsized
 from pipeline.data.first_look import read_first_rows
 from pipeline.run_context import RunContext
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from trainer_module.errors import counted
 from trainer_module.features.base import BaseFeature
 from trainer_module.settings import Feature, TextFeature
@@ -89,12 +89,12 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
         types = effective_types(config.features, config.no_features, chosen)
         if not chosen:
             return ColumnTypes(
-                f"columns: {shown(path)} contains no types: numbers are numeric, text is "
+                f"columns: {show_path(path)} contains no types: numbers are numeric, text is "
                 "categorical",
                 types,
             )
         texts = {feature.name for feature in schema.feature if feature.type == schema_pb2.BYTES}
-        return ColumnTypes(f"columns, from {shown(path)}", types, texts)
+        return ColumnTypes(f"columns, from {show_path(path)}", types, texts)
     has_label = config.family.has_label
     look = read_first_rows(context.reading, context.data[-1]) if has_label else None
     if look is None:

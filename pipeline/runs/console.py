@@ -49,7 +49,7 @@ NONE = "-"
 """The cell of a missing value."""
 
 
-def shown(path: Path | str) -> str:
+def show_path(path: Path | str) -> str:
     """Returns a path, relative to the working directory if the path is inside this directory."""
     is_inside = Path(path).is_relative_to(Path.cwd())
     return str(Path(path).relative_to(Path.cwd()) if is_inside else path)
@@ -271,7 +271,7 @@ def _decision(summary: RunSummary) -> str:
     """Returns the outcome of a run in a coloured sentence."""
     reason = escape(summary.reason or "")
     if summary.status is Status.PUSHED:
-        pushed = escape(shown(str(summary.pushed)))
+        pushed = escape(show_path(str(summary.pushed)))
         if all(component.state is State.CACHED for component in summary.components):
             return f"[cyan]nothing has changed[/cyan]; an earlier run pushed {pushed}"
         return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"

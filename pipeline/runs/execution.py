@@ -23,7 +23,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.artifact_results import ArtifactResults
-from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.console import RunConsole, show_path
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
@@ -125,15 +125,15 @@ def _run_components(
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """Returns hints for further details, such as paths of logs."""
-    hints = [f"summary: {shown(files.summary)}"]
+    hints = [f"summary: {show_path(files.summary)}"]
     if summary.anomalies:
         hints.insert(0, f"if the data is correct: {SCHEMA_COMMAND}")
     if summary.error is not None:
-        hints = [f"full output: {shown(files.log)}"]
+        hints = [f"full output: {show_path(files.log)}"]
         if any(c.state is not State.FAILED for c in summary.components):
             hints.append("the next run continues after the finished components")
     elif summary.training:
-        tensorboard = shown(Path(sys.executable).parent / "tensorboard")
-        logs = shown(layout.pipeline_root / ComponentId.TRAINER)
+        tensorboard = show_path(Path(sys.executable).parent / "tensorboard")
+        logs = show_path(layout.pipeline_root / ComponentId.TRAINER)
         hints.append(f"learning curves: {tensorboard} --logdir {logs}")
     return hints

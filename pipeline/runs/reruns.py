@@ -22,7 +22,7 @@ from pipeline.own_modules import PACKAGES, ROOT
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from pipeline.versions.retention import find_expired
 from trainer_module.strategies.tpu import NAME_VARIABLE
 
@@ -78,7 +78,7 @@ class LastRun(BaseModel):
         """Returns the message of a run that would repeat this run."""
         ended = self.ended.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         if self.status is Status.PUSHED:
-            outcome = f"its model is {shown(self.pushed or '')}"
+            outcome = f"its model is {show_path(self.pushed or '')}"
         else:
             outcome = f"it pushed nothing: {self.reason}"
         return (

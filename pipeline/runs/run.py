@@ -23,7 +23,7 @@ from pipeline.records.notify import check_secrets, deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
-from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.console import RunConsole, show_path
 from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
 from pipeline.runs.logs import redirected_output, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
@@ -111,7 +111,7 @@ def _settle(
     console: RunConsole,
 ) -> int:
     observer.settle(status, error)
-    console.conclude(observer.summary, [f"summary: {shown(files.summary)}"])
+    console.conclude(observer.summary, [f"summary: {show_path(files.summary)}"])
     return status.exit_code
 
 
