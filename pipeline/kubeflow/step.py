@@ -35,7 +35,7 @@ from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
-from pipeline.runs.imports import defer_evaluation, kept_imports
+from pipeline.runs.imports import defer_evaluation, frozen_imports
 from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 
@@ -108,7 +108,7 @@ def import_node(packed: str) -> str:
     Returns:
       The node's id.
     """
-    with kept_imports():
+    with frozen_imports():
         from pipeline.kubeflow.nodes import read_node_id
 
         name = read_node_id(packed)

@@ -30,7 +30,7 @@ def is_in_tfx_command_line() -> bool:
 
 
 @contextmanager
-def kept_imports() -> Iterator[None]:
+def frozen_imports() -> Iterator[None]:
     """Turns off garbage collection within the block, and freezes the objects that exist at its end.
 
     Processes that are forked afterwards share the memory of these objects, as nothing modifies it.
@@ -40,12 +40,12 @@ def kept_imports() -> Iterator[None]:
     try:
         yield
     finally:
-        keep_imports()
+        freeze_imports()
         if was_enabled:
             gc.enable()
 
 
-def keep_imports() -> None:
+def freeze_imports() -> None:
     """Freezes existing objects, and makes the collector run less often."""
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

@@ -24,7 +24,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole, show_path
-from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
+from pipeline.runs.imports import frozen_imports, is_in_tfx_command_line
 from pipeline.runs.logs import redirected_output, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
@@ -183,7 +183,7 @@ def run_pipeline(
                 console.started("starting TFX")
                 # Imported here: the checks above do not need TensorFlow, and the output of
                 # TensorFlow goes to the log.
-                with kept_imports():
+                with frozen_imports():
                     from pipeline.runs.execution import execute
 
                 console.stop()  # The thread of the bar would not survive a fork.
