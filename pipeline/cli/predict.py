@@ -219,7 +219,7 @@ def chosen_model(
 
     Raises:
       ConfigError: there is no such version or variant.
-      DamagedFileError: the version's files differ from the certified ones.
+      DamagedFileError: the version's files differ from the certified files.
     """
     if model is not None and version is not None:
         raise ConfigError("give either --version or --model, not both; --version needs a config.")

@@ -266,7 +266,7 @@ def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
 
 
 def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
-    """Returns a decision to run if data or config are new and all files are complete."""
+    """Returns the decision at a firing: a run if data or config are new and files are complete."""
     fired, trained = inputs.firings_text, inputs.history.trained
     if trained is None:
         return inputs.due(f"{fired}; no run has ended yet")

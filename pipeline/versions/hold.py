@@ -88,7 +88,7 @@ def set_hold(
     Args:
       layout: the layout of the pipeline.
       event_log: the event log of the pipeline.
-      reason: the reason, for people.
+      reason: the reason for the history.
       until: the time when the hold ends.
       stops_runs: whether the hold also stops scheduled runs.
 

@@ -29,7 +29,7 @@ class RollbackRequest:
     to: int | None = None
     """The version to put in service; default: the previous version with another model."""
     reason: str | None = None
-    """The reason, for people."""
+    """The reason for the history."""
     force: bool = False
     """Whether `to` may be withdrawn, for example to revert a mistaken rollback. The rollback ends
     its withdrawal.
@@ -70,8 +70,8 @@ def roll_back(
     if is_remote(layout.serving):
         raise ConfigError(
             f"push.directory: {layout.serving} is not a folder of this machine, and a rollback "
-            "renames folders; copy the earlier version to a higher number with "
-            "the tools of the store, and withdraw the later versions with `models --withdraw`"
+            "renames folders; copy the earlier version to a higher number with the tools of the "
+            "store, and withdraw the later versions with `models --withdraw`"
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(
