@@ -274,8 +274,8 @@ def test_doctor_finds_this_machine_ready() -> None:
 
 
 def test_doctor_gives_advice(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "ENOUGH_DISK", 2**60)
-    monkeypatch.setattr(doctor, "ENOUGH_MEMORY", 2**60)
+    monkeypatch.setattr(doctor, "MIN_DISK", 2**60)
+    monkeypatch.setattr(doctor, "MIN_MEMORY", 2**60)
     monkeypatch.setattr(doctor, "LIBRARIES", ("no_such_library",))
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
     findings = {finding.subject: finding for finding in doctor.examine(Path("/sys/scopeline"))}

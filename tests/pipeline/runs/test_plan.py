@@ -286,5 +286,5 @@ def test_what_would_be_deleted_is_said(
         config = plans.pipeline.config(schedule={"cron": "0 3 * * *", "keep": keep})
         show_plan(config, plans.pipeline.layout.output, verbose=False)
         said = capfd.readouterr().out
-        assert ("will be deleted" in said) is bool(words)
+        assert ("would delete" in said) is bool(words)
         assert words in said
