@@ -32,7 +32,7 @@ class DataSnapshot:
     """The current state of the data."""
 
     spans: tuple[Span, ...]
-    """The spans at the data path; data without spans counts as one."""
+    """The spans at the data path; data without spans counts as one span."""
     window: Window | None
     """The window that a run would train on."""
     problem: str | None = None

@@ -69,7 +69,7 @@ class Polling:
     """The maximum time for which the run is followed. Afterwards, the run itself continues."""
 
     def retry(self, call: Callable[[], Result]) -> Result:
-        """Returns the result of a call; retries with exponential backoff without a response.
+        """Returns the result of a call; retries with exponential backoff if Kubeflow is silent.
 
         Raises:
           UnavailableError, ServerFailedError: there was no response for `retry_seconds`.

@@ -72,7 +72,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
 
 
 def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None:
-    """Returns the report of the failed step, or None. For a step without a report, makes a report.
+    """Returns the report of the failed step, or None. A step without a report counts as failed.
 
     Args:
       reports: the reports by step, in topological order.

@@ -103,7 +103,7 @@ class RunRecord(BaseModel):
     window: Window | None
     """The chosen window of spans; None for data without spans."""
     data: list[Span]
-    """The spans to train on; data without spans counts as one."""
+    """The spans to train on; data without spans counts as one span."""
     states: SpanStates
     """The signature and digest of each span when the run began."""
     notes: list[str]
@@ -131,7 +131,7 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunRecord | None:
-        """Returns the record of a run; None if its first step has not written one.
+        """Returns the record of a run; None if the first step has not written a record.
 
         Raises:
           ConfigError: a different version of the code wrote the record.
