@@ -120,7 +120,7 @@ def _change_to_volume(config: PipelineConfig) -> Layout:
 
 
 def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V2beta1Run) -> None:
-    """Records the end of a run that was killed or never started, and so has not recorded its end."""
+    """Records the end of a run that was killed or never started, if the end is not recorded."""
     run_id, state = run.run_id, run.state
     if event_log.events(EventKind.FINISHED, EventKind.FAILED, run=run_id):
         return

@@ -274,9 +274,9 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 def _without_model_defaults(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Returns both settings; if only one side names a model, without the defaults of that model.
+    """Returns both settings, without the model's defaults if only one side names a model.
 
-    In this case, only the keys of `model` and `train` that both sides have are compared.
+    In this case, only the keys of `model` and `train` remain that both sides have.
     """
     models = [side.get("model") for side in (old, new)]
     has_kind = [isinstance(model, Mapping) and "kind" in model for model in models]

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def usability_fingerprint(context: RunContext) -> str:
-    """Returns a hash of everything that decides whether a span can be used, except its files."""
+    """Returns a hash of everything that determines whether a span can be used, except its files."""
     # The schema is read each time, as the first usable span writes it.
     content = schema_content(context.ingestion.settings.schema_file)
     parts = (context.ingestion.fingerprint, context.config.fingerprint, content)

@@ -164,9 +164,10 @@ _HOURS_SHOWN = 48
 def check_staleness(
     config: PipelineConfig, event_log: EventLog, now: datetime, last: datetime | None
 ) -> bool:
-    """Sends an alarm if the last push is older than `notify.stale_after`, or the end of the alarm.
+    """Sends an alarm if the last push is older than `notify.stale_after`.
 
-    The alarm is sent again after each further period. The next push ends the alarm.
+    The alarm is sent again after each further period. After the next push, the end of the alarm is
+    sent.
 
     Args:
       config: a checked config.
