@@ -183,8 +183,8 @@ def test_the_same_config_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ({"kubeflow": None}, "kubeflow: this is missing.*image: registry.example.com"),
-        ({"kubeflow": {}}, "kubeflow.image: this is missing"),
+        ({"kubeflow": None}, "kubeflow: this key is missing.*image: registry.example.com"),
+        ({"kubeflow": {}}, "kubeflow.image: this key is missing"),
         ({"schedule": None}, "there is nothing to check; set it to true"),
         ({"schedule": {"cron": "0 3 * * *"}}, "`cron` alone needs no check"),
     ],
@@ -195,5 +195,7 @@ def test_a_config_with_nothing_to_look_for_is_refused(sections: dict[str, Any], 
 
 
 def test_a_config_that_no_config_map_holds_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"has 1,048,577 bytes; a ConfigMap holds 1,048,576"):
+    with pytest.raises(
+        ConfigError, match=r"has 1,048,577 bytes; a ConfigMap holds at most 1,048,576"
+    ):
         make_check_manifest(make_config(), "#" * (MAX_CONFIG_BYTES + 1))

@@ -142,8 +142,8 @@ def test_an_image_with_other_code_is_warned_of(
     [
         (says_labels(None), "the image was not built by `make image`"),
         (says_labels({CODE_LABEL: ""}), "the image was not built by `make image`"),
-        ("sys.exit('Error: No such image: x')", "docker says 'No such image: x'"),
-        ("sys.exit(3)", "docker says 'exit code 3'"),
+        ("sys.exit('Error: No such image: x')", "docker reports 'No such image: x'"),
+        ("sys.exit(3)", "docker reports 'exit code 3'"),
         ("print('<html>')", "the answer of docker cannot be read"),
         ("time.sleep(60)", "docker did not answer within 1 s"),
     ],

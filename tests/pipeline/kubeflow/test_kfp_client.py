@@ -53,7 +53,9 @@ def test_the_endpoint_is_that_of_the_config_or_of_the_environment(
 
 
 def test_nothing_says_where_it_is(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match=r"^kubeflow\.endpoint: nothing says where .* here or as"):
+    with pytest.raises(
+        ConfigError, match=r"^kubeflow\.endpoint: the address .* is unknown: set this key or"
+    ):
         connect(None)
     assert capfd.readouterr().out == ""
 

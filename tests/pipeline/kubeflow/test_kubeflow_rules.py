@@ -164,7 +164,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             ["kubeflow.metadata=mysql://me@localhost/meta"],
             "found mysql://me@localhost:3306/meta, which is a different machine in every pod",
         ),
-        (["kubeflow.pipeline_root=s3://b/r"], "found 's3://b/r'; right is gs://bucket/folder"),
+        (["kubeflow.pipeline_root=s3://b/r"], "found 's3://b/r'; expected gs://bucket/folder"),
         (
             ["kubeflow.pipeline_root=gs://b/r", "push.directory=models"],
             "push.directory: found 'models', but models are at gs://b/r",
@@ -247,7 +247,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "kubeflow.volume=null",
                 "kubeflow.pipeline_root=gs://b/r",
             ],
-            "kubeflow.volume: this key is missing; data in spans needs one",
+            "kubeflow.volume: this key is missing; data in spans needs a volume",
         ),
     ],
 )
