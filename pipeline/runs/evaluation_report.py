@@ -1,4 +1,4 @@
-"""The report of an evaluation: metrics, bounds, the verdict's reason and confusions of classes."""
+"""Reads the report of an evaluation: metrics, the reason of the verdict, and confusions."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ from pipeline.records.summary import EvaluationReport, MetricSummary
 from trainer_module.errors import DataError, counted
 from trainer_module.export.interface import read_interface
 
-MOST_NAMED = 3
-"""The most slices that a note names."""
+MAX_NAMED_SLICES = 3
+"""The maximum number of slices that a note names."""
 _PERFECT = 0.995
-"""The AUC, accuracy or explained share of a loss above which a metric is nearly perfect."""
-_MISTAKES_LEFT = 0.02
-"""The largest share of a constant's mistakes that a nearly perfect classifier makes."""
-_FEWEST_ROWS = 50
-"""The fewest rows for a warning; on fewer, a good model makes no mistake by chance."""
-MOST_SHOWN = 3
-"""The number of pairs of classes that leaves room for the rest on one screen."""
+"""The AUC, accuracy or explained share of a loss from which a metric is nearly perfect."""
+_MAX_MISTAKES = 0.02
+"""The maximum mistakes of a nearly perfect classifier, as a share of the mistakes of a constant
+prediction.
+"""
+_MIN_ROWS = 50
+"""The minimum number of rows for a warning. On fewer rows, a good model may make no mistakes."""
+MAX_CONFUSIONS = 3
+"""The maximum number of confusions in a sentence."""
 
 
 def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationReport:
     """Returns the report of an evaluation artifact.
 
     Args:
-      uri: its folder.
+      uri: the folder of the artifact.
       criteria: the criteria of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
@@ -87,30 +89,28 @@ def _ends(interval: Interval | None) -> tuple[float, float] | None:
 
 
 def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | None) -> bool:
-    """Returns whether a metric is better than most data allows; False for few rows.
+    """Returns whether a metric is suspiciously good; False if there are few rows.
 
     Args:
       name: the name of the metric.
       value: the value on the whole eval split.
-      constant: the constant prediction in the deciding metric, which shows how hard the data is.
+      constant: the constant prediction, whose metric shows how hard the task is.
     """
-    if constant is None or constant.examples < _FEWEST_ROWS:
+    if constant is None or constant.examples < _MIN_ROWS:
         return False
     if name in ("auc", "r2"):
         return value >= _PERFECT
     if name != constant.metric:
         return False
     if name == "accuracy":
-        allowed = min(1 - _PERFECT, _MISTAKES_LEFT * (1 - constant.value))
+        allowed = min(1 - _PERFECT, _MAX_MISTAKES * (1 - constant.value))
         return 1 - value <= allowed
-    # A deviance is 0 at best, as squares are.
+    # The best value of these metrics is 0.
     return name in ("mse", "poisson_deviance") and value <= (1 - _PERFECT) * constant.value
 
 
 def _reported(criteria: Criteria, measured: Mapping[str, float]) -> list[str]:
-    """Returns the metrics to report; a metric given as a mapping may be a plot, which is left
-    out.
-    """
+    """Returns the metrics to report. Plots, which the config may list as mappings, are omitted."""
     evaluate = criteria.evaluate
     plots = {n for n in evaluate.configured if n not in measured and n not in evaluate.thresholds}
     return [name for name in criteria.names if name not in plots]
@@ -126,7 +126,7 @@ def _measured(
     models = by_slice.get(where, {})
     value = models.get(CANDIDATE, {}).get(name, math.nan)
     in_service = models.get(BASELINE, {}).get(name)
-    # A model without quantiles has no coverage, which thresholds do not compare.
+    # The coverage of a model without quantiles is not a number; thresholds do not compare it.
     is_compared = criteria.metric(name).is_compared
     if in_service is not None and not math.isfinite(in_service) and not is_compared:
         in_service = None
@@ -165,7 +165,7 @@ def _unmeasured_slices(uri: str, intervals: EvaluationIntervals) -> list[str]:
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
     why = f" ({'; '.join(intervals.notes)})" if intervals.notes else ""
     return [
-        f"there are thresholds for slices by {kinds}, but no such slice was measured{why}"
+        f"there are thresholds for slices by {kinds}, but no slices by {kinds} were measured{why}"
     ] * bool(kinds)
 
 
@@ -208,8 +208,12 @@ def _notes(criteria: Criteria, intervals: EvaluationIntervals, has_baseline: boo
             where for where in intervals.slices if where and not intervals.find(name, where).defined
         ]
         if slices:
-            named = ", ".join(slices[:MOST_NAMED])
-            more = f" and {len(slices) - MOST_NAMED} more" if len(slices) > MOST_NAMED else ""
+            named = ", ".join(slices[:MAX_NAMED_SLICES])
+            more = (
+                f" and {len(slices) - MAX_NAMED_SLICES} more"
+                if len(slices) > MAX_NAMED_SLICES
+                else ""
+            )
             notes.append(f"{name} is undefined on {named}{more}, and has no threshold there")
     thresholds = criteria.thresholds
     limited = [
@@ -225,8 +229,8 @@ def _notes(criteria: Criteria, intervals: EvaluationIntervals, has_baseline: boo
     )
     if unknown and criteria.evaluate.confidence is not None:
         notes.append(
-            f"there are no confidence intervals of {', '.join(unknown)}, of which TFMA computes "
-            "only values: thresholds apply to the values"
+            f"there are no confidence intervals for {', '.join(unknown)}, as TFMA computes only "
+            "values: thresholds apply to the values"
         )
     return notes
 
@@ -237,7 +241,7 @@ class Measured:
 
     name: str
     where: str
-    """The slice; empty for the whole split."""
+    """The slice; empty for the whole eval split."""
     value: float
     in_service: float | None
     intervals: MetricIntervals
@@ -246,13 +250,13 @@ class Measured:
     @property
     def sentence(self) -> str:
         """The value of the metric in a sentence."""
-        of = f" of {self.where}" if self.where else ""
-        return f"{self.name}{of} is {self.value:.4g}"
+        of_slice = f" of {self.where}" if self.where else ""
+        return f"{self.name}{of_slice} is {self.value:.4g}"
 
     def show(self, interval: Interval, sign: str = "") -> str:
-        """Returns an interval in words, with its confidence level."""
-        sure = f"{100 * (self.confidence or 0):.4g} %"
-        return f"{sure}: {interval.low:{sign}.3g} to {interval.high:{sign}.3g}"
+        """Returns an interval as text, with its confidence level."""
+        level = f"{100 * (self.confidence or 0):.4g} %"
+        return f"{level}: {interval.low:{sign}.3g} to {interval.high:{sign}.3g}"
 
 
 def describe_needs(
@@ -262,7 +266,7 @@ def describe_needs(
     constant: ConstantPrediction | None,
     intervals: EvaluationIntervals,
 ) -> str:
-    """Returns the requirements of a metric in words; empty if there are none."""
+    """Returns the requirements of a metric as text, or an empty string."""
     needs = []
     if constant is not None and constant.metric == name:
         needs.append(f"better than a constant prediction's {constant.value:.4g}")
@@ -387,18 +391,22 @@ def _threshold(criteria: Criteria, name: str) -> Threshold:
 
 @dataclass(frozen=True)
 class Confusion:
-    """A confusion of a class with another class."""
+    """The confusion of a class with another class."""
 
     rows: float
     """The number of confused rows, or the sum of their weights."""
-    of: float
-    """The number of all rows of the class, or the sum of their weights."""
+    total: float
+    """The number of all rows of the true class, or the sum of their weights."""
     true: int
+    """The number of the true class."""
     predicted: int
+    """The number of the predicted class."""
 
 
 def read_mistakes(uri: str) -> list[Confusion]:
-    """Returns the confusions on the whole eval split, most frequent first; empty without a matrix.
+    """Returns the confusions on the whole eval split, most frequent first.
+
+    Without a confusion matrix, there are no confusions.
 
     Args:
       uri: the folder that TFMA wrote to.
@@ -412,11 +420,11 @@ def read_mistakes(uri: str) -> list[Confusion]:
         for (true, predicted), count in counts.items()
         if true != predicted and count
     )
-    return sorted(mistakes, key=lambda one: (-one.rows, one.true, one.predicted))
+    return sorted(mistakes, key=lambda pair: (-pair.rows, pair.true, pair.predicted))
 
 
 def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
-    """Yields the true class, the predicted class, and the weighted count, for the new model."""
+    """Yields each cell of the new model's matrix: true class, predicted class, weighted count."""
     for plots in tfma.load_plots(uri):
         if plots.slice_key.single_slice_keys:
             continue
@@ -432,7 +440,7 @@ def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
 
 
 def describe_mistakes(uri: str, model: str | None) -> str:
-    """Returns the most frequent confusions of classes in a sentence; empty if there are none.
+    """Returns a sentence about the most frequent confusions of classes, or an empty string.
 
     Args:
       uri: the folder that TFMA wrote to.
@@ -449,14 +457,14 @@ def describe_mistakes(uri: str, model: str | None) -> str:
         return classes[number] if 0 <= number < len(classes) else "a class that was not in training"
 
     pairs = [
-        f"{name(one.true)} as {name(one.predicted)} ({one.rows:,.4g} of {one.of:,.4g})"
-        for one in mistakes[:MOST_SHOWN]
+        f"{name(pair.true)} as {name(pair.predicted)} ({pair.rows:,.4g} of {pair.total:,.4g})"
+        for pair in mistakes[:MAX_CONFUSIONS]
     ]
     return f"most frequent confusions: {', '.join(pairs)}"
 
 
 def _classes(model: str | None) -> Sequence[str]:
-    """Returns the names of the classes; empty for a model that other code exported."""
+    """Returns the names of the classes, or no names for a model that other code exported."""
     if model is None:
         return ()
     try:

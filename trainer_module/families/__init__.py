@@ -31,7 +31,9 @@ def read_data_files(custom_config: Mapping[str, Any]) -> list[str]:
 
 
 def read_data_source(custom_config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns `path`, `episodes` and `policy` of the section `data`, or None if the data is files."""
+    """Returns `path`, `episodes` and `policy` of the section `data`, or None if files hold the
+    data.
+    """
     source = custom_config[DATA_FILES_KEY].get("source")
     return None if source is None else dict(source)
 
@@ -119,7 +121,7 @@ class Family:
 
     @property
     def code(self) -> dict[str, str]:
-        """The import paths of the family and of its hooks, by a description such as "task (graph)"."""
+        """The import paths of the family and its hooks, by a description such as "task (graph)"."""
         functions = ("run_fn", "measure", "sample", "golden_rows")
         hooks = ("graph", "search_graph", "data_graph", *functions)
         paths = {f"task ({hook})": path for hook in hooks if (path := getattr(self, hook))}

@@ -124,7 +124,7 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     # A new model is compared with the one in service, not with the one that was withdrawn.
     third = project.scopeline(*run_with(3))
     assert third.returncode == 4, third.stdout + third.stderr
-    assert "held back, complaints" in third.stdout
+    assert "held back (complaints)" in third.stdout
     assert list_versions(Path(layout.serving)) == [*pushed, serving]
     first = models(project)[-1]["metrics"]["accuracy"]
     compared = project.summary("digits")["metrics"]["accuracy"]["in_service"]

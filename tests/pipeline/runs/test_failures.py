@@ -53,7 +53,7 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
         (
             ComponentFailedError("Evaluator"),
             Status.FAILED,
-            "its inputs could not be resolved; the log has the reason",
+            "the inputs could not be resolved; the log has the reason",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_of_too_many_slices_none_is_measured(
     assert report.blessed is not is_held
     if is_held:
         assert report.reason == (
-            f"there are thresholds for slices by plan, but no such slice was measured ({note})"
+            f"there are thresholds for slices by plan, but no slices by plan were measured ({note})"
         )
     assert set(report.slices) == {f"zone={number}" for number in range(4)}
 
@@ -289,6 +289,6 @@ def test_metrics_that_tfma_computes_by_itself_are_held_as_they_are(tmp_path: Pat
     assert report.blessed, report.reason
     assert [metric.interval for metric in report.metrics.values()] == [None, None]
     assert report.notes == [
-        "there are no confidence intervals of auc, of which TFMA computes only values: "
+        "there are no confidence intervals for auc, as TFMA computes only values: "
         "thresholds apply to the values"
     ]

@@ -209,7 +209,7 @@ def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> Non
     def ailment(*names: str) -> str | None:
         return find_scheduler_problem(layout.scheduler_lock, layout.heartbeat, names or ["days"])
 
-    assert ailment() == f"{layout.output}: no scheduler is running here"
+    assert ailment() == f"{layout.output}: no scheduler is running in this output folder"
     with serving(days) as process:
         until(lambda: days.events(EventKind.STARTED) and layout.heartbeat.exists())
         assert ailment() is None, "a run that takes its time is no ailment"
@@ -224,4 +224,4 @@ def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> Non
         layout.heartbeat.write_text(json.dumps(silent))
         assert str(ailment()).endswith("has written no heartbeat for 121 s")
         process.send_signal(signal.SIGCONT)
-    assert ailment() == f"{layout.output}: no scheduler is running here"
+    assert ailment() == f"{layout.output}: no scheduler is running in this output folder"

@@ -58,10 +58,19 @@ def test_the_one_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("name", "message"),
     [
         ("Raising", r"KeyError: 'rates.csv' \(.*own_types.py, line \d+\)"),
-        ("Worded", "transform returned strings as 'price'; expected: float32, or int64 indices in a voc"),
+        (
+            "Worded",
+            "transform returned strings as 'price'; expected: float32, or int64 indices in a voc",
+        ),
         ("Listed", "transform returned a list, not a dictionary of tensors by name"),
-        ("Flat", r"transform returned 'price' with the shape \(3,\); expected: \[rows, n\] or more"),
-        ("Elsewhere", "transform returned 'y', the name of another column; expected: an unused name"),
+        (
+            "Flat",
+            r"transform returned 'price' with the shape \(3,\); expected: \[rows, n\] or more",
+        ),
+        (
+            "Elsewhere",
+            "transform returned 'y', the name of another column; expected: an unused name",
+        ),
         ("Nameless", r"transform returned 'rate'; expected: an unused name that begins"),
         ("Shrinking", "transform returned 'price' with a different number of rows than its input"),
     ],

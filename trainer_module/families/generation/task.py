@@ -34,7 +34,7 @@ class GanLoss(StrEnum):
 
 
 class GenerationTask(LearningTask):
-    """The settings of `task: generation`: a model generates pictures similar to those of the data."""
+    """The settings of `task: generation`: a model generates pictures similar to the data."""
 
     kind: Literal["generation"]
     family: ClassVar[str] = "generation"

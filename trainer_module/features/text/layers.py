@@ -46,7 +46,7 @@ class TermIndices(Float32Layer):
 
 @register
 class WeightedSum(Float32Layer):
-    """A layer that returns the sum of a bag's vectors, weighted by TF-IDF and multiplied by a scale.
+    """A layer that returns the TF-IDF-weighted sum of a bag's vectors, multiplied by a scale.
 
     It computes in float32, as a sum of many terms would be imprecise in float16.
     """
@@ -126,7 +126,7 @@ def sum_of_terms(
 
 @register
 class TokensMean(Float32Layer):
-    """A layer that returns the mean of the vectors of a text's tokens; 0 for a text without tokens."""
+    """A layer that returns the mean of the vectors of a text's tokens, or 0 without tokens."""
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
         """Returns the mean, [batch, n].
