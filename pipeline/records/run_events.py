@@ -99,7 +99,7 @@ class RunEvents:
             )
 
     def record_window(self, spans: Sequence[Span]) -> None:
-        """Stores the spans that the run trains on, without refused spans."""
+        """Stores the spans that the run trains on, without refused spans; records no event."""
         self._window = [span.number for span in spans]
 
     def record_reading(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
@@ -139,8 +139,8 @@ class RunEvents:
           settings: the fingerprint of the settings that affect the check; empty if the next run
             checks the span again even with equal settings.
           has_drifted: whether drift is the only problem.
-          compared_with: the number of the span for the measurement of drift; None for the newest
-            span, which each run checks again.
+          compared_with: the number of the span that this span was compared with to find drift; None
+            if this span is the newest, because each run checks the newest span again.
         """
         full_message = f"span {span}: {message}"
         refusal = {
@@ -228,7 +228,8 @@ class RunEvents:
         if self._config.schedule_or_default.missing_span is MissingSpan.FAIL:
             return []
         refused = self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run)
-        # Only refusals of the newest span, without which no run continues, have no settings.
+        # A refusal without settings concerns the newest span. Such a refusal ends the run, so the
+        # span is not left out.
         return [event.message for event in refused if event.details["settings"]]
 
     def _record_push(self, summary: RunSummary, path: str, model: str | None) -> None:

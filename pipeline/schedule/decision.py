@@ -53,11 +53,11 @@ def decide(
       ConfigError: the event log cannot be used.
     """
     if is_run_under_way(layout):
-        return NotDue("a run is under way", is_routine=True)
+        return NotDue("a run is under way", is_unchecked=True)
     history = read_history(event_log)
     hold = read_hold(layout, now)
     if hold is not None and hold.stops_runs:
-        return NotDue(str(hold), {}, _code_under_hold(history), is_routine=True)
+        return NotDue(str(hold), {}, _code_under_hold(history), is_unchecked=True)
     continuation = continue_interrupted(history)
     if continuation and history.continuations < MAX_CONTINUATIONS:
         return continuation
@@ -74,7 +74,7 @@ def decide(
     left_out = inputs.snapshot.left_out
     decision = replace(decision, reason=reason, left_out=left_out, empty_spans=empty)
     if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
-        # The failure of the last run remains the problem as long as no run can start.
+        # The check reports the failure of the last run until a run starts.
         is_stopped = history.failure_code == EXIT_INTERRUPTED
         decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
     return decision
@@ -120,8 +120,8 @@ class NotDue:
     """The exit code of the check: not 0 while there is a problem."""
     is_problem: bool = False
     """Whether the decision sends a notification; False if the failed run has sent one."""
-    is_routine: bool = False
-    """Whether the data was not checked, so that earlier problems may still exist."""
+    is_unchecked: bool = False
+    """Whether the data was not checked; earlier problems then count as unsolved."""
     left_out: tuple[str, ...] = ()
     """Sentences about spans that are left out until a user acts."""
     empty_spans: tuple[Span, ...] = ()
@@ -260,7 +260,7 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
 def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
     """Returns the decision for unusable data; a firing waits while files are being written."""
     if inputs.snapshot.is_being_written:
-        return NotDue(problem, is_routine=True)
+        return NotDue(problem, is_unchecked=True)
     not_due = inputs.not_due(problem)
     return replace(not_due, details=not_due.details or {}, exit_code=EXIT_UNUSABLE, is_problem=True)
 
@@ -360,7 +360,9 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
 def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:
     """Returns a decision to retry if data, config or schema have changed, or cron has fired."""
     if inputs.has_changed:
-        return inputs.due("data or config have changed since the last run could not use them")
+        return inputs.due(
+            "data or config have changed since the last run, which could not use them"
+        )
     if inputs.firings:
         # The cause may have been a server that was down, not data or config.
         return inputs.due(f"{inputs.firings_text}; the last run could not use data or config")

@@ -53,7 +53,7 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
     if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
         return False
     details = decision.details
-    if decision.exit_code != EXIT_PUSHED and not decision.is_routine:
+    if decision.exit_code != EXIT_PUSHED and not decision.is_unchecked:
         # A decision without a check, such as a hold, may have come in between.
         problem = read_history(event_log).problem
         if problem is not None and problem.message == decision.reason:
@@ -109,7 +109,7 @@ def describe_lasting_problem(
 
 def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
     """Records that a problem is over; if a run is due, the end of the run ends the problem."""
-    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.is_routine:
+    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.is_unchecked:
         return
     if problem := read_history(event_log).problem:
         event_log.record(EventKind.RECOVERED, f"over: {problem.message}", at=now)

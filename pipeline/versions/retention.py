@@ -137,7 +137,8 @@ class Retention:
             deleted.runs[str(root)] = size_of(root)
             delete_atomically(root)
         if records is not None:
-            # The records come last: a busy or full store may refuse; the next deletion repeats it.
+            # The records come last, as a busy or full store may refuse; the next call then deletes
+            # them.
             self._forget_runs(records, expired.kept_runs)
 
     def _needed(self) -> set[str]:
@@ -308,7 +309,8 @@ def find_expired(
         *_last_finished(event_log),
     }
     if not coming_runs:
-        # The last run is kept with any clock: the console has just shown the path of its log.
+        # The last run is kept even if a wrong clock makes it seem old: the console has just shown
+        # the path of its log.
         runs_to_keep |= set(recorded[-1:])
     old = tuple(run for run in runs if run not in runs_to_keep)
     return Expired(tuple(versions), old, frozenset(runs_to_keep), deletes_runs=True)

@@ -145,8 +145,8 @@ def describe_inputs(
         feature = settings.features.get(name)
         is_fixed = isinstance(column, tf.io.FixedLenFeature)
         is_list = feature is not None and feature.is_list and not is_fixed
-        is_read = feature is not None and column.dtype == tf.string
-        written = feature.written if isinstance(feature, NumericFeature) and is_read else None
+        parses_text = feature is not None and column.dtype == tf.string
+        written = feature.written if isinstance(feature, NumericFeature) and parses_text else None
         columns.append(
             RawColumn(
                 name,
@@ -155,7 +155,7 @@ def describe_inputs(
                 column.dtype.is_integer,
                 None if is_list else math.prod(column.shape) if is_fixed else 1,
                 feature.origin if isinstance(feature, ImageFeature) else "",
-                tuple(feature.forms().items()) if feature is not None and is_read else (),
+                tuple(feature.forms().items()) if feature is not None and parses_text else (),
                 written or "",
                 (feature.unit or "") if isinstance(feature, NumericFeature) and written else "",
             )
@@ -411,7 +411,8 @@ def try_export(
       TrainingError: the model cannot be exported; the message quotes TensorFlow's error.
     """
     # The variables may be on other hosts, such as a TPU's, which lack this folder, so this host
-    # writes the files. The name of this host's job in the cluster is localhost, chief or worker.
+    # writes the files. Its device name contains its job in the cluster (localhost, chief or
+    # worker), so the name is read from a tensor on this host.
     with tf.device("CPU:0"):
         this_host = tf.constant(0).device
     options = tf.saved_model.SaveOptions(experimental_io_device=this_host)

@@ -44,6 +44,8 @@ def underscored(name: str) -> str:
 def free_name(name: str, taken: Collection[str]) -> str:
     """Returns an unused name in which underscores replace `BESIDE`, such as `age_missing`.
 
+    A name that is itself the name of a column is returned unchanged.
+
     Args:
       name: the name of a tensor that a feature type returns.
       taken: the names of the columns, and of the tensors of other feature types.
@@ -91,7 +93,9 @@ class BaseFeature(Settings):
         return ""
 
     def place_names(self, name: str) -> tuple[str, ...]:
-        """Returns the names of a feature's numbers, in order, or () if the numbers have no names.
+        """Returns the names of the components of a feature's transformed vector, in order.
+
+        The result is () if the components have no names.
 
         Args:
           name: the name of the feature.
@@ -145,7 +149,9 @@ class BaseFeature(Settings):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """Returns the feature as numbers, [batch, ...] float32, for models without own layers.
+        """Returns the feature as numbers, [batch, ...] float32.
+
+        Models call the function if they have no layers of their own for this type of feature.
 
         Args:
           feature: the transformed feature.

@@ -31,7 +31,7 @@ class RunInputs:
     """The runtime of this process."""
     strategy: tf.distribute.Strategy
     model_run_dir: str
-    """The folder for TensorBoard's logs and the record."""
+    """The folder for TensorBoard's logs and the record of the training (`RECORD_FILE`)."""
     prefix: str = field(default="", kw_only=True)
     """A prefix of the reported progress."""
     extra_callbacks: Sequence[tf_keras.callbacks.Callback] = field(default=(), kw_only=True)
@@ -102,7 +102,10 @@ def open_inputs(
 
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
-    """Sets the random seed and the precision, and builds the strategy; call the function first."""
+    """Sets the random seed and the precision, and builds the strategy.
+
+    Call the function before any other TensorFlow code.
+    """
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     tf_keras.mixed_precision.set_global_policy(settings.train.precision.value)
     strategy = build_strategy(settings.train.strategy)

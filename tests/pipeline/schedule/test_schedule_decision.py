@@ -202,7 +202,7 @@ def test_run_under_way_is_left_alone(eager: Days) -> None:
     eager.deliver(4)
     for path in (eager.layout.lock, eager.layout.scheduled):
         held = ProcessLock(path)
-        assert eager.check(at(5)) == NotDue("a run is under way", is_routine=True)
+        assert eager.check(at(5)) == NotDue("a run is under way", is_unchecked=True)
         held.close()
     assert isinstance(eager.check(at(5)), Due)
 
@@ -320,7 +320,8 @@ def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None
     nightly.deliver(4, rows=OTHER_ROWS, arrives=at(6, 4))
     changed = nightly.check(at(6, 5))
     assert isinstance(changed, Due)
-    assert changed.reason == "data or config have changed since the last run could not use them"
+    reason = "data or config have changed since the last run, which could not use them"
+    assert changed.reason == reason
 
 
 def test_unusable_data_is_tried_again_when_the_schema_was_edited(eager: Days) -> None:

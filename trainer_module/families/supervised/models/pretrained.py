@@ -150,7 +150,7 @@ def _check_images(images: tuple[TransformedFeature, ...], kind: str, network: Ne
         if min(height, width) < network.least:
             raise TrainingError(
                 f"image {image.name!r} of {height}x{width} pixels is too small for {kind}; set its "
-                f"height and width to {network.least} or more, to which pictures are resized."
+                f"height and width to {network.least} or more; pictures are resized to them."
             )
         if channels not in (1, 3):
             raise TrainingError(
