@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
+    # The imports take a second, and Ctrl-C must show no traceback then. Later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
@@ -57,7 +57,7 @@ schedule_app = App(
 app.add_typer(schedule_app, name="schedule")
 
 LatestOption = Annotated[bool, flag("--allow-latest", "Accept an image with the tag `latest`.")]
-DryRunOption = Annotated[bool, flag("--dry-run", "Show the changes only.")]
+DryRunOption = Annotated[bool, flag("--dry-run", "Only show the changes.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")]
 
 
@@ -72,7 +72,7 @@ def compile_(
 ) -> None:
     """Write the pipeline file for Kubeflow Pipelines.
 
-    Equal configs give equal bytes. The key `kubeflow.image` needs a fixed tag.
+    Equal configs give byte-identical files. The image in `kubeflow.image` needs a fixed tag.
 
     Example: scopeline-kubeflow compile --config my.yaml --output pipeline.yaml
 
@@ -96,7 +96,7 @@ def submit(
     no_wait: Annotated[bool, flag("--no-wait", "Exit once the run has started.")] = False,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Follow the run for at most 30m, 4h or the like."),
+        typer.Option(metavar="DURATION", help="Follow the run for at most this time, such as 4h."),
     ] = None,
     allow_latest: LatestOption = False,
 ) -> None:
@@ -174,10 +174,10 @@ def check(
 ) -> None:
     """Check whether new data makes a run due.
 
-    Run it where the volume is mounted, as the CronJob of `schedule manifest` does. Cron times are
-    handled by Kubeflow's recurring runs.
+    Run this command where the volume is mounted, as the CronJob of `schedule manifest` does.
+    Kubeflow's recurring runs handle the cron times.
     """
-    # Imported here, as only this command needs it.
+    # Imported here because only this command needs this module.
     from pipeline.kubeflow.data_check import check as check_data
 
     loaded = _load(config, overrides)
@@ -197,7 +197,7 @@ def apply_schedule(
     dry_run: DryRunOption = False,
     allow_latest: LatestOption = False,
 ) -> None:
-    """Create or update the run of `schedule.cron`.
+    """Create or update the recurring run of `schedule.cron`.
 
     Shows the differences first. Runs do not overlap, and after a pause only the latest missed run
     starts. If the command is interrupted, run it again.
@@ -266,7 +266,7 @@ def _write(piece: bytes) -> None:
 
 
 def main() -> None:
-    """Runs the command line; the console entry point."""
+    """Runs the command line; setup.py names this function as the entry point."""
     run_app(app)
 
 

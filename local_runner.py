@@ -7,7 +7,7 @@ import sys
 from typing import Annotated
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Ctrl-C shows no traceback during the imports, which take a second; later `run_app` handles it.
+    # The imports take a second, and Ctrl-C must show no traceback then. Later `run_app` handles it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from pipeline.cli.early_signals import exit_on_signals, runs_until_stopped
@@ -65,9 +65,9 @@ _TRAIN, _PREDICT, _VERSIONS = "Train", "Predict", "Choose the version in service
 _RETRAIN, _MACHINE = "Retrain on new data", "Set up this machine"
 
 
-def _listed(section: str, page: str) -> dict[str, str]:
-    """Returns the settings of a command: its section in the list, and its page of the guide."""
-    return {"rich_help_panel": section, "epilog": f"Guide: docs/{page}"}
+def _section(title: str, page: str) -> dict[str, str]:
+    """Returns the typer settings of a command: its section in the help, and its guide."""
+    return {"rich_help_panel": title, "epilog": f"Guide: docs/{page}"}
 
 
 app = App(
@@ -91,7 +91,7 @@ def default(
 ) -> None:
     """Train, evaluate, push, serve and schedule models on this machine.
 
-    Without a command: `run` with configs/digits.yaml. `COMMAND FILE` is short for `COMMAND --config
+    Without a command, runs configs/digits.yaml. `COMMAND FILE` is short for `COMMAND --config
     FILE`, and `COMMAND --help` lists the options.
     """
     if context.invoked_subcommand is None:
@@ -99,7 +99,7 @@ def default(
     refuse_options_before(context)
 
 
-@app.command(**_listed(_TRAIN, "quickstart.md"))
+@app.command(**_section(_TRAIN, "quickstart.md"))
 def run(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -123,7 +123,7 @@ def run(
 ) -> None:
     """Run a pipeline from the data to a pushed model.
 
-    Components whose inputs and settings have not changed are taken from the cache.
+    Reuses the results of components whose inputs and settings have not changed.
 
     Example: scopeline run --config my.yaml --set train.epochs=3
 
@@ -135,7 +135,7 @@ def run(
     raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose, request))
 
 
-@app.command(**_listed(_TRAIN, "tuning.md"))
+@app.command(**_section(_TRAIN, "tuning.md"))
 def tune(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -145,7 +145,7 @@ def tune(
     """Search for better hyperparameters.
 
     Prints the best values of `model` and `train` as YAML; the next `run` trains with them. An
-    interrupted search resumes. Without a section `tune` it takes 10 minutes.
+    interrupted search resumes. If the config has no section `tune`, the search takes 10 minutes.
 
     Example: scopeline tune --config my.yaml
 
@@ -158,7 +158,7 @@ def tune(
     raise typer.Exit(run_pipeline(settings, output, verbose, request))
 
 
-@app.command(**_listed(_TRAIN, "quickstart.md"))
+@app.command(**_section(_TRAIN, "quickstart.md"))
 def plan(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -174,7 +174,7 @@ def plan(
     show_plan(load_here(config, overrides), output, verbose)
 
 
-@app.command(**_listed(_TRAIN, "evaluation.md"))
+@app.command(**_section(_TRAIN, "evaluation.md"))
 def evaluate(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -184,7 +184,7 @@ def evaluate(
         str,
         typer.Option(metavar="EPOCH", help="Evaluate the checkpoint of this epoch, or `latest`."),
     ] = "latest",
-    given: Annotated[
+    pattern: Annotated[
         str | None,
         typer.Option(
             "--input",
@@ -198,28 +198,28 @@ def evaluate(
 ) -> None:
     """Evaluate a pushed version or a checkpoint.
 
-    With --input: a pushed version on labelled rows, with the metrics and slices of the config.
-    Without --input: a checkpoint of the last training on the eval split.
+    With --input, evaluates a pushed version on labelled rows, with the metrics and slices of the
+    config. Without --input, evaluates a checkpoint of the last training on the eval split.
 
     Example: scopeline evaluate --config my.yaml --input labelled.csv
 
     Exit codes: 0 done, 2 the version, the checkpoint or the rows are unusable.
     """
     loaded = load_here(config, overrides)
-    warn_of_unused_overrides(overrides, is_pushed=given is not None)
-    if given is None:
+    warn_of_unused_overrides(overrides, is_pushed=pattern is not None)
+    if pattern is None:
         show_evaluation(loaded, output, checkpoint, verbose)
     else:
         chosen = chosen_model(loaded, output, model, version, variant)
-        show_metrics_of_rows(loaded, chosen, given, verbose)
+        show_metrics_of_rows(loaded, chosen, pattern, verbose)
 
 
-app.command(**_listed(_PREDICT, "serving.md"))(predict)
-app.command(**_listed(_PREDICT, "serving.md"))(serve)
-app.command(**_listed(_PREDICT, "serving.md"))(skew)
+app.command(**_section(_PREDICT, "serving.md"))(predict)
+app.command(**_section(_PREDICT, "serving.md"))(serve)
+app.command(**_section(_PREDICT, "serving.md"))(skew)
 
 
-@app.command(**_listed(_VERSIONS, "on-call.md"))
+@app.command(**_section(_VERSIONS, "on-call.md"))
 def models(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -231,10 +231,10 @@ def models(
     ] = None,
     reason: ReasonOption = None,
 ) -> None:
-    """List the versions: state, kind, strategy, metrics.
+    """List the versions with their state, kind, strategy and metrics.
 
     Versions are listed newest first, with the reason for their state. --withdraw VERSION marks a
-    version that is not in service as bad: no rollback, warm start or comparison uses it any more.
+    version that is not in service as bad: no rollback, warm start or comparison uses the version.
 
     Example: scopeline models --config my.yaml --withdraw 1767600000 --reason "bad"
     """
@@ -244,7 +244,7 @@ def models(
         show_models(load_here(config, overrides), output, as_json)
 
 
-@app.command(**_listed(_VERSIONS, "on-call.md"))
+@app.command(**_section(_VERSIONS, "on-call.md"))
 def rollback(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -254,7 +254,7 @@ def rollback(
         typer.Option(
             metavar="VERSION",
             help="Put this version in service.",
-            show_default="the previous one",
+            show_default="the previous version",
         ),
     ] = None,
     reason: ReasonOption = None,
@@ -271,7 +271,7 @@ def rollback(
     roll_back_model(load_here(config, overrides), output, RollbackRequest(to, reason, force, holds))
 
 
-@app.command(**_listed(_VERSIONS, "on-call.md"))
+@app.command(**_section(_VERSIONS, "on-call.md"))
 def hold(
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Show this reason until the release.")
@@ -281,21 +281,21 @@ def hold(
     output: OutputOption = OUTPUT,
     until: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="End the hold then: 2026-01-05 or 2026-01-05T12:00."),
+        typer.Option(metavar="DATE", help="End the hold at this time, such as 2026-01-05T12:00."),
     ] = None,
     stops_runs: Annotated[bool, flag("--all", "Stop scheduled runs, too.")] = False,
 ) -> None:
     """Stop pushes until `release` or a date.
 
     Runs still train and evaluate. A blessed model waits, and its run exits with code 4. The version
-    in service stays.
+    in service does not change.
 
     Example: scopeline hold --config my.yaml --reason "audit" --until 2026-01-05
     """
     hold_pushes(load_here(config, overrides), output, reason, until, stops_runs)
 
 
-@app.command(**_listed(_VERSIONS, "on-call.md"))
+@app.command(**_section(_VERSIONS, "on-call.md"))
 def release(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
@@ -311,7 +311,7 @@ def release(
     release_pushes(load_here(config, overrides), output, reason)
 
 
-@app.command(**_listed(_VERSIONS, "on-call.md"))
+@app.command(**_section(_VERSIONS, "on-call.md"))
 def approve(
     version: Annotated[
         int, typer.Argument(metavar="VERSION", help="The version as listed by `models`.")
@@ -329,11 +329,11 @@ def approve(
     approve_model(load_here(config, overrides), output, ApprovalRequest(version, reason, force))
 
 
-app.command(**_listed(_RETRAIN, "scheduling.md"))(schedule)
-app.command(**_listed(_RETRAIN, "scheduling.md"))(history)
+app.command(**_section(_RETRAIN, "scheduling.md"))(schedule)
+app.command(**_section(_RETRAIN, "scheduling.md"))(history)
 
 
-@app.command(**_listed(_MACHINE, "quickstart.md"))
+@app.command(**_section(_MACHINE, "quickstart.md"))
 def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> None:
     """Check this machine, and give advice on each problem.
 
@@ -351,7 +351,7 @@ app.add_typer(cluster_app, name="cluster", rich_help_panel=_MACHINE)
 
 
 def main() -> None:
-    """Runs the command line; the console entry point."""
+    """Runs the command line; setup.py names this function as the entry point."""
     run_app(app, runs_until_stopped(sys.argv[1:]))
 
 

@@ -1,1 +1,4 @@
-"""Benchmarks against stock TFX and others; results are printed as tables, never asserted."""
+"""Benchmarks of Scopeline, and comparisons with stock TFX, Keras and TensorFlow.
+
+The benchmarks print tables and assert nothing.
+"""

@@ -1,6 +1,7 @@
-"""MNIST in plain Keras, as in a script: the reference for the Trainer's speed.
+"""Trains a network on MNIST in plain Keras: the reference for the Trainer's speed.
 
-Prints a line of JSON: seconds of `fit`, steps, and the loss and accuracy of the best epoch.
+The script prints a line of JSON: the seconds of `fit`, the number of steps, and the loss and
+accuracy of the best epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import tf_keras
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Returns an IDX file's array: a header of 4 bytes and 4 more per dimension, then bytes."""
+    """Returns the array in an IDX file.
+
+    The header has 4 bytes, and 4 bytes per dimension; the values follow as bytes.
+    """
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
         content = file.read()
@@ -29,7 +33,7 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def load(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns images [n, 28, 28, 1] float32 from 0 to 1, and labels [n]."""
+    """Returns the images, [n, 28, 28, 1] float32 from 0 to 1, and the labels, [n]."""
     images = next(folder.glob("*images*"))
     labels = next(folder.glob("*labels*"))
     return read_idx(images)[..., np.newaxis].astype(np.float32) / 255, read_idx(labels)
@@ -48,7 +52,7 @@ def build_model() -> tf_keras.Model:
     )
 
 
-def decayed(epoch: int) -> float:
+def learning_rate(epoch: int) -> float:
     """Returns the tutorial's learning rate for an epoch."""
     return 1e-3 if epoch < 3 else 1e-4 if epoch < 7 else 1e-5
 
@@ -80,7 +84,7 @@ def main() -> None:
         batches,
         validation_data=held_out.batch(512).cache(),
         epochs=options.epochs,
-        callbacks=[tf_keras.callbacks.LearningRateScheduler(decayed)],
+        callbacks=[tf_keras.callbacks.LearningRateScheduler(learning_rate)],
         verbose=0,
     ).history
     seconds = time.monotonic() - began

@@ -1,8 +1,9 @@
-"""Policies learnt from interaction and from logs; part of `make bench-tasks`.
+"""Trains policies online and offline; part of `make bench-tasks`.
 
-CartPole-v1 is learnt online with several seeds, each evaluated for 100 episodes, and with switches
-of the learner. Then offline: a half-trained policy logs 50,000 transitions, from which another
-policy learns; and the same logs with shuffled rewards, from which no blessed policy may result.
+Online, policies learn CartPole-v1 by acting, with several seeds and several settings of the
+learner. Each policy is evaluated for 100 episodes. Offline, a half-trained policy logs 50,000
+transitions, and another policy learns from these logs. A third policy learns from the same logs
+with shuffled rewards, and must not be blessed.
 """
 
 from __future__ import annotations
@@ -39,20 +40,22 @@ from trainer_module.families.measured import Estimate, Measured
 
 CONFIG = Path(__file__).parents[1] / "configs" / "cartpole.yaml"
 REQUIRED_RETURN, SECONDS = 475, 600
-"""The mean return of 100 episodes to reach, and the seconds that training may take."""
+"""The required mean return of 100 episodes, and the maximum seconds of training."""
 LOGGED = 50_000
 """The number of transitions that the half-trained policy logs."""
 HALF_TRAINED = 3_000
-"""The number of environment steps that the half-trained policy is trained for."""
+"""The number of environment steps in the training of the half-trained policy."""
 CONSERVATIVE = 0.1
-"""The weight of CQL's term: with 1, a policy imitates the logs regardless of rewards."""
-_FALL = 20
-"""The cost of a fallen pole in these logs."""
+"""The weight of CQL's term; with a weight of 1, a policy imitates the logs regardless
+of rewards.
+"""
+_FALL_COST = 20
+"""The cost of a fallen pole in the logs."""
 _EXPLORATION = 0.1
 """The share of random actions in the logs."""
 _PLAIN = {"double": False, "dueling": False, "prioritised": False, "n_step": 1}
 SWITCHES: dict[str, dict[str, Any]] = {
-    "as by default": {},
+    "default": {},
     "without double": {"double": False},
     "without dueling": {"dueling": False},
     "plain": _PLAIN,
@@ -60,7 +63,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "dueling": {**_PLAIN, "dueling": True},
     "prioritised": {**_PLAIN, "prioritised": True},
 }
-"""The changes of the section `model`."""
+"""The changes of the config's section `model`, by the name in the table."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ class TrainedPolicy:
     folder: Path
     """The folder of the exported model."""
     seconds: float
-    """The seconds from the config to the exported model, without TensorFlow's import."""
+    """The duration of training and export in seconds, without the import of TensorFlow."""
     steps: int
-    """The environment steps until the best policy; offline, the optimizer steps."""
+    """The number of environment steps, or offline of optimizer steps, until the best policy."""
     measured: Measured
 
     @property
@@ -83,9 +86,9 @@ class TrainedPolicy:
     @property
     def estimate(self) -> Estimate:
         """The mean return with its resamples."""
-        found = self.measured.metrics["return"]
-        assert isinstance(found, Estimate)  # noqa: S101 - `measure` gives nothing else
-        return found
+        estimate = self.measured.metrics["return"]
+        assert isinstance(estimate, Estimate)  # noqa: S101 - the type of this metric
+        return estimate
 
 
 def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> TrainedPolicy:
@@ -94,18 +97,20 @@ def train(folder: Path, config: PipelineConfig, files: Sequence[Path] = ()) -> T
     data: dict[str, Any] = {"files": [str(file) for file in files]}
     if not files:
         data["source"] = config.data.source
-    told = {**config.trainer_settings.to_custom_config(), "data": data}
+    custom_config = {**config.trainer_settings.to_custom_config(), "data": data}
     model = folder / "model"
     began = time.monotonic()
     run_fn(
-        SimpleNamespace(custom_config=told, model_run_dir=str(folder), serving_model_dir=str(model))
+        SimpleNamespace(
+            custom_config=custom_config, model_run_dir=str(folder), serving_model_dir=str(model)
+        )
     )
     seconds = time.monotonic() - began
     record = json.loads((folder / "training.json").read_text())
     steps = config.trainer_settings.train.steps
-    assert isinstance(steps, int)  # noqa: S101 - as the config says
+    assert isinstance(steps, int)  # noqa: S101 - the config has a number
     best_after = round(record["best_epoch"] / EPOCHS * steps)
-    return TrainedPolicy(model, seconds, best_after, measure(model, told))
+    return TrainedPolicy(model, seconds, best_after, measure(model, custom_config))
 
 
 def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console: Console) -> None:
@@ -114,24 +119,24 @@ def online(folder: Path, seeds: Sequence[int], switches: Sequence[str], console:
     for name, changed in SWITCHES.items():
         if switches and name not in switches:
             continue
-        found = []
+        policies = []
         for seed in seeds:
             settings = [f"model.{key}={value}".lower() for key, value in changed.items()]
             config = load_config(CONFIG, [*settings, f"train.seed={seed}"])
-            found.append(train(folder / f"{name}-{seed}", config))
-            one = found[-1]
-            is_right = one.value >= REQUIRED_RETURN and one.seconds <= SECONDS
-            said = "reached" if is_right else "NOT reached"
+            policies.append(train(folder / f"{name}-{seed}", config))
+            policy = policies[-1]
+            is_reached = policy.value >= REQUIRED_RETURN and policy.seconds <= SECONDS
+            result = "reached" if is_reached else "NOT reached"
             console.print(
-                f"{name}, seed {seed}: {one.value:.1f} in {one.seconds:.0f} s, best after"
-                f" {one.steps:,} steps: {said}",
+                f"{name}, seed {seed}: {policy.value:.1f} in {policy.seconds:.0f} s, best after"
+                f" {policy.steps:,} steps: {result}",
                 highlight=False,
             )
         table.add_row(
             name,
-            ", ".join(f"{one.value:.1f}" for one in found),
-            ", ".join(f"{one.seconds:.0f}" for one in found),
-            f"{statistics.median(one.steps for one in found):,.0f}",
+            ", ".join(f"{policy.value:.1f}" for policy in policies),
+            ", ".join(f"{policy.seconds:.0f}" for policy in policies),
+            f"{statistics.median(policy.steps for policy in policies):,.0f}",
         )
     console.print(table)
 
@@ -145,7 +150,7 @@ def offline(folder: Path, seed: int, console: Console) -> None:
     episodes = 2 * LOGGED // int(logging_policy.value)
     act = exported_policy(logging_policy.folder)
     logs = first(collect(act, logged, episodes, seed, _EXPLORATION))
-    logs = replace(logs, rewards=_FALL * logs.rewards)
+    logs = replace(logs, rewards=_FALL_COST * logs.rewards)
     good, poisoned = folder / f"good-{seed}.parquet", folder / f"poisoned-{seed}.parquet"
     write_transitions(logs, str(good))
     shuffled = np.random.default_rng(seed).permutation(logs.rewards)
@@ -164,16 +169,17 @@ def offline(folder: Path, seed: int, console: Console) -> None:
     low, high = better.estimate.difference(logging_policy.estimate, 0.95)
     console.print(
         f"offline, seed {seed}: the policy that logged {LOGGED:,} transitions returns"
-        f" {logging_policy.value:.1f}; the one that learnt from them {better.value:.1f}"
-        f" ({low:+.1f} to {high:+.1f}), in {better.seconds:.0f} s; from shuffled rewards"
-        f" {worse.value:.1f}: {'BLESSED' if verdict.blessed else 'not blessed'}",
+        f" {logging_policy.value:.1f}; the policy that learnt from them {better.value:.1f}"
+        f" ({low:+.1f} to {high:+.1f}), in {better.seconds:.0f} s; the policy that"
+        f" learnt from shuffled rewards {worse.value:.1f}:"
+        f" {'BLESSED' if verdict.blessed else 'not blessed'}",
         highlight=False,
     )
 
 
 def first(logs: Steps) -> Steps:
     """Returns the first `LOGGED` transitions."""
-    assert len(logs.actions) >= LOGGED  # noqa: S101 - a bug of this benchmark
+    assert len(logs.actions) >= LOGGED  # noqa: S101 - `offline` logs enough
     return Steps(*(values[:LOGGED] for values in vars(logs).values()))
 
 
@@ -181,7 +187,9 @@ def main() -> None:
     """Runs the benchmarks that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--switches", nargs="*", default=[], help="only these of online")
+    parser.add_argument(
+        "--switches", nargs="*", default=[], help="the settings to run online; default: all"
+    )
     parser.add_argument("--only", nargs="*", default=["online", "offline"])
     options = parser.parse_args()
     logging.disable(logging.WARNING)

@@ -1,8 +1,8 @@
-"""Generators of the shipped digits: their quality, and their steps per second.
+"""Measures the quality of generators of the shipped digits, and their steps per second.
 
 For each model and seed, a generator is evaluated after the first and the last epoch on the same
-held-out pictures. The speed is compared with a bare TensorFlow loop of the same networks, in turns,
-so that other load on the machine affects both. `make bench-tasks` runs the benchmark.
+held-out pictures. The speed is compared with a bare TensorFlow loop over the same networks. Both
+run in turns, so that other load on the machine affects both. `make bench-tasks` runs the benchmark.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 
 CONFIG = Path(__file__).parents[1] / "configs/digits_gan.yaml"
-HELD_OUT = 5
-"""The interval of held-out pictures: every fifth."""
+HELD_OUT_INTERVAL = 5
+"""Every fifth picture is held out."""
 TURNS, EPOCHS = 3, 3
 """The turns of the speed comparison, and the epochs of each loop; the first epoch traces graphs."""
 
@@ -56,7 +56,7 @@ def write_splits(folder: Path) -> dict[str, list[str]]:
             for name, value in values.items()
         }
         example = tf.train.Example(features=tf.train.Features(feature=feature))
-        split = "train" if number % HELD_OUT else "eval"
+        split = "train" if number % HELD_OUT_INTERVAL else "eval"
         writers[split].write(example.SerializeToString())
     for name, writer in writers.items():
         writer.close()
@@ -66,7 +66,7 @@ def write_splits(folder: Path) -> dict[str, list[str]]:
 
 def settings_of(kind: str, seed: int, epochs: int, conditional: bool) -> TrainerSettings:
     """Returns the settings of the shipped config, with another model, seed and number of epochs."""
-    # The shipped options are those of a dcgan.
+    # The options in the shipped config belong to the model dcgan.
     model = [] if kind == "dcgan" else [f"model={{kind: {kind}}}"]
     overrides = [*model, f"train.seed={seed}", f"train.epochs={epochs}"]
     overrides += [f"task.conditional={str(conditional).lower()}", "train.strategy=default"]
@@ -88,23 +88,31 @@ def arguments(settings: TrainerSettings, files: dict[str, list[str]], folder: Pa
 def learn(settings: TrainerSettings, files: dict[str, list[str]]) -> dict[str, Any]:
     """Trains and evaluates a generator; returns the metrics and the seconds of training."""
     with tempfile.TemporaryDirectory() as scratch:
-        given = arguments(settings, files, Path(scratch))
+        fn_args = arguments(settings, files, Path(scratch))
         begun = time.monotonic()
-        run_fn(given)
+        run_fn(fn_args)
         seconds = time.monotonic() - begun
-        told = {**given.custom_config, EXAMPLES_KEY: files}
-        found = measure(Path(given.serving_model_dir), told)
+        custom_config = {**fn_args.custom_config, EXAMPLES_KEY: files}
+        measured = measure(Path(fn_args.serving_model_dir), custom_config)
     values = {
         name: value.value if isinstance(value, Estimate) else value
-        for name, value in found.metrics.items()
+        for name, value in measured.metrics.items()
     }
-    distance = found.metrics["frechet_distance"]
-    assert isinstance(distance, Estimate)  # noqa: S101 - as it always is
-    return {**values, "interval": distance.interval(0.95), "seconds": seconds, "notes": found.notes}
+    distance = measured.metrics["frechet_distance"]
+    assert isinstance(distance, Estimate)  # noqa: S101 - the type of this metric
+    return {
+        **values,
+        "interval": distance.interval(0.95),
+        "seconds": seconds,
+        "notes": measured.notes,
+    }
 
 
 def bare_steps(inputs: GenerationInputs) -> Callable[[], float]:
-    """Returns a loop as in TensorFlow's DCGAN tutorial; the loop returns its steps per second."""
+    """Returns a function that runs the loop of TensorFlow's DCGAN tutorial.
+
+    The function returns the steps per second.
+    """
     deal, task = inputs.deal, generation_task(inputs.settings)
     model = Adversaries(task, inputs.shape, inputs.settings.train.learning_rate)
     generator, discriminator = model.generator, model.discriminator
@@ -117,17 +125,17 @@ def bare_steps(inputs: GenerationInputs) -> Callable[[], float]:
     @tf.function
     def step(real: tf.Tensor, label: tf.Tensor) -> None:
         noise = tf.random.normal([deal.batch_size, deal.noise])
-        known = {"label": label} if deal.classes else {}
+        condition = {"label": label} if deal.classes else {}
         with tf.GradientTape() as first, tf.GradientTape() as second:
-            fake = generator({"noise": noise, **known}, training=True)
-            of_real = discriminator({"picture": real, **known}, training=True)
-            of_fake = discriminator({"picture": fake, **known}, training=True)
-            loss = entropy(tf.ones_like(of_fake), of_fake)
-            judged = entropy(0.9 * tf.ones_like(of_real), of_real)
-            judged += entropy(tf.zeros_like(of_fake), of_fake)
+            fake = generator({"noise": noise, **condition}, training=True)
+            real_logits = discriminator({"picture": real, **condition}, training=True)
+            fake_logits = discriminator({"picture": fake, **condition}, training=True)
+            generator_loss = entropy(tf.ones_like(fake_logits), fake_logits)
+            discriminator_loss = entropy(0.9 * tf.ones_like(real_logits), real_logits)
+            discriminator_loss += entropy(tf.zeros_like(fake_logits), fake_logits)
         for tape, value, network, optimizer in (
-            (first, loss, generator, model.optimizer),
-            (second, judged, discriminator, model.discriminator_optimizer),
+            (first, generator_loss, generator, model.optimizer),
+            (second, discriminator_loss, discriminator, model.discriminator_optimizer),
         ):
             variables = network.trainable_variables
             optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
@@ -153,11 +161,11 @@ def our_steps(settings: TrainerSettings, files: dict[str, list[str]]) -> float:
 
 
 def compare_steps(kind: str, files: dict[str, list[str]]) -> tuple[float, float]:
-    """Returns the steps per second of the Trainer and of the bare loop: medians over turns."""
-    # The same steps per execution as in a full training.
+    """Returns the median steps per second of the Trainer and of the bare loop."""
+    # A complete training run has the same number of steps per execution.
     settings = settings_of(kind, 1, EPOCHS, conditional=True)
-    at_once = settings.train.model_copy(update={"steps_per_execution": 16})
-    settings = settings.model_copy(update={"train": at_once})
+    train_settings = settings.train.model_copy(update={"steps_per_execution": 16})
+    settings = settings.model_copy(update={"train": train_settings})
     with tempfile.TemporaryDirectory() as scratch:
         inputs = open_inputs(arguments(settings, files, Path(scratch)))
     bare = bare_steps(inputs)
@@ -172,12 +180,13 @@ def result_lines(
     """Yields a line with the metrics of a generator, and a line with the notes."""
     low, high = last["interval"]
     names = ("precision", "recall", "mode_coverage", "copies", "class_accuracy")
-    shown = " ".join(f"{name} {last[name]:.3f}" for name in names if name in last)
+    metrics = " ".join(f"{name} {last[name]:.3f}" for name in names if name in last)
     ratio = last["frechet_distance"] / first["frechet_distance"]
     yield (
         f"{kind:<6} seed {seed}: frechet_distance {first['frechet_distance']:.2f} after epoch 1,"
-        f" {last['frechet_distance']:.2f} ({low:.2f} to {high:.2f}) at the end, {ratio:.2f} of it;"
-        f" {shown}; {last['seconds']:.0f} s"
+        f" {last['frechet_distance']:.2f} ({low:.2f} to {high:.2f}) at the end, a ratio of"
+        f" {ratio:.2f};"
+        f" {metrics}; {last['seconds']:.0f} s"
     )
     yield f"       {'; '.join(last['notes'])}"
 
@@ -188,24 +197,26 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=load_config(CONFIG).train.epochs)
     parser.add_argument("--kinds", nargs="+", default=["gan", "dcgan"])
-    parser.add_argument("--unconditional", action="store_true", help="no class condition")
-    parser.add_argument("--no-steps", action="store_true", help="the loops are not compared")
-    asked = parser.parse_args()
+    parser.add_argument(
+        "--unconditional", action="store_true", help="train generators without classes"
+    )
+    parser.add_argument("--no-steps", action="store_true", help="skip the comparison of the loops")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         files = write_splits(Path(scratch))
-        if not asked.no_steps:
-            for kind in asked.kinds:
+        if not options.no_steps:
+            for kind in options.kinds:
                 ours, bare = compare_steps(kind, files)
                 print(
                     f"{kind:<6} {ours:.1f} steps/s, bare {bare:.1f}: {ours / bare:.2f}", flush=True
                 )
-        for kind in asked.kinds:
-            for seed in asked.seeds:
-                found = [
-                    learn(settings_of(kind, seed, epochs, not asked.unconditional), files)
-                    for epochs in (1, asked.epochs)
+        for kind in options.kinds:
+            for seed in options.seeds:
+                results = [
+                    learn(settings_of(kind, seed, epochs, not options.unconditional), files)
+                    for epochs in (1, options.epochs)
                 ]
-                print(*result_lines(kind, seed, *found), sep="\n", flush=True)
+                print(*result_lines(kind, seed, *results), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

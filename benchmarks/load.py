@@ -1,7 +1,8 @@
-"""HTTP load on a server, from a separate process: at full speed, or at a fixed rate.
+"""Sends HTTP requests to a server from a separate process, at full speed or at a fixed rate.
 
-At a fixed rate the due times of requests do not depend on the server, and latency is measured from
-them: a server that is slow for a second cannot hide the requests that were due meanwhile.
+At a fixed rate, the due times of requests do not depend on the server. The latency of a request
+begins at its due time, so it includes the delay of requests that were due while the server was
+slow.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import uvloop
 
-_LATE_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 """The timeout of a request in seconds."""
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _OK = 200
-_AGAIN_SECONDS = 0.01
-"""The pause before a refused connection is retried."""
+_RETRY_SECONDS = 0.01
+"""The pause in seconds before a refused connection is retried."""
 
 
 @dataclass
@@ -45,12 +46,12 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics to print, with latencies in milliseconds."""
-        found = np.array(self.latencies or [np.nan]) * 1000
+        milliseconds = np.array(self.latencies or [np.nan]) * 1000
         return {
             "answered": len(self.latencies),
             "rate": len(self.latencies) / self.seconds,
             "cpu": time.process_time() / self.seconds,
-            **{f"p{q}": float(np.percentile(found, q)) for q in (50, 99)},
+            **{f"p{q}": float(np.percentile(milliseconds, q)) for q in (50, 99)},
             "failed": dict(Counter(reason for _, reason in self.failures)),
             "first_failure": min((at for at, _ in self.failures), default=None),
         }
@@ -59,46 +60,46 @@ class Result:
 class _Client(asyncio.Protocol):
     """A connection that sends one request at a time.
 
-    It parses as little HTTP as possible: on the server's machine, CPU time of the client is lost to
-    the server.
+    The client parses as little HTTP as possible, because it takes CPU time from a server on the
+    same machine.
     """
 
     def __init__(self, load: Load) -> None:
         self._load = load
         self._received = bytearray()
-        self.due = self.asked = 0.0
+        self.due = self.sent = 0.0
         """The due time and the start of the request, in seconds since 1970."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Registers the client as idle."""
         self._transport = cast("asyncio.Transport", transport)
-        self._load.take_idle(self)
+        self._load.add_idle(self)
 
-    def ask(self, request: bytes, due: float) -> None:
+    def send(self, request: bytes, due: float) -> None:
         """Sends a request over the connection."""
         self._received.clear()
-        self.due, self.asked = due, time.time()
+        self.due, self.sent = due, time.time()
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Collects the response, and reports it when complete."""
+        """Collects the response, and reports the response when it is complete."""
         self._received += data
         head = self._received.find(b"\r\n\r\n")
         length = _LENGTH.search(self._received, 0, head) if head > 0 else None
         if length is None or len(self._received) < head + 4 + int(length[1]):
             return
-        self._load.take_answer(self, int(self._received[9:12]))
+        self._load.on_answer(self, int(self._received[9:12]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Reports the end of the connection."""
-        self._load.take_end(self, ConnectionResetError.__name__)
+        self._load.on_end(self, ConnectionResetError.__name__)
 
     def close(self) -> None:
         """Closes the connection after sending pending data."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes the connection at once, dropping unsent data."""
+        """Closes the connection at once, and drops unsent data."""
         self._transport.abort()
 
 
@@ -107,20 +108,21 @@ class Load:
 
     def __init__(self, url: str, body: bytes, headers: str, rate: float, seconds: float) -> None:
         """Args:
-        url: the URL to post to.
+        url: the URL of the requests.
         body: the body of every request.
         headers: the headers of every request, one per line.
         rate: the requests per second; 0 for a new request after each response.
         seconds: the duration.
         """
-        to = urlsplit(url)
-        self._host, self._port = to.hostname or "", to.port or 80
-        head = f"POST {to.path} HTTP/1.1\r\nHost: {to.netloc}\r\nContent-Length: {len(body)}\r\n"
+        address = urlsplit(url)
+        self._host, self._port = address.hostname or "", address.port or 80
+        head = f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+        head += f"Content-Length: {len(body)}\r\n"
         self._request = f"{head}{headers}\r\n".encode() + body
         self._rate, self._seconds = rate, seconds
         self._due: deque[float] = deque()
         self._idle: list[_Client] = []
-        self._asking: set[_Client] = set()
+        self._busy: set[_Client] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._result = Result()
 
@@ -128,56 +130,56 @@ class Load:
         """Sends requests over the given number of connections; returns the results."""
         begin = time.time()
         self._end = begin + self._seconds
-        with _every(1 / self._rate, self._ask_due) if self._rate else nullcontext():
+        with _every(1 / self._rate, self._send_due) if self._rate else nullcontext():
             for _ in range(clients):
                 self._connect()
-            while time.time() < self._end or self._asking:
+            while time.time() < self._end or self._busy:
                 await asyncio.sleep(min(1.0, max(0.01, self._end - time.time())))
-                self._give_up_late()
+                self._abort_late()
         for client in self._idle:
             client.close()
         self._result.seconds = time.time() - begin
         return self._result
 
-    def take_idle(self, client: _Client) -> None:
+    def add_idle(self, client: _Client) -> None:
         """Registers an idle client, and sends the next due request."""
         self._idle.append(client)
-        self._ask_next()
+        self._send_next()
 
-    def take_answer(self, client: _Client, status: int) -> None:
+    def on_answer(self, client: _Client, status: int) -> None:
         """Records a response, and reuses the client."""
-        self._asking.discard(client)
+        self._busy.discard(client)
         now = time.time()
         if status == _OK:
             self._result.latencies.append(now - client.due)
         else:
             self._result.failures.append((now, f"status {status}"))
-        self.take_idle(client)
+        self.add_idle(client)
 
-    def take_end(self, client: _Client, reason: str) -> None:
+    def on_end(self, client: _Client, reason: str) -> None:
         """Records a failure if a request was in progress, and reconnects."""
-        if client in self._asking:
-            self._asking.discard(client)
+        if client in self._busy:
+            self._busy.discard(client)
             self._result.failures.append((time.time(), reason))
         if client in self._idle:
             self._idle.remove(client)
         if time.time() < self._end:
             self._connect()
 
-    def _ask_due(self, times: int) -> None:
+    def _send_due(self, times: int) -> None:
         now = time.time()
         if now < self._end:
-            self._due.extend(now - place / self._rate for place in reversed(range(times)))
-            self._ask_next()
+            self._due.extend(now - n / self._rate for n in reversed(range(times)))
+            self._send_next()
 
-    def _ask_next(self) -> None:
+    def _send_next(self) -> None:
         while self._idle:
             now = time.time()
             if now >= self._end or (self._rate and not self._due):
                 return
             client = self._idle.pop()
-            self._asking.add(client)
-            client.ask(self._request, self._due.popleft() if self._rate else now)
+            self._busy.add(client)
+            client.send(self._request, self._due.popleft() if self._rate else now)
 
     def _connect(self) -> None:
         task = asyncio.get_running_loop().create_task(self._open())
@@ -192,26 +194,28 @@ class Load:
                 return
             except OSError as error:
                 self._result.failures.append((time.time(), type(error).__name__))
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
 
-    def _give_up_late(self) -> None:
-        for client in list(self._asking):
-            if time.time() - client.asked > _LATE_SECONDS:
-                self._asking.discard(client)
+    def _abort_late(self) -> None:
+        for client in list(self._busy):
+            if time.time() - client.sent > _TIMEOUT_SECONDS:
+                self._busy.discard(client)
                 self._result.failures.append((time.time(), TimeoutError.__name__))
-                client.abort()  # The end of the connection leads to a new one.
+                client.abort()  # The client then connects again.
 
 
 @contextmanager
 def _every(seconds: float, tick: Callable[[int], None]) -> Iterator[None]:
-    """Calls a function periodically with the number of intervals since the last call.
+    """Calls a function periodically, with the number of intervals since its last call.
 
     The timers of event loops have a resolution of milliseconds, which would distort the latencies.
     """
     libc = ctypes.CDLL(None)
     timer = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK)
-    whole, rest = divmod(round(seconds * 1e9), 10**9)
-    libc.timerfd_settime(timer, 0, (ctypes.c_long * 4)(whole, rest, whole, rest), None)
+    whole_seconds, nanoseconds = divmod(round(seconds * 1e9), 10**9)
+    libc.timerfd_settime(
+        timer, 0, (ctypes.c_long * 4)(whole_seconds, nanoseconds, whole_seconds, nanoseconds), None
+    )
     loop = asyncio.get_running_loop()
     loop.add_reader(timer, lambda: tick(int.from_bytes(os.read(timer, 8), sys.byteorder)))
     try:
@@ -231,14 +235,14 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--core", type=int, help="the core for all clients")
-    given = parser.parse_args()
-    if given.core is not None:
-        os.sched_setaffinity(0, {given.core})
-    body = given.body.read_bytes()
-    headers = "".join(f"{header}\r\n" for header in given.header)
-    load = Load(given.url, body, headers, given.rate, given.seconds)
-    found = uvloop.run(load.run(given.clients))
-    print(json.dumps(found.to_json()))
+    options = parser.parse_args()
+    if options.core is not None:
+        os.sched_setaffinity(0, {options.core})
+    body = options.body.read_bytes()
+    headers = "".join(f"{header}\r\n" for header in options.header)
+    load = Load(options.url, body, headers, options.rate, options.seconds)
+    result = uvloop.run(load.run(options.clients))
+    print(json.dumps(result.to_json()))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Costs of a pipeline that has retrained nightly for years: seconds of commands, and disk space.
+"""Measures commands and disk space of a pipeline that has retrained nightly for years.
 
-A thousand nights are simulated (`tools/simulated_days`) and all kept. Each command is timed without
-its imports, then again after retention with the defaults.
+The benchmark simulates a thousand nights (`tools/simulated_days`) and keeps all of them. It times
+each command without its imports, and times it again after retention with the default limits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEEP_ALL = {"versions": "all", "runs": "all"}
 
 
 def seconds(command: Callable[[], object]) -> float:
-    """Returns the seconds of a command without its imports."""
+    """Returns the duration of a command in seconds, without its imports."""
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         command()
         began = time.perf_counter()
@@ -42,19 +42,19 @@ def seconds(command: Callable[[], object]) -> float:
 
 
 def measure(nights: Nights) -> dict[str, float]:
-    """Returns the seconds of each command, and the megabytes of each growing file."""
+    """Returns the duration of each command, and the size of each growing file."""
     config, output = load_config(nights.file), nights.output
     pipelines = load_pipelines([nights.file], [], output)
     lock = nights.layout.scheduler_lock
 
-    def look() -> None:
+    def check() -> None:
         check_once(pipelines, lock, ["nothing", "is", "due"], lambda: nights.now)
 
     return {
         "history, s": seconds(lambda: history(nights.file, [], output, False, None, [])),
         "models, s": seconds(lambda: show_models(config, output, as_json=False)),
         "plan, s": seconds(lambda: show_plan(config, output, verbose=False)),
-        "look, s": seconds(look),
+        "scheduler check, s": seconds(check),
         "metadata.db, MB": nights.layout.metadata.stat().st_size / 1e6,
         "ledger.db, MB": nights.layout.event_log.stat().st_size / 1e6,
     }
@@ -68,7 +68,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nights-") as folder:
         nights = Nights(Path(folder), keep=KEEP_ALL)
         nights.play(options.nights)
-        everything = measure(nights)
+        before_retention = measure(nights)
         settings = yaml.safe_load(nights.file.read_text())
         settings["schedule"]["keep"] = {"versions": 10, "runs": 30}
         nights.file.write_text(yaml.safe_dump(settings))
@@ -76,14 +76,14 @@ def main() -> None:
         began = time.perf_counter()
         limits = config.schedule, config.drift, config.metadata
         Retention(*limits, nights.layout, nights.event_log).apply()
-        deleted = time.perf_counter() - began
-        kept = measure(nights)
+        retention_seconds = time.perf_counter() - began
+        after_retention = measure(nights)
     table = Table("", "all kept", "the newest 30 runs", title=f"{options.nights:,} nights")
-    for name, value in everything.items():
-        table.add_row(name, f"{value:.2f}", f"{kept[name]:.2f}")
+    for name, value in before_retention.items():
+        table.add_row(name, f"{value:.2f}", f"{after_retention[name]:.2f}")
     console = Console()
     console.print(table)
-    console.print(f"deletion of the others took {deleted:.1f} s")
+    console.print(f"the deletion of the other runs took {retention_seconds:.1f} s")
 
 
 if __name__ == "__main__":

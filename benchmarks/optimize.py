@@ -1,9 +1,9 @@
-"""Cost and loss of accuracy of each variant, compared with the SavedModel; `make bench-optimize`.
+"""Compares the cost and the accuracy of each variant with the SavedModel: `make bench-optimize`.
 
-Pipelines are run, or reused from an earlier call with `--output`. All variants of each pushed model
-are created, evaluated on the whole eval split, and timed in separate processes. The SavedModel is
-timed through its signature in a process with TensorFlow. Ratios of bytes refer to the float32
-weights of the network.
+The benchmark runs pipelines, or reuses the runs of an earlier call with `--output`. It creates all
+variants of each pushed model, evaluates them on the whole eval split, and times each in a separate
+process. The SavedModel is timed through its signature in a process with TensorFlow. Ratios of bytes
+refer to the float32 weights of the network.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from components.optimizer.converting.conversion import KINDS, convert_in_child
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric_model
-from components.optimizer.making import MOST_ROWS
+from components.optimizer.making import MAX_SAMPLE_ROWS
 from trainer_module.errors import ScopelineError
 from trainer_module.export.variants.measuring import (
     load_sample,
@@ -41,7 +41,7 @@ from trainer_module.export.variants.measuring import (
 from trainer_module.export.variants.running import open_variant
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = MOST_ROWS
+SAMPLE = MAX_SAMPLE_ROWS
 """The number of train examples for the calibration of variants."""
 RESNET: dict[str, Any] = {
     "name": "resnet50",
@@ -56,9 +56,11 @@ RESNET: dict[str, Any] = {
     },
     "evaluate": {"metrics": ["accuracy", "log_loss"], "thresholds": {"accuracy": {"min": 0.5}}},
 }
-"""A network of 23 million weights at 64x64, on the shipped digits."""
+"""The config of a network of 23 million weights for pictures of 64x64 pixels, the
+shipped digits.
+"""
 PRUNED = "_pruned"
-"""The suffix of pipelines whose network is pruned to 80 % zeros."""
+"""The suffix of the pipelines whose network is pruned to 80 % zeros."""
 MNIST = ROOT.parent / "shared/data/mnist"
 """The default folder of MNIST's files."""
 PIPELINES = ("digits", "mnist", f"digits{PRUNED}", f"mnist{PRUNED}", "taxi", "reviews", "resnet50")
@@ -66,7 +68,7 @@ PIPELINES = ("digits", "mnist", f"digits{PRUNED}", f"mnist{PRUNED}", "taxi", "re
 
 @dataclass
 class Line:
-    """The measurements of a variant, a line of the table."""
+    """The measurements of a variant, which are a line of the table."""
 
     pipeline: str
     variant: str
@@ -75,12 +77,12 @@ class Line:
     gzipped_ratio: float = 0.0
     accuracy: float = 0.0
     auc: float | None = None
-    farthest: float = 0.0
-    """The largest difference of a score on the eval split."""
+    max_difference: float = 0.0
+    """The maximum difference from a score of the SavedModel on the eval split."""
     failure: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     speedup: float = 0.0
-    """The speed relative to the SavedModel's signature, at one row."""
+    """The speed relative to the SavedModel's signature, for batches of one row."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,11 @@ def read_trained(folder: Path) -> TrainedModel:
     spec = graph.transformed_feature_spec()
     features, label = load_numeric_model(saved_model).interface.features, _label(saved_model)
 
-    def read(split: str, most: int | None) -> Arrays:
+    def read(split: str, max_rows: int | None) -> Arrays:
         files = sorted(map(str, examples.glob(f"Split-{split}/*.gz")))
-        records = list(tf.data.TFRecordDataset(files, "GZIP").take(most or -1).as_numpy_iterator())
+        records = list(
+            tf.data.TFRecordDataset(files, "GZIP").take(max_rows or -1).as_numpy_iterator()
+        )
         return {n: v.numpy() for n, v in tf.io.parse_example(records, spec).items()}
 
     evaluation, sample = read("eval", None), read("train", SAMPLE)
@@ -160,49 +164,59 @@ def predict_all(model: NumericModel, features: Arrays) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def score(line: Line, scores: np.ndarray, right: np.ndarray, labels: np.ndarray) -> None:
-    """Sets the accuracy and AUC of scores, and the largest difference from the SavedModel's."""
+def score(line: Line, scores: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> None:
+    """Sets the accuracy and AUC of scores, and their maximum difference from the SavedModel's
+    scores.
+
+    Args:
+      line: the line to change.
+      scores: the scores of the variant, [rows, classes].
+      expected: the scores of the SavedModel, [rows, classes].
+      labels: the labels, [rows].
+    """
     line.accuracy = float(accuracy_score(labels, scores.argmax(1)))
     if scores.shape[1] == 2:
         line.auc = float(roc_auc_score(labels, scores[:, 1]))
-    line.farthest = float(np.abs(scores - right).max())
+    line.max_difference = float(np.abs(scores - expected).max())
 
 
 def compare(name: str, trained: TrainedModel, variants: list[str], scratch: Path) -> list[Line]:
-    """Returns the measurements of the SavedModel, then those of each variant."""
+    """Returns the measurements of the SavedModel and of each variant, in this order."""
     model = load_numeric_model(trained.saved_model)
     weights = sum(v.dtype.size * v.shape.num_elements() for v in model.function.variables)
-    right = predict_all(model, trained.evaluation)["scores"]
+    expected = predict_all(model, trained.evaluation)["scores"]
     sample = scratch / "sample.npz"
     save_sample({n: v[:32] for n, v in trained.evaluation.items()}, sample)
     first = Line(name, "SavedModel", weights, 1.0)
-    score(first, right, right, trained.labels)
+    score(first, expected, expected, trained.labels)
     first.figures = _measure_saved_model(trained.saved_model, sample)
     lines = [first]
     for variant in variants:
         line = Line(name, variant)
         lines.append(line)
         try:
-            made = convert_in_child(variant, trained.saved_model, trained.train, scratch / variant)
+            variant_file = convert_in_child(
+                variant, trained.saved_model, trained.train, scratch / variant
+            )
             line.figures = measure_in_process(scratch / variant, sample)
         except ScopelineError as error:
             line.failure = str(error)
             continue
-        line.bytes, line.bytes_ratio = made.bytes, made.bytes / weights
-        line.gzipped_ratio = made.gzipped_bytes / weights
+        line.bytes, line.bytes_ratio = variant_file.bytes, variant_file.bytes / weights
+        line.gzipped_ratio = variant_file.gzipped_bytes / weights
         line.speedup = first.figures["p50_ms_batch_1"] / line.figures["p50_ms_batch_1"]
-        found = open_variant(scratch / variant).predict(trained.evaluation)
-        score(line, found["scores"], right, trained.labels)
+        outputs = open_variant(scratch / variant).predict(trained.evaluation)
+        score(line, outputs["scores"], expected, trained.labels)
     return lines
 
 
 def _measure_saved_model(saved_model: Path, sample: Path) -> dict[str, Any]:
     """Returns the measurements of `--time-saved-model`, which runs in a separate process."""
     command = [sys.executable, "-m", "benchmarks.optimize", "--time-saved-model"]
-    told = subprocess.run(
+    done = subprocess.run(
         [*command, str(saved_model), str(sample)], check=True, capture_output=True, text=True
     )
-    return dict(json.loads(told.stdout.splitlines()[-1]))
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def time_saved_model(saved_model: Path, sample: Path) -> None:
@@ -225,10 +239,10 @@ COLUMNS = (
     ("gzipped", lambda line: f"{line.gzipped_ratio:.3f}" if line.gzipped_ratio else ""),
     ("accuracy", lambda line: f"{line.accuracy:.4f}"),
     ("AUC", lambda line: "" if line.auc is None else f"{line.auc:.4f}"),
-    ("farthest", lambda line: f"{line.farthest:.1g}"),
+    ("largest difference", lambda line: f"{line.max_difference:.1g}"),
     ("p50 ms", lambda line: f"{line.figures['p50_ms_batch_1']:.3f}"),
     ("p99 ms", lambda line: f"{line.figures['p99_ms_batch_1']:.3f}"),
-    ("times as quick", lambda line: f"{line.speedup:.1f}" if line.speedup else ""),
+    ("speedup", lambda line: f"{line.speedup:.1f}" if line.speedup else ""),
     ("rows/s at 32", lambda line: f"{line.figures['rows_per_second_batch_32']:,.0f}"),
     ("MB", lambda line: f"{line.figures['peak_memory_bytes'] / 1e6:.0f}"),
 )
@@ -253,22 +267,22 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--output", type=Path, help="the folder of new or finished runs")
     parser.add_argument("--mnist", type=Path, default=MNIST, help="the folder of MNIST's files")
-    parser.add_argument("--json", type=Path, help="a file for the lines")
-    parser.add_argument("--markdown", type=Path, help="a file for the table")
+    parser.add_argument("--json", type=Path, help="the file to write as JSON")
+    parser.add_argument("--markdown", type=Path, help="the file to write as Markdown")
     parser.add_argument("--time-saved-model", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.time_saved_model:
         time_saved_model(*options.time_saved_model)
         return
     lines = []
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
-        output = options.output or Path(room, "output")
+    with tempfile.TemporaryDirectory(prefix="scopeline-") as temporary:
+        output = options.output or Path(temporary, "output")
         for name in options.pipelines:
             if name.startswith("mnist") and not options.mnist.is_dir():
-                print(f"{name} is skipped: {options.mnist} is not there; give --mnist FOLDER")
+                print(f"{name} is skipped: {options.mnist} does not exist; give --mnist FOLDER")
                 continue
             trained = read_trained(train(name, output, options.mnist))
-            scratch = Path(room, name)
+            scratch = Path(temporary, name)
             scratch.mkdir(exist_ok=True)
             lines += compare(name, trained, options.variants, scratch)
             print(as_markdown([line for line in lines if line.pipeline == name]), flush=True)

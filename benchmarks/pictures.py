@@ -1,7 +1,7 @@
-"""Steps per second with the Trainer's input of pictures, compared with `fit` on arrays in memory.
+"""Compares the steps per second of the Trainer's input pipeline with `fit` on arrays in memory.
 
-The same network is trained in turns with each input of the same pictures, so that other load on the
-machine affects all. `make bench-pictures` runs the benchmark.
+The same network is trained with each input of the same pictures in turns, so that other load on the
+machine affects all inputs. `make bench-pictures` runs the benchmark.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ AUGMENT = AugmentSettings(
 
 
 def make_pictures(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns noise, [count, side, side, 3] float32 of 256 levels, and classes [count, 1]."""
+    """Returns random pictures, [count, side, side, 3] float32 with 256 levels, and classes [count,
+    1].
+    """
     random = np.random.default_rng(1)
     pixels = random.integers(0, 256, (count, side, side, 3)).astype(np.float32) / 255
     return pixels, random.integers(0, CLASSES, (count, 1))
 
 
 def write_shards(folder: Path, pixels: np.ndarray, labels: np.ndarray, shards: int = 4) -> None:
-    """Writes the examples to shards as Transform does."""
+    """Writes the examples to sharded files, as Transform does."""
     for shard in range(shards):
         with tf.io.TFRecordWriter(str(folder / f"{shard}.gz"), "GZIP") as writer:
             for picture, label in zip(pixels[shard::shards], labels[shard::shards], strict=True):
@@ -64,7 +66,7 @@ def write_shards(folder: Path, pixels: np.ndarray, labels: np.ndarray, shards: i
 def make_splits(
     folder: Path, pixels: np.ndarray, labels: np.ndarray, batch: int
 ) -> Iterator[tuple[str, Split]]:
-    """Yields each input of the pictures with its name."""
+    """Yields the name and the split of each input."""
     image = TransformedFeature("image", "image", pixels.shape[1:])
     problem = Problem(as_task("multiclass"), "y", tuple(map(str, range(CLASSES))), (image,))
     write_shards(folder, pixels, labels)
@@ -73,15 +75,18 @@ def make_splits(
         "y": tf.io.FixedLenFeature([1], tf.int64),
     }
     reader = Reader([str(folder / "*.gz")], spec, problem)
-    held: dict[str, Content] = {"memory": reader.read("train"), "files": reader.read("train", 0)}
-    for (source, content), augment in itertools.product(held.items(), (None, AUGMENT)):
+    contents: dict[str, Content] = {
+        "memory": reader.read("train"),
+        "files": reader.read("train", 0),
+    }
+    for (source, content), augment in itertools.product(contents.items(), (None, AUGMENT)):
         name = f"{source}, augmented" if augment else source
         augmentation = make_augmentation(augment, problem, 1)
         yield name, Split(reader, content, batch, shuffle_seed=1, augmentation=augmentation)
 
 
 def make_model(split: Split, filters: list[int]) -> tf_keras.Model:
-    """Returns the network, compiled as the Trainer compiles it."""
+    """Returns the network, which is compiled as in the Trainer."""
     augmentation = split.augmentation
     settings = TrainerSettings.model_validate(
         {
@@ -98,19 +103,19 @@ def make_model(split: Split, filters: list[int]) -> tf_keras.Model:
 def measure(
     folder: Path, count: int, side: int, batch: int, filters: list[int], rounds: int
 ) -> Mapping[str, list[float]]:
-    """Returns the steps per second of each input by round, without each first epoch."""
+    """Returns the steps per second of each input, by round, without the first epoch of each."""
     pixels, labels = make_pictures(count, side)
     splits = dict(make_splits(folder, pixels, labels, batch))
     models = {name: make_model(split, filters) for name, split in splits.items()}
-    on_arrays = make_model(splits["memory"], filters)
+    array_model = make_model(splits["memory"], filters)
     steps = count // batch
     rates: dict[str, list[float]] = {name: [] for name in ["arrays", *splits]}
     for _ in range(rounds):
-        begun = [("arrays", on_arrays, {"x": {"image": pixels}, "y": labels, "batch_size": batch})]
+        runs = [("arrays", array_model, {"x": {"image": pixels}, "y": labels, "batch_size": batch})]
         for name, split in splits.items():
             batches = split.batches(tf.distribute.InputContext())
-            begun.append((name, models[name], {"x": batches, "steps_per_epoch": steps}))
-        for name, model, data in begun:
+            runs.append((name, models[name], {"x": batches, "steps_per_epoch": steps}))
+        for name, model, data in runs:
             times = EpochTimes()
             model.fit(**data, epochs=1 + EPOCHS, callbacks=[times], verbose=0)
             rates[name].append(EPOCHS * steps / sum(times.seconds[1:]))

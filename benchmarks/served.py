@@ -1,4 +1,4 @@
-"""A server in a separate process, its requests, and the load on it."""
+"""Starts a server in a separate process, writes its requests and measures it under load."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ class ServedProcess:
 
     @property
     def megabytes(self) -> float:
-        """The resident memory of all processes."""
-        return sum(float(one.memory_info().rss) for one in self._processes) / 2**20
+        """The resident memory of all processes in megabytes."""
+        return sum(float(p.memory_info().rss) for p in self._processes) / 2**20
 
     @property
     def cpu_seconds(self) -> float:
         """The CPU seconds that all processes have used."""
-        used = [one.cpu_times() for one in self._processes]
-        return sum(float(times.user + times.system) for times in used)
+        all_times = [process.cpu_times() for process in self._processes]
+        return sum(float(times.user + times.system) for times in all_times)
 
     def leave_core(self) -> int | None:
-        """Reserves the last core for clients, if there are several cores; returns its number.
+        """Reserves the last core for clients, if there are several cores; returns its number or
+        None.
 
-        Otherwise the kernel may run a client and the server on the same core for some milliseconds
-        while another core is idle, which would count as latency of the server.
+        Without a reserved core, the kernel may run a client and the server on the same core for
+        some milliseconds while another core is idle, which would count as latency of the server.
         """
         process = psutil.Process(self.process.pid)
         *others, last = process.cpu_affinity()
@@ -76,15 +77,15 @@ class ServedProcess:
         return [process, *process.children(recursive=True)]
 
     def metric(self, name: str) -> float:
-        """Returns the value of a metric without labels."""
+        """Returns the value of a metric without labels, or 0 if the server does not report it."""
         text = requests.get(f"{self.address}/metrics", timeout=10).text
-        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        return float(match[1]) if match else 0.0
 
 
 @contextmanager
 def running(serving: Path, log: Path, *options: str) -> Iterator[ServedProcess]:
-    """Starts `serve` for a folder of versions; yields the server once it is ready."""
+    """Starts `serve` for a folder of versions, and yields the server when it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--model", str(serving)]
@@ -114,14 +115,14 @@ def _is_ready(server: ServedProcess) -> bool:
 
 
 def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
-    """Writes a request's rows as an Open Inference request; returns the header that it needs."""
+    """Writes the rows of a JSON request as an Open Inference request; returns the needed header."""
     from components.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
     from components.serving.server.protocols.values import rows_to_arrays
 
     instances = json.loads(rows.read_text())["instances"]
     inputs, tail = to_tensors(rows_to_arrays(instances, interface))
-    asked = {"inputs": inputs, "parameters": {"binary_data_output": True}}
-    head = json.dumps(asked).encode()
+    content = {"inputs": inputs, "parameters": {"binary_data_output": True}}
+    head = json.dumps(content).encode()
     path.write_bytes(head + tail)
     return f"{HEADER_LENGTH}: {len(head)}"
 
@@ -151,7 +152,7 @@ def start_load(
     header: str = "",
     core: int | None = None,
 ) -> subprocess.Popen[str]:
-    """Starts the load in a separate process."""
+    """Starts `benchmarks/load.py` in a separate process."""
     options = {"--clients": clients, "--rate": rate, "--seconds": seconds}
     arguments = [str(item) for pair in options.items() for item in pair]
     arguments += ["--header", header] if header else []
@@ -164,12 +165,12 @@ def start_load(
 
 
 def result_of(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """Returns the results of a load when it has ended."""
+    """Waits for the end of a load process, and returns the results."""
     return dict(json.loads(load.communicate()[0]))
 
 
 def measure_bare(serving: Path, body: Path, rows: list[int], *options: str) -> dict[str, Any]:
-    """Returns the speed of the newest version in a loop, from a separate process."""
+    """Returns the speed of the newest version in a loop without a server, in a separate process."""
     command = [sys.executable, str(ROOT / "benchmarks" / "bare_model.py")]
     command += [str(list_versions(serving)[-1]), str(body), "--rows", *map(str, rows), *options]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`serve` under load: compared with the bare model, and during changes of versions."""
+"""Measures `serve` under load: compared with the bare model, and during changes of versions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MODEL = (
 LOG_RATE = 500
 LATENCY_ROUNDS = 3
 LOG_ROUNDS = 3
-"""The rounds of measurements with and without a log in turn, as the machine's speed varies."""
+"""The rounds of measurements with and without a log in turn, because the machine's speed varies."""
 
 
 def make_model(folder: Path) -> Path:
@@ -64,7 +64,7 @@ class Speed:
     """The speed of a server under full load by 32 clients."""
 
     rows: int
-    """The rows of a request."""
+    """The number of rows in a request."""
     rate: float
     """The requests per second."""
     cpu: float
@@ -75,27 +75,29 @@ class Speed:
     """The mean number of rows in a batch."""
 
 
-def measure_most(
+def measure_full_load(
     server: ServedProcess, body: Path, rows: int, seconds: float, header: str = ""
 ) -> Speed:
     """Returns the speed under full load; a header selects Open Inference."""
     url = server.infer_url if header else server.url
-    result_of(start_load(url, body, 2.0, header=header))  # Warm.
-    metrics = [f"scopeline_batch_rows_{what}" for what in ("sum", "count")]
+    result_of(start_load(url, body, 2.0, header=header))  # Warm-up.
+    metrics = [f"scopeline_batch_rows_{suffix}" for suffix in ("sum", "count")]
     before, used = [server.metric(name) for name in metrics], server.cpu_seconds
-    most = result_of(start_load(url, body, seconds, header=header))
+    full_load = result_of(start_load(url, body, seconds, header=header))
     used = server.cpu_seconds - used
-    asked, batches = (server.metric(n) - b for n, b in zip(metrics, before, strict=True))
-    cpu = used / most["answered"]
-    return Speed(rows, most["rate"], cpu, most["cpu"], round(asked / batches))
+    batched_rows, batches = (server.metric(n) - b for n, b in zip(metrics, before, strict=True))
+    cpu = used / full_load["answered"]
+    return Speed(rows, full_load["rate"], cpu, full_load["cpu"], round(batched_rows / batches))
 
 
 def measure_speed(serving: Path, folder: Path, seconds: float, console: Console) -> float:
-    """Measures the speed compared with the bare model, with one worker and one per core, and
-    latency.
+    """Measures the latency, and the speed compared with the bare model.
+
+    The server runs with one worker, and with a worker per core.
 
     Returns:
-      Half of the rate of requests of a row with one worker, at which latency is measured.
+      The rate of the latency measurement: half of the full rate of requests with one row, with one
+      worker.
     """
     half = 0.0
     for rows in (32, 1):
@@ -103,27 +105,27 @@ def measure_speed(serving: Path, folder: Path, seconds: float, console: Console)
         write_body(serving, body, rows)
         for workers in (1, count_cores()):
             with running(serving, folder / "log", "--workers", str(workers)) as server:
-                most = measure_most(server, body, rows, seconds)
+                full_load = measure_full_load(server, body, rows, seconds)
                 console.print(
-                    f"{rows} rows a request, {CLIENTS} clients, {workers} workers:"
-                    f" {most.rate * rows:,.0f} rows/s in batches of {most.batch},"
-                    f" {1000 * most.cpu:.3f} ms of CPU a request; clients took"
-                    f" {most.client_cpu:.2f} of a core"
+                    f"{rows} rows per request, {CLIENTS} clients, {workers} workers:"
+                    f" {full_load.rate * rows:,.0f} rows/s in batches of {full_load.batch},"
+                    f" {1000 * full_load.cpu:.3f} ms of CPU per request; clients used"
+                    f" {full_load.client_cpu:.2f} of a core"
                 )
                 if workers == 1:
-                    half = most.rate / 2
+                    half = full_load.rate / 2
                     _measure_latency(server, body, half, seconds, console)
-            _compare_to_bare(serving, body, most, console)
+            _compare_to_bare(serving, body, full_load, console)
     return half
 
 
-def _compare_to_bare(serving: Path, body: Path, most: Speed, console: Console) -> None:
-    bare = measure_bare(serving, body, [most.batch])[str(most.batch)]
-    for how, found in bare.items():
+def _compare_to_bare(serving: Path, body: Path, full_load: Speed, console: Console) -> None:
+    bare = measure_bare(serving, body, [full_load.batch])[str(full_load.batch)]
+    for call, found in bare.items():
         console.print(
-            f"  the bare model by {how}: {found['rows_a_second']:,.0f} rows/s:"
-            f" [bold]{most.rate * most.rows / found['rows_a_second']:.0%}[/bold];"
-            f" by CPU {most.rows / most.cpu / found['rows_a_cpu_second']:.0%}"
+            f"  the bare model by {call}: {found['rows_a_second']:,.0f} rows/s; the server reaches"
+            f" [bold]{full_load.rate * full_load.rows / found['rows_a_second']:.0%}[/bold];"
+            f" by CPU {full_load.rows / full_load.cpu / found['rows_a_cpu_second']:.0%}"
         )
 
 
@@ -136,40 +138,41 @@ def _measure_latency(
         found = result_of(start_load(server.url, body, seconds, rate, core=core))
         ratios.append(found["p99"] / alone["p50"])
         console.print(
-            f"  at half of it: p50 {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms; one client"
-            f" alone {alone['p50']:.1f} ms: {ratios[-1]:.1f} times; failed {found['failed'] or 0}"
+            f"  at half of this rate: p50 {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms; one"
+            f" client alone {alone['p50']:.1f} ms: {ratios[-1]:.1f} times;"
+            f" failed {found['failed'] or 0}"
         )
     console.print(f"  [bold]{statistics.median(ratios):.1f} times[/bold] in the median")
 
 
 def measure_forms(serving: Path, folder: Path, rows: int, seconds: float, console: Console) -> None:
-    """Measures requests of JSON and of tensors, and variants, which take transformed features."""
+    """Measures requests with JSON and with tensors, and variants with transformed features."""
     version = list_versions(serving)[-1]
     body, tensors, features = (folder / name for name in ("rows.json", "tensors", "features.json"))
     write_body(serving, body, rows)
     header = write_tensors(read_interface(version), body, tensors)
     measure_bare(serving, body, [rows], "--features", str(features))
     with running(serving, folder / "log") as server:
-        network = measure_most(server, body, rows, seconds)
-        by_tensors = measure_most(server, tensors, rows, seconds, header)
-    best = max(network.rate, by_tensors.rate)
-    _print_form("the SavedModel, by JSON", network, best, console)
-    _print_form("the SavedModel, by tensors", by_tensors, best, console)
+        json_speed = measure_full_load(server, body, rows, seconds)
+        tensor_speed = measure_full_load(server, tensors, rows, seconds, header)
+    best = max(json_speed.rate, tensor_speed.rate)
+    _print_form("the SavedModel, by JSON", json_speed, best, console)
+    _print_form("the SavedModel, by tensors", tensor_speed, best, console)
     for variant in (name for name in VARIANTS if name in read_manifest(version)):
         of_features = load_transformed(version, variant).interface
         header = write_tensors(of_features, features, tensors)
         with running(serving, folder / "log", "--variant", variant, "--transformed") as server:
-            found = measure_most(server, features, rows, seconds)
-            _print_form(f"{variant} alone, by JSON", found, best, console)
-            found = measure_most(server, tensors, rows, seconds, header)
-            _print_form(f"{variant} alone, by tensors", found, best, console)
+            found = measure_full_load(server, features, rows, seconds)
+            _print_form(f"the variant {variant}, by JSON", found, best, console)
+            found = measure_full_load(server, tensors, rows, seconds, header)
+            _print_form(f"the variant {variant}, by tensors", found, best, console)
 
 
 def _print_form(form: str, found: Speed, best: float, console: Console) -> None:
     console.print(
-        f"{found.rows} rows a request, {form}: {found.rate * found.rows:,.0f} rows/s, [bold]"
+        f"{found.rows} rows per request, {form}: {found.rate * found.rows:,.0f} rows/s, [bold]"
         f"{found.rate / best:.1f} times[/bold] the SavedModel's best; {1000 * found.cpu:.3f} ms of"
-        " CPU a request"
+        " CPU per request"
     )
 
 
@@ -185,7 +188,7 @@ def measure_log(serving: Path, folder: Path, seconds: float, console: Console) -
     ):
         for _ in range(LOG_ROUNDS):
             for server in (without, with_log):
-                result_of(start_load(server.url, body, 1.0, LOG_RATE))  # Warm.
+                result_of(start_load(server.url, body, 1.0, LOG_RATE))  # Warm-up.
                 load = start_load(server.url, body, seconds, LOG_RATE)
                 found[server is with_log].append(result_of(load)["p99"])
     plain, logged = (statistics.median(found[kind]) for kind in (False, True))
@@ -222,9 +225,9 @@ def measure_changes(
     with running(serving, folder / "log") as server:
         load = start_load(server.url, folder / "1.json", seconds + 3, rate)
         time.sleep(seconds / 10)
-        early = server.megabytes
+        first_megabytes = server.megabytes
         change_versions(serving, seconds * 0.9)
-        late, version = server.megabytes, server.metric("scopeline_serving_version")
+        last_megabytes, version = server.megabytes, server.metric("scopeline_serving_version")
         failed_versions = server.metric("scopeline_failed_versions")
         stopped = time.time()
         server.process.send_signal(signal.SIGTERM)
@@ -233,10 +236,12 @@ def measure_changes(
     first = found["first_failure"]
     console.print(
         f"{seconds:.0f} s at {rate:.0f} requests/s: {found['answered']:,} answered, p99"
-        f" {found['p99']:.1f} ms; before the stop failed"
+        f" {found['p99']:.1f} ms; failures before the stop:"
         f" [bold]{0 if first is None or first > stopped else found['failed']}[/bold];"
-        f" version {version:.0f} at the end, {failed_versions:.0f} refused, exit code {code};"
-        f" {early:.0f} MB then {late:.0f} MB: [bold]{late / early - 1:+.0%}[/bold]"
+        f" version {version:.0f} at the end, {failed_versions:.0f} versions refused,"
+        f" exit code {code};"
+        f" {first_megabytes:.0f} MB at first, then {last_megabytes:.0f} MB:"
+        f" [bold]{last_megabytes / first_megabytes - 1:+.0%}[/bold]"
     )
 
 
@@ -250,19 +255,19 @@ def main() -> None:
         "--changes", type=float, default=60.0, help="the seconds of load with changing versions"
     )
     parser.add_argument(
-        "--serving", type=Path, help="a folder with versions of taxi; by default, a new one"
+        "--serving", type=Path, help="a folder with versions of taxi; default: a new model"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
         folder = Path(scratch)
         serving = folder / "versions" / NAME
-        push_new_version(list_versions(given.serving or make_model(folder))[-1], serving)
-        rate = measure_speed(serving, folder, given.seconds, console)
+        push_new_version(list_versions(options.serving or make_model(folder))[-1], serving)
+        rate = measure_speed(serving, folder, options.seconds, console)
         for rows in (32, 512):
-            measure_forms(serving, folder, rows, given.seconds, console)
-        measure_log(serving, folder, given.seconds, console)
-        measure_changes(serving, folder, given.changes, rate, console)
+            measure_forms(serving, folder, rows, options.seconds, console)
+        measure_log(serving, folder, options.seconds, console)
+        measure_changes(serving, folder, options.changes, rate, console)
 
 
 if __name__ == "__main__":

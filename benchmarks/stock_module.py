@@ -26,7 +26,7 @@ BATCH_SIZE = 64
 
 
 def _dense(column: tf.SparseTensor | tf.Tensor) -> tf.Tensor:
-    """Returns a column as [batch], with a default value for missing ones."""
+    """Returns a column as [batch], with a default value instead of missing values."""
     if not isinstance(column, tf.SparseTensor):
         return tf.reshape(column, [-1])
     default: Any = "" if column.dtype == tf.string else 0

@@ -1,6 +1,6 @@
-"""The Trainer compared with plain Keras, and two workers with one, on MNIST's 10,000 images.
+"""Compares the Trainer with plain Keras, and two workers with one worker, on 10,000 MNIST images.
 
-Both sides of a comparison run in turn, several times; the printed values are medians and ratios.
+Both sides of a comparison run several times in turn. The printed values are medians and ratios.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TUTORIAL: dict[str, Any] = {
         },
     },
 }
-"""https://www.tensorflow.org/tutorials/distribute/keras, as a config of Scopeline."""
+"""The settings of the tutorial https://www.tensorflow.org/tutorials/distribute/keras."""
 LARGE: dict[str, Any] = {
     "model": {"kind": "cnn", "filters": [64, 128, 128], "hidden_units": [32], "dropout": 0.0},
     "train": {"epochs": 4, "batch_size": 512, "learning_rate": 0.001},
 }
-"""Settings with much arithmetic per step, relative to the exchanged gradients."""
+"""Settings with much computation per step compared with the size of the gradients."""
 ONE_THREAD = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -48,7 +48,7 @@ ONE_THREAD = {
 
 
 def train(output: Path, settings: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Runs the pipeline, whose data components are cached; returns the summary of its training."""
+    """Runs the pipeline with cached data components; returns the summary of the training."""
     overrides = {
         "data.path": str(MNIST),
         "evaluate.thresholds": "{}",
@@ -70,7 +70,7 @@ def _flat(settings: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(f"{section}.{k}", v) for section, keys in settings.items() for k, v in keys.items()]
 
 
-def bare(seed: int, epochs: int, steps_per_execution: int) -> dict[str, Any]:
+def run_keras(seed: int, epochs: int, steps_per_execution: int) -> dict[str, Any]:
     """Runs the plain Keras script; returns its results."""
     script = ROOT / "benchmarks" / "bare_keras.py"
     options = {"data": MNIST, "seed": seed, "epochs": epochs}
@@ -81,55 +81,55 @@ def bare(seed: int, epochs: int, steps_per_execution: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def with_train(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def change_train(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Returns the settings with some keys of `train` changed."""
     return {**settings, "train": {**settings["train"], **changes}}
 
 
 def compare_with_keras(output: Path, rounds: int) -> Table:
-    """Compares the steps per second of the Trainer and of the script, with all that each does."""
+    """Compares the steps per second of the Trainer and of the Keras script."""
     table = Table("steps per execution", "Keras, steps/s", "Trainer, steps/s", "ratio")
     for execution in (1, 16):
         speeds: dict[str, list[float]] = {"keras": [], "ours": []}
         for seed in range(1, rounds + 1):
-            found = bare(seed, 12, execution)
-            speeds["keras"].append(found["steps"] / found["seconds"])
-            settings = with_train(TUTORIAL, seed=100 * execution + seed)
-            settings = with_train(settings, steps_per_execution=execution)
-            found = train(output, settings, {})
-            speeds["ours"].append(found["steps"] / found["seconds"])
+            result = run_keras(seed, 12, execution)
+            speeds["keras"].append(result["steps"] / result["seconds"])
+            settings = change_train(TUTORIAL, seed=100 * execution + seed)
+            settings = change_train(settings, steps_per_execution=execution)
+            result = train(output, settings, {})
+            speeds["ours"].append(result["steps"] / result["seconds"])
         keras, ours = (statistics.median(speeds[side]) for side in ("keras", "ours"))
         table.add_row(str(execution), f"{keras:.1f}", f"{ours:.1f}", f"{ours / keras:.2f}")
     return table
 
 
 def compare_workers(output: Path, rounds: int) -> Table:
-    """Compares the examples per second of two single-threaded workers and of one."""
+    """Compares the examples per second of two single-threaded workers and of one worker."""
     table = Table("workers", "examples/s", "ratio")
     speeds: dict[int, list[float]] = {1: [], 2: []}
     for seed in range(1, rounds + 1):
         for workers in speeds:
-            settings = with_train(
+            settings = change_train(
                 LARGE,
                 seed=seed,
                 strategy="multi_worker_mirrored",
                 cluster={"workers": workers},
-                # Keeps the global batch size, so that the total work is equal.
+                # The global batch size is the same for one and two workers.
                 batch_size=LARGE["train"]["batch_size"] // workers,
             )
             speeds[workers].append(train(output, settings, ONE_THREAD)["examples_per_second"])
-    medians = {workers: statistics.median(found) for workers, found in speeds.items()}
+    medians = {workers: statistics.median(values) for workers, values in speeds.items()}
     for workers, speed in medians.items():
         table.add_row(str(workers), f"{speed:.0f}", f"{speed / medians[1]:.2f}")
     return table
 
 
 def compare_tutorial(output: Path, rounds: int) -> Table:
-    """Compares the loss and accuracy of the best epoch, on the held-out fifth."""
+    """Compares the loss and accuracy of the best epoch on the held-out fifth of the images."""
     table = Table("seed", "Keras, loss", "accuracy", "Trainer, loss", "accuracy")
     for seed in range(1, rounds + 1):
-        keras = bare(seed, 12, 1)
-        ours = train(output, with_train(TUTORIAL, seed=seed), {})
+        keras = run_keras(seed, 12, 1)
+        ours = train(output, change_train(TUTORIAL, seed=seed), {})
         best = ours["best_epoch"] - 1
         history = ours["history"]
         row = [keras["loss"], keras["accuracy"]]

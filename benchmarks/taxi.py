@@ -1,9 +1,9 @@
-"""Stock TFX and Scopeline on the same taxi data, in turn: seconds per component, and ratios.
+"""Compares stock TFX and Scopeline on the same taxi data: seconds per component, and ratios.
 
-Both train for the same number of steps of the same batch size. The networks are of similar size,
-but not equal: the stock network is the template's. The stock pipeline evaluates a tenth as many
-batches as it trains on, and reports the accuracy. Scopeline evaluates the whole eval split after
-every epoch, and also reports the area under the curve.
+Both train for the same number of steps with the same batch size. The networks have similar sizes;
+the stock network comes from TFX's template. The number of evaluation batches of the stock pipeline
+is a tenth of its training batches, and it reports the accuracy. Scopeline evaluates the whole eval
+split after every epoch, and also reports the area under the curve.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from benchmarks.stock_module import BATCH_SIZE  # noqa: E402
 from components.example_gen.builtin import BUILTIN_DATA  # noqa: E402
 
 SIZES = {"small": (1, 3), "large": (20, 1)}
-"""The repetitions of the rows, and the epochs to train."""
+"""The number of repetitions of the rows, and the number of epochs, by size."""
 SHIPPED_ROWS = 15_002
 TRAIN_SHARE = 2 / 3
-"""The share of stock ExampleGen's train split, which Scopeline's settings copy."""
-STEPS = {
+"""The share of the train split in stock ExampleGen; Scopeline's settings use the same share."""
+STOCK_COMPONENTS = {
     "ExampleGen": "CsvExampleGen",
     **{
         name: name
@@ -61,7 +61,7 @@ class TaxiData:
 
 
 def write_data(folder: Path, repeat: int) -> TaxiData:
-    """Writes the shipped taxi rows repeatedly below one header."""
+    """Writes the shipped taxi rows repeatedly, with one header."""
     header, *rows = BUILTIN_DATA["taxi"].locate(folder).read_text().splitlines(keepends=True)
     (folder / "taxi.csv").write_text(header + "".join(rows) * repeat)
     return TaxiData(folder, len(rows) * repeat)
@@ -78,9 +78,11 @@ def run_stock(data: TaxiData, root: Path, epochs: int) -> dict[str, float]:
         str(root),
         str(steps),
     ]
-    output, seconds = _timed(command)
-    found = json.loads(output.strip().splitlines()[-1])
-    return {ours: found[stock] for ours, stock in STEPS.items()} | {TOTAL: seconds}
+    output, seconds = _run_timed(command)
+    seconds_by_name = json.loads(output.strip().splitlines()[-1])
+    return {ours: seconds_by_name[stock] for ours, stock in STOCK_COMPONENTS.items()} | {
+        TOTAL: seconds
+    }
 
 
 def run_ours(data: TaxiData, root: Path, epochs: int) -> dict[str, Cost]:
@@ -95,7 +97,7 @@ def run_ours(data: TaxiData, root: Path, epochs: int) -> dict[str, Cost]:
     return run_watched("configs/taxi.yaml", root, settings)
 
 
-def _timed(command: list[str]) -> tuple[str, float]:
+def _run_timed(command: list[str]) -> tuple[str, float]:
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(ROOT)}
     began = time.monotonic()
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -106,7 +108,7 @@ def _timed(command: list[str]) -> tuple[str, float]:
 
 @contextmanager
 def _data(repeat: int) -> Iterator[tuple[TaxiData, Path]]:
-    """Yields the rows, and a folder for pipelines; both are deleted afterwards."""
+    """Yields the data and a folder for pipelines, and deletes both afterwards."""
     with tempfile.TemporaryDirectory(prefix="scopeline-bench-") as scratch:
         folder = Path(scratch) / "data"
         folder.mkdir()
@@ -126,10 +128,10 @@ def compare(repeat: int, epochs: int) -> Table:
 
 
 def measure(repeat: int, epochs: int) -> Table:
-    """Runs Scopeline alone on repeated rows, and returns a table of costs."""
+    """Runs only Scopeline on repeated rows, and returns a table of costs."""
     with _data(repeat) as (data, scratch):
         ours = run_ours(data, scratch / "ours", epochs)
-    table = _table(data, epochs, "Scopeline, s", "of CPU, s", "largest process, MiB")
+    table = _table(data, epochs, "Scopeline, s", "CPU, s", "largest process, MiB")
     for name, cost in ours.items():
         table.add_row(name, *cost.cells)
     return table
@@ -146,19 +148,21 @@ def _table(data: TaxiData, epochs: int, *columns: str) -> Table:
 def main() -> None:
     """Runs the sizes that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
     parser.add_argument(
-        "--rows", type=int, nargs="+", help="approximate numbers of rows, for one epoch each"
+        "sizes", nargs="*", choices=[*SIZES, []], help="the sizes to run; default: all"
+    )
+    parser.add_argument(
+        "--rows", type=int, nargs="+", help="approximate numbers of rows to run for one epoch"
     )
     parser.add_argument(
         "--ours-only", action="store_true", help="measure only Scopeline, with its memory"
     )
-    asked = parser.parse_args()
-    sizes = [SIZES[size] for size in asked.sizes or SIZES]
-    if asked.rows:
-        sizes = [(max(round(rows / SHIPPED_ROWS), 1), 1) for rows in asked.rows]
+    options = parser.parse_args()
+    sizes = [SIZES[size] for size in options.sizes or SIZES]
+    if options.rows:
+        sizes = [(max(round(rows / SHIPPED_ROWS), 1), 1) for rows in options.rows]
     for size in sizes:
-        Console(width=80).print((measure if asked.ours_only else compare)(*size))
+        Console(width=80).print((measure if options.ours_only else compare)(*size))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Properties of Arrow's types; free of TensorFlow and TFX."""
+"""Properties of Arrow's types. The module does not import TensorFlow or TFX."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pyarrow as pa
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Returns whether values of a type are bytes, of any length."""
+    """Returns whether a type is bytes of variable length."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -1,4 +1,4 @@
-"""Copies folders, and reads and writes small files, at paths and URIs."""
+"""Copies folders, and reads and writes small files. Locations are paths or URIs."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from tfx.dsl.io import fileio
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copies all files below a folder; each side is a path or a URI.
+    """Copies all files in a folder and its subfolders.
 
     Args:
-      source: the folder.
-      target: the target folder, which is created if need be; files of the same names are replaced.
+      source: the path or URI of the folder.
+      target: the path or URI of the target folder. If it exists, files with the same names are
+        replaced.
     """
-    for place, _, files in fileio.walk(source):
-        below = posixpath.relpath(place, source)
-        into = target if below == posixpath.curdir else posixpath.join(target, below)
-        fileio.makedirs(into)
+    for folder, _, files in fileio.walk(source):
+        relative = posixpath.relpath(folder, source)
+        copy = target if relative == posixpath.curdir else posixpath.join(target, relative)
+        fileio.makedirs(copy)
         for name in files:
-            fileio.copy(posixpath.join(place, name), posixpath.join(into, name), overwrite=True)
+            fileio.copy(posixpath.join(folder, name), posixpath.join(copy, name), overwrite=True)
 
 
-def read_text(*place: str) -> str | None:
-    """Returns the text of a file; None if it does not exist.
+def read_text(*parts: str) -> str | None:
+    """Returns the text of a file, or None if the file does not exist.
 
     Args:
-      place: the path or URI, or its parts.
+      parts: the path or URI of the file, or its parts, which are joined.
     """
-    path = posixpath.join(*place)
+    path = posixpath.join(*parts)
     if not fileio.exists(path):
         return None
     with fileio.open(path, "r") as file:
         return str(file.read())
 
 
-def write_text(text: str, *place: str) -> None:
-    """Writes a file, in a folder that is created if need be.
+def write_text(text: str, *parts: str) -> None:
+    """Writes a file, and creates its folder if the folder does not exist.
 
     Args:
       text: the content.
-      place: the path or URI, or its parts.
+      parts: the path or URI of the file, or its parts, which are joined.
     """
-    path = posixpath.join(*place)
+    path = posixpath.join(*parts)
     fileio.makedirs(posixpath.dirname(path))
     with fileio.open(path, "w") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Files on disks: atomic writes, the detection of full disks, and free space."""
+"""Writes files atomically, recognises errors of full disks, and measures free space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainer_module.errors import DiskFullError
 
-MAKE_ROOM = "make room, or give another folder with --output"
+MAKE_ROOM = "free some space, or set another folder with --output"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_MESSAGES = tuple(map(os.strerror, _FULL))
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -20,7 +20,7 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 def is_disk_full(error: BaseException) -> bool:
     """Returns whether an error means that a disk or a quota is full.
 
-    Errors of TensorFlow, of Beam's workers and of SQLite are recognised by their messages.
+    Errors of TensorFlow, Beam's workers and SQLite are recognised by their messages.
     """
     if isinstance(error, OSError):
         return first_error_of(error).errno in _FULL
@@ -31,7 +31,9 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def full_file(error: BaseException) -> str | None:
-    """Returns the file that could not be written to a full disk, if the error's text names one."""
+    """Returns the path of the file that could not be written to a full disk, or None if the error's
+    message does not contain the path.
+    """
     for words in _FULL_MESSAGES:
         match = re.search(rf"(\S[^\s;]*); {words}|{words}: '([^']+)'", str(error))
         if match is not None:
@@ -40,30 +42,30 @@ def full_file(error: BaseException) -> str | None:
 
 
 def first_error_of(error: OSError) -> OSError:
-    """Returns the first of the errors that copying a folder collects, with its errno and the file.
+    """Returns the first error in a `shutil.Error`, which collects the errors of a copied folder.
 
     Other errors are returned unchanged.
     """
     if not isinstance(error, shutil.Error) or not isinstance(error.args[0], list):
         return error
     _, destination, message = error.args[0][0]
-    known = (code for code in errno.errorcode if f"[Errno {code}]" in str(message))
-    code = next(known, None)
+    codes = (code for code in errno.errorcode if f"[Errno {code}]" in str(message))
+    code = next(codes, None)
     return error if code is None else OSError(code, os.strerror(code), str(destination))
 
 
 def disk_full(path: Path) -> DiskFullError:
-    """Returns the error for a file or folder that cannot be written to a full disk."""
+    """Returns the error for a file or folder that cannot be written, as the disk is full."""
     return DiskFullError(f"{path}: the disk is full ({free_space(path)}); {MAKE_ROOM}")
 
 
 def free_space(path: Path) -> str:
-    """Returns the free space at a path that may not exist yet, such as `4.1 MB are free`."""
-    place = next(place for place in (path, *path.absolute().parents) if place.exists())
-    files = os.statvfs(place)
-    if files.f_files and not files.f_favail:
-        return "no more files fit on it"
-    return f"{show_size(shutil.disk_usage(place).free)} are free"
+    """Returns the free space as text, such as `4.1 MB are free`. The path need not exist."""
+    folder = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    file_system = os.statvfs(folder)
+    if file_system.f_files and not file_system.f_favail:
+        return "the maximum number of files is reached"
+    return f"{show_size(shutil.disk_usage(folder).free)} are free"
 
 
 def show_size(size: int) -> str:
@@ -73,15 +75,15 @@ def show_size(size: int) -> str:
 
 
 def sizes_below(folder: Path) -> Iterator[int]:
-    """Returns the sizes of the files in a folder, at any depth."""
+    """Returns the sizes of the files in a folder and its subfolders."""
     return (path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file atomically, by a rename at the end; replaces an existing one.
+    """Writes a file under a temporary name, and then renames it. An existing file is replaced.
 
     Raises:
-      OSError: the file cannot be written; an existing one is unchanged.
+      OSError: the file cannot be written. An existing file is not changed.
     """
     scratch = path.with_name(f".{path.name}.tmp")
     scratch.write_bytes(content.encode() if isinstance(content, str) else content)

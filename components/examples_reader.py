@@ -1,4 +1,4 @@
-"""Reads columns of an artifact of examples as Arrow batches, without Beam."""
+"""Reads columns of examples as Arrow batches, without Beam."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from components.split_files import split_files
 from components.tfrecords import read_batches, rows_for_columns
 from trainer_module.data.order import spread_rows
 
-# A small number, so that records of some megabytes, such as photographs, fit into memory.
+# The number is small, so that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
-# Limits of a sample.
-_MOST_ROWS = 20_000
-_MOST_CELLS = 5_000_000
-_MOST_BYTES = 256 << 20
+# The maximum size of a sample.
+_MAX_ROWS = 20_000
+_MAX_CELLS = 5_000_000
+_MAX_BYTES = 256 << 20
 
 
 def read_columns(
     examples: Sequence[types.Artifact], split: str, features: Sequence[schema_pb2.Feature]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields batches of list columns of all rows; other columns are not decoded.
+    """Yields batches of all rows with some columns, whose values are lists.
 
     Args:
       examples: the examples of one or several spans.
       split: the split to read.
-      features: the columns, by names and types.
+      features: the names and types of the columns to read.
     """
     decoder = _decoder(features)
-    # One file at a time, as there may be more files than a process may have open.
+    # The files are read one after the other, as a process may open only a limited number of files.
     for file in sorted(split_files(examples, split)):
         for records in read_batches(file, lambda _: _BATCH_RECORDS):
             yield decoder.DecodeBatch(records.tolist())
@@ -43,44 +43,49 @@ def read_columns(
 def read_sample(
     examples: types.Artifact, split: str, features: Sequence[schema_pb2.Feature]
 ) -> list[pa.RecordBatch]:
-    """Returns columns of a sample across a split that is large enough to determine their
-    contents.
+    """Returns batches of evenly spaced rows of a split with some columns, whose values are lists.
+
+    Args:
+      examples: the examples.
+      split: the split to read.
+      features: the names and types of the columns to read.
     """
-    rows = min(_MOST_ROWS, max(_MOST_CELLS // max(len(features), 1), 1))
-    decoder, places = _decoder(features), 1
+    rows = min(_MAX_ROWS, max(_MAX_CELLS // max(len(features), 1), 1))
+    decoder, step = _decoder(features), 1
     batches, size = list[pa.RecordBatch](), 0
     for records in read_spread(sorted(split_files([examples], split)), rows):
-        batches.append(decoder.DecodeBatch(records[::places].tolist()))
+        batches.append(decoder.DecodeBatch(records[::step].tolist()))
         size += batches[-1].nbytes
-        if size > _MOST_BYTES:
-            # If memory is short, every second row of the whole sample is dropped, not the rows at
-            # the end.
-            batches, places = [_every_second(batch) for batch in batches], places * 2
+        if size > _MAX_BYTES:
+            # Every second row of the complete sample is dropped, so that the rows stay evenly
+            # spaced.
+            batches, step = [_every_second(batch) for batch in batches], step * 2
             size = sum(batch.nbytes for batch in batches)
     return batches
 
 
-def read_spread(files: Sequence[str], most_rows: int) -> Iterator[np.ndarray]:
-    """Yields evenly spaced examples of some files, [rows] object of bytes, none of them empty.
+def read_spread(files: Sequence[str], max_rows: int) -> Iterator[np.ndarray]:
+    """Yields batches of evenly spaced serialized examples, [rows] object of bytes.
 
-    All files are read, as a row of a compressed file can only be reached through those before it.
+    No batch is empty. All files are read completely, as compressed files can only be read from the
+    beginning.
 
     Args:
-      files: gzipped TFRecords.
-      most_rows: the most examples to yield.
+      files: gzipped TFRecord files.
+      max_rows: the maximum number of examples to yield.
 
     Raises:
       DataError: a file is damaged.
     """
     known = read_row_counts(files)
     counts = [known[file] if file in known else _count(file) for file in files]
-    chosen_rows, start = spread_rows(sum(counts), most_rows), 0
+    chosen_rows, start = spread_rows(sum(counts), max_rows), 0
     waiting = list[np.ndarray]()
     for file in files:
         for records in read_batches(file, rows_for_columns):
             end = start + len(records)
-            rows_of_file = chosen_rows[slice(*np.searchsorted(chosen_rows, [start, end]))]
-            waiting.append(records[rows_of_file - start])
+            batch_rows = chosen_rows[slice(*np.searchsorted(chosen_rows, [start, end]))]
+            waiting.append(records[batch_rows - start])
             start = end
             if sum(map(len, waiting)) >= _BATCH_RECORDS:
                 yield np.concatenate(waiting)
@@ -94,8 +99,8 @@ def _count(file: str) -> int:
 
 
 def _decoder(features: Sequence[schema_pb2.Feature]) -> ExamplesToRecordBatchDecoder:
-    wanted = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
-    return ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=wanted).SerializeToString())
+    columns = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
+    return ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=columns).SerializeToString())
 
 
 def _every_second(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""A check that the columns in a config exist; free of TensorFlow and TFX."""
+"""A check that the columns in a config exist. The module does not import TensorFlow or TFX."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from trainer_module.errors import DataError
 def check_named_columns(
     named: Mapping[str, str], columns: Iterable[str], owner: str = "data"
 ) -> None:
-    """Raises DataError for the first column that the config names and the data lacks.
+    """Raises DataError for the first column of a config that does not exist.
 
     Args:
-      named: the columns, by the config's key for each.
+      named: the columns in the config, by the key whose value is the column.
       columns: the existing columns.
-      owner: the object that has the columns, for messages.
+      owner: the object that has the columns, for messages, such as `data` or `schema`.
     """
-    known = list(columns)
+    existing = list(columns)
     for key, column in named.items():
-        if column not in known:
-            near = difflib.get_close_matches(column, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}"
+        if column not in existing:
+            near = difflib.get_close_matches(column, existing, n=1)
+            hint = f"did you mean `{near[0]}`?"
+            if not near:
+                hint = f"the columns are {', '.join(existing)}"
             raise DataError(f"{key}: the {owner} has no column `{column}`; {hint}")

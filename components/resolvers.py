@@ -1,4 +1,4 @@
-"""Resolver strategies: which spans, statistics, caches and earlier models a run uses."""
+"""Resolver strategies, which select the spans, statistics, caches and earlier models of a run."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ CANDIDATE_KEY = "candidate"
 
 
 class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
-    """Resolves the latest blessed model that is not the candidate itself, and was not withdrawn.
+    """A strategy that resolves the latest blessed model that is not the candidate and was not
+    withdrawn.
 
-    TFX's LatestBlessedModelStrategy resolves, on a rerun without changes, to the candidate: the
-    Evaluator would then compare a model with itself, and never be cached.
+    In a rerun without changes, TFX's LatestBlessedModelStrategy resolves the candidate itself. The
+    Evaluator would compare the model with itself, and would never be cached.
     """
 
     def resolve_artifacts(
         self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
     ) -> dict[str, list[artifact.Artifact]]:
-        """Resolves the model, its blessing and the Examples that it was trained on, as far as they
-        exist.
+        """Resolves the model, its blessing and ExampleGen's Examples of its training data.
 
         The lists are empty if there is no such model.
 
         Args:
-          store: the metadata store, where the Examples of a model are found.
-          input_dict: all models, blessings and Examples, as they were read, of the pipeline, and
-            this run's candidate.
+          store: the metadata store, which links a model to its Examples.
+          input_dict: the candidate of the run, and all models, blessings and Examples of the
+            pipeline. The Examples are those of ExampleGen.
         """
         candidates = {model.id for model in input_dict[CANDIDATE_KEY]}
         blessings = _blessings(input_dict[MODEL_BLESSING_KEY])
@@ -56,42 +56,44 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
             for model in _blessed_models(input_dict[MODEL_KEY], blessings)
             if model.id not in candidates
         ][:1]
-        found = {
+        resolved = {
             CANDIDATE_KEY: input_dict[CANDIDATE_KEY],
             MODEL_KEY: latest,
             MODEL_BLESSING_KEY: [blessings[model.id] for model in latest],
         }
-        if (
-            BASELINE_EXAMPLES_KEY in input_dict
-        ):  # Absent for a family of tasks that reads its data without ExampleGen.
-            behind = {number for model in latest for number in _examples_behind(store, model.id)}
-            read = input_dict[BASELINE_EXAMPLES_KEY]
-            found[BASELINE_EXAMPLES_KEY] = [one for one in read if one.id in behind]
-        return found
+        # The key is absent if the family of tasks reads its data without ExampleGen.
+        if BASELINE_EXAMPLES_KEY in input_dict:
+            ids = {number for model in latest for number in _training_examples(store, model.id)}
+            resolved[BASELINE_EXAMPLES_KEY] = [
+                examples for examples in input_dict[BASELINE_EXAMPLES_KEY] if examples.id in ids
+            ]
+        return resolved
 
 
 class WarmStartModelStrategy(resolver.ResolverStrategy):
-    """Resolves the latest blessed model that was not withdrawn and was trained on other Examples.
+    """A strategy that resolves the latest blessed model that was not withdrawn and was trained on
+    other Examples.
 
-    The latest model may be the previous run's own. If a rerun on the same Examples started from it,
-    Trainer would have a new input each time and train in every run. Skipping the models of the same
-    Examples makes the rerun resolve the same model as the run, so that it is cached.
+    The latest model may be the model of the previous run. If a rerun on the same Examples started
+    from this model, Trainer would have a new input in every run, and would never be cached. The
+    strategy skips models of the same Examples, so that a rerun resolves the same model as the run
+    before.
     """
 
     def resolve_artifacts(
         self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
     ) -> dict[str, list[artifact.Artifact]]:
-        """Resolves the model and its blessing; both lists are empty if there is none.
+        """Resolves the model and its blessing. Both lists are empty if there is no such model.
 
         Args:
-          store: the metadata store, where the Examples of a model are found.
-          input_dict: all models and blessings of the pipeline, and the Examples, as they were read,
-            that this run trains on.
+          store: the metadata store, which links a model to its Examples.
+          input_dict: all models and blessings of the pipeline, and ExampleGen's Examples of this
+            run's training data.
         """
         examples = {item.id for item in input_dict[EXAMPLES_KEY]}
         blessings = _blessings(input_dict[MODEL_BLESSING_KEY])
         blessed = _blessed_models(input_dict[MODEL_KEY], blessings)
-        latest = [model for model in blessed if _examples_behind(store, model.id) != examples][:1]
+        latest = [model for model in blessed if _training_examples(store, model.id) != examples][:1]
         return {
             EXAMPLES_KEY: input_dict[EXAMPLES_KEY],
             MODEL_KEY: latest,
@@ -100,7 +102,9 @@ class WarmStartModelStrategy(resolver.ResolverStrategy):
 
 
 def _blessings(blessings: list[artifact.Artifact]) -> dict[int, artifact.Artifact]:
-    """Returns the positive blessings of models that do not wait to be pushed, by the model's id."""
+    """Returns the positive blessings by the model's id. Models that wait to be pushed are left
+    out.
+    """
     return {
         blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY): blessing
         for blessing in blessings
@@ -113,7 +117,7 @@ def _blessings(blessings: list[artifact.Artifact]) -> dict[int, artifact.Artifac
 def _blessed_models(
     models: list[artifact.Artifact], blessings: dict[int, artifact.Artifact]
 ) -> list[artifact.Artifact]:
-    """Returns the models that are blessed and were not withdrawn, newest first."""
+    """Returns the blessed models that were not withdrawn, the newest first."""
     blessed = [
         model
         for model in models
@@ -126,10 +130,10 @@ Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
-    """Resolves the spans of a window, each once, oldest first.
+    """A strategy that resolves one artifact for each span of a window, the oldest span first.
 
-    TFX's SpanRangeStrategy returns every artifact that a span ever had: corrected data would be
-    trained on together with the wrong data.
+    TFX's SpanRangeStrategy resolves all artifacts that a span has ever had. After a correction of
+    the data, the model would be trained on both the wrong and the corrected data.
     """
 
     def __init__(
@@ -140,8 +144,8 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
         """Sets the spans of the window.
 
         Args:
-          spans: the numbers of the spans, if the window may have gaps.
-          range_config: the range for TFX's strategy, if there are no `spans`.
+          spans: the numbers of the spans, which may have gaps; None for a range.
+          range_config: the range for TFX's strategy, if `spans` is None.
         """
         if spans is not None:
             range_config = range_config_pb2.RangeConfig(
@@ -155,11 +159,11 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
     def resolve_artifacts(
         self, store: mlmd.MetadataStore, input_dict: Artifacts
     ) -> Artifacts | None:
-        """Resolves every input to one artifact per span.
+        """Resolves one artifact per span for every input, or None if an input has no artifact.
 
         Args:
           store: the metadata store.
-          input_dict: all artifacts with a span, such as Examples.
+          input_dict: all artifacts of each input, which have spans, such as Examples.
 
         Raises:
           DataError: one of the `spans` has no artifact.
@@ -167,12 +171,12 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
         in_range = super().resolve_artifacts(store, input_dict) or {key: [] for key in input_dict}
         resolved = {}
         for key, artifacts in in_range.items():
-            by_span = _current(store, artifacts)
+            by_span = _current_artifacts(store, artifacts)
             if self._spans is not None:
                 if missing := sorted(self._spans - by_span.keys()):
                     raise DataError(
-                        f"the window contains span {', '.join(map(str, missing))}, which no run"
-                        " has read yet"
+                        f"the window contains spans that no run has read yet:"
+                        f" {', '.join(map(str, missing))}"
                     )
                 by_span = {span: by_span[span] for span in self._spans}
             resolved[key] = [by_span[span] for span in sorted(by_span)]
@@ -180,9 +184,9 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
 
 
 class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
-    """Resolves the statistics of a span's current data, by lineage.
+    """A strategy that resolves the statistics of a span's current examples.
 
-    StatisticsGen does not copy the span of its examples.
+    StatisticsGen does not copy the span of its examples, so the metadata store links both.
     """
 
     def __init__(self, span: int) -> None:
@@ -190,66 +194,68 @@ class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
         self._span = span
 
     def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
-        """Resolves the examples and their statistics; both lists are empty if one is missing.
+        """Resolves the examples and their statistics. Both lists are empty if either is missing.
 
         Args:
           store: the metadata store.
-          input_dict: all `examples` of the pipeline's ExampleGen, all `statistics` of its
+          input_dict: all `examples` of the pipeline's ExampleGen, and all `statistics` of its
             StatisticsGen.
         """
-        examples = _current(store, input_dict[EXAMPLES_KEY]).get(self._span)
+        examples = _current_artifacts(store, input_dict[EXAMPLES_KEY]).get(self._span)
         statistics = input_dict[STATISTICS_KEY]
         makers = _executions_by_output(store, (s.id for s in statistics))
-        counted = _inputs_by_execution(store, (e for made in makers.values() for e in made))
-        found = [
+        inputs = _inputs_by_execution(store, (e for ids in makers.values() for e in ids))
+        matching = [
             candidate
             for candidate in statistics
-            if examples and any(examples.id in counted[e] for e in makers[candidate.id])
+            if examples and any(examples.id in inputs[e] for e in makers[candidate.id])
         ]
-        newest = sorted(found, key=lambda candidate: candidate.id)[-1:]
+        newest = sorted(matching, key=lambda candidate: candidate.id)[-1:]
         return {EXAMPLES_KEY: [examples] if newest else [], STATISTICS_KEY: newest}
 
 
 class OlderAnalyzerCacheStrategy(resolver.ResolverStrategy):
-    """Resolves the newest analyzer cache that was written for another window than this one.
+    """A strategy that resolves the newest analyzer cache of another window.
 
-    With the cache of this window, an unchanged rerun would have another input than the run before,
-    and Transform would run again instead of being cached.
+    If a rerun without changes resolved the cache of its own window, Transform would have another
+    input than in the run before, and would not be cached.
     """
 
     def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
-        """Resolves the cache; the list is empty if there is none.
+        """Resolves the cache. The list is empty if there is no such cache.
 
         Args:
           store: the metadata store.
-          input_dict: every `analyzer_cache` of the pipeline's Transform; this window's `examples`.
+          input_dict: all `analyzer_cache` artifacts of the pipeline's Transform, and the `examples`
+            of this run's window.
         """
         window = {examples.id for examples in input_dict[EXAMPLES_KEY]}
         caches = input_dict[ANALYZER_CACHE_KEY]
         makers = _executions_by_output(store, (c.id for c in caches))
-        ids = {execution for made in makers.values() for execution in made}
+        ids = {execution for executions in makers.values() for execution in executions}
         complete = {
             execution.id
             for execution in store.get_executions_by_id(sorted(ids))
             if execution.last_known_state == metadata_store_pb2.Execution.COMPLETE
         }
-        analysed = _inputs_by_execution(store, complete)
+        inputs = _inputs_by_execution(store, complete)
         other = [
             cache
             for cache in caches
-            if any(e in complete and analysed[e] != window for e in makers[cache.id])
+            if any(e in complete and inputs[e] != window for e in makers[cache.id])
         ]
         newest = sorted(other, key=lambda cache: cache.id)[-1:]
         return {EXAMPLES_KEY: input_dict[EXAMPLES_KEY], ANALYZER_CACHE_KEY: newest}
 
 
-def _current(
+def _current_artifacts(
     store: mlmd.MetadataStore, artifacts: Sequence[artifact.Artifact]
 ) -> dict[int, artifact.Artifact]:
-    """Returns the artifact of each span that an execution has returned last.
+    """Returns the artifact of each span that the latest execution for the span has returned.
 
-    It is not always the newest one, or the one of the latest version: if a file was changed and
-    changed back, or a version was withdrawn, the component is cached and returns an earlier one.
+    This artifact need not be the newest artifact or have the latest version. If a file was changed
+    and changed back, or a version was withdrawn, the component is cached and returns an earlier
+    artifact.
     """
     makers = _executions_by_output(store, (a.id for a in artifacts))
 
@@ -257,7 +263,7 @@ def _current(
         version = _int_property(candidate, utils.VERSION_PROPERTY_NAME)
         return max(makers[candidate.id], default=0), version, candidate.id
 
-    # Later artifacts of a span replace earlier ones in the dictionary.
+    # In the dict, later artifacts of a span replace earlier artifacts.
     return {
         _int_property(candidate, utils.SPAN_PROPERTY_NAME): candidate
         for candidate in sorted(artifacts, key=rank)
@@ -266,20 +272,22 @@ def _current(
 
 
 def _int_property(candidate: artifact.Artifact, name: str) -> int:
-    """Returns a custom property, which older versions of TFX wrote as text; 0 if it is not set."""
+    """Returns a custom property as a number, or 0 if it is not set. Older versions of TFX wrote the
+    number as text.
+    """
     text = candidate.get_string_custom_property(name)
     return int(text) if text else candidate.get_int_custom_property(name)
 
 
-def _examples_behind(store: mlmd.MetadataStore, model: int) -> set[int]:
-    """Returns the ids of the Examples, as they were read, that a model was trained on.
+def _training_examples(store: mlmd.MetadataStore, model: int) -> set[int]:
+    """Returns the ids of ExampleGen's Examples of a model's training data.
 
-    Trainer's Examples are those that Transform wrote; Transform's are those that were read.
+    Trainer's inputs are the Examples that Transform has written, whose inputs are ExampleGen's.
     """
-    return _examples_of_makers(store, _examples_of_makers(store, {model}))
+    return _input_examples(store, _input_examples(store, {model}))
 
 
-def _examples_of_makers(store: mlmd.MetadataStore, artifacts: Iterable[int]) -> set[int]:
+def _input_examples(store: mlmd.MetadataStore, artifacts: Iterable[int]) -> set[int]:
     """Returns the ids of the input examples of the executions that produced artifacts."""
     makers = set[int]().union(*_executions_by_output(store, artifacts).values())
     return set[int]().union(*_inputs_by_execution(store, makers).values())
@@ -288,8 +296,9 @@ def _examples_of_makers(store: mlmd.MetadataStore, artifacts: Iterable[int]) -> 
 def _executions_by_output(
     store: mlmd.MetadataStore, artifacts: Iterable[int]
 ) -> dict[int, set[int]]:
-    """Returns the executions that produced each artifact, newly or from the cache, by the
-    artifact's id.
+    """Returns the ids of the executions that have returned each artifact, by the artifact's id.
+
+    An execution may have produced the artifact or have taken it from the cache.
     """
     executions: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_artifact_ids, sorted(artifacts)):
@@ -301,7 +310,7 @@ def _executions_by_output(
 def _inputs_by_execution(
     store: mlmd.MetadataStore, executions: Iterable[int]
 ) -> dict[int, set[int]]:
-    """Returns the ids of the input examples of each execution, by its id."""
+    """Returns the ids of the input examples of each execution, by the execution's id."""
     inputs: dict[int, set[int]] = collections.defaultdict(set)
     for event in _events(store.get_events_by_execution_ids, sorted(set(executions))):
         keys = [step.key for step in event.path.steps if step.HasField("key")]
@@ -311,7 +320,7 @@ def _inputs_by_execution(
 
 
 def _events(query: Any, ids: Sequence[int]) -> Sequence[metadata_store_pb2.Event]:
-    """Returns the events of some artifacts or executions; a store raises an error for an empty
-    list.
+    """Returns the events of some artifacts or executions. Without ids, the store is not queried, as
+    it raises an error for an empty list.
     """
     return query(ids) if ids else []

@@ -1,4 +1,4 @@
-"""The row counts of example files, stored beside them to detect lost rows."""
+"""The row counts of example files. They are stored next to the files, to detect lost rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tfx.dsl.io import fileio
 from trainer_module.errors import InternalError, counted
 
 ROWS_FILE = "rows.json"
-"""The file of the row counts in the folder of the examples, beside the folders of the splits."""
+"""The file with the row counts in the folder of the examples, which contains the folders of the
+splits."""
 _READ, _WRITTEN = "scopeline.rows_read", "scopeline.rows_written"
 
 
@@ -23,16 +24,19 @@ def write_row_counts(uri: str, rows: Mapping[str, int]) -> None:
 
     Args:
       uri: the folder of the examples.
-      rows: the rows by file, such as `Split-train/data_tfrecord-00000-of-00001.gz`.
+      rows: the number of rows of each file, such as
+        `Split-train/data_tfrecord-00000-of-00001.gz`.
     """
     with fileio.open(posixpath.join(uri, ROWS_FILE), "w") as opened:
         opened.write(json.dumps(dict(sorted(rows.items()))))
 
 
 def read_row_counts(files: Iterable[str]) -> dict[str, int]:
-    """Returns the row counts of example files, for those that have one."""
+    """Returns the number of rows of example files, by file. Files without a stored count are left
+    out.
+    """
     stored: dict[str, dict[str, int]] = {}
-    known = {}
+    counts = {}
     for file in files:
         split, name = posixpath.split(file)
         uri, split_name = posixpath.split(split)
@@ -40,8 +44,8 @@ def read_row_counts(files: Iterable[str]) -> dict[str, int]:
             stored[uri] = _read(posixpath.join(uri, ROWS_FILE))
         rows = stored[uri].get(posixpath.join(split_name, name))
         if rows is not None:
-            known[file] = rows
-    return known
+            counts[file] = rows
+    return counts
 
 
 def _read(path: str) -> dict[str, int]:
@@ -62,54 +66,54 @@ def count_written(folder: str, rows: int) -> None:
 
 
 def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> None:
-    """Compares the row counts of a pipeline's steps with the stored ones.
+    """Compares the row counts of a pipeline's steps with the stored row counts.
 
-    Files without a stored count are not compared. The rows written to a split, possibly in several
-    folders, have to equal those of the same split's files that were read.
+    Files without a stored count are not compared. A split may be written to several folders; the
+    sum of the written rows must equal the rows of the files that were read for the split.
 
     Args:
-      metrics: the metrics of the pipeline, which has ended.
+      metrics: the metrics of the finished pipeline.
       reading: the files that steps had to read, by the prefix of the steps' names.
 
     Raises:
-      InternalError: a step has read or written another number of rows.
+      InternalError: a step has read or written fewer or more rows.
     """
     all_files = {file for files in reading.values() for file in files}
-    known = read_row_counts(all_files)
+    stored = read_row_counts(all_files)
     read = defaultdict[str, list[tuple[str, int]]](list)
     for step, file, rows in _counters(metrics, _READ):
         read[file].append((step, rows))
     for prefix, files in reading.items():
-        for file in [file for file in files if file in known]:
+        for file in [file for file in files if file in stored]:
             found = sum(rows for step, rows in read[file] if step.startswith(prefix))
-            if found != known[file]:
-                expected = counted(known[file], "row")
+            if found != stored[file]:
+                expected = counted(stored[file], "row")
                 raise lost_rows_error(f"the step has read {found:,} of the {expected} of {file}")
     written = Counter[str]()
     for _, folder, rows in _counters(metrics, _WRITTEN):
         written[_name(folder)] += rows
     for split, found in written.items():
-        of_split = [file for file in all_files if _name(posixpath.dirname(file)) == split]
-        _compare(f"the output for the split {split}", found, of_split, known)
+        split_files = [file for file in all_files if _name(posixpath.dirname(file)) == split]
+        _compare(f"the output for the split {split}", found, split_files, stored)
 
 
 def check_total(name: str, total: int, files: Sequence[str]) -> None:
     """Compares a step's total with the stored row counts.
 
     Args:
-      name: the name of the total, for the message.
-      total: the total.
+      name: the description of the counted rows, for the message.
+      total: the number of rows that the step has counted.
       files: the files of the examples.
 
     Raises:
-      InternalError: the numbers differ.
+      InternalError: the numbers of rows differ.
     """
     _compare(name, total, files, read_row_counts(files))
 
 
-def _compare(name: str, found: int, files: Sequence[str], known: Mapping[str, int]) -> None:
-    if files and all(file in known for file in files):
-        expected = sum(known[file] for file in files)
+def _compare(name: str, found: int, files: Sequence[str], stored: Mapping[str, int]) -> None:
+    if files and all(file in stored for file in files):
+        expected = sum(stored[file] for file in files)
         if found != expected:
             raise lost_rows_error(f"{name} has {found:,} of {counted(expected, 'row')}")
 
@@ -118,18 +122,18 @@ def lost_rows_error(clause: str) -> InternalError:
     """Returns the error for rows that were lost.
 
     Args:
-      clause: a clause with the numbers.
+      clause: a clause with the expected and the found number of rows.
     """
     return InternalError(
-        f"Beam lost rows between its processes: {clause}. The output of this step is discarded; run"
-        " again, or, if the error repeats, in one process: beam.workers: 1"
+        f"Beam lost rows between its processes: {clause}. The output of this step is discarded. Run"
+        " again; if the error repeats, use one process: beam.workers: 1"
     )
 
 
 def _counters(metrics: MetricResults, namespace: str) -> list[tuple[str, str, int]]:
     """Returns the step, the name and the value of each counter."""
     counters = metrics.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
-    return [(one.key.step, one.key.metric.name, one.committed) for one in counters]
+    return [(item.key.step, item.key.metric.name, item.committed) for item in counters]
 
 
 def _name(folder: str) -> str:

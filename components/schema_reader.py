@@ -1,4 +1,4 @@
-"""Reads the schema that SchemaGen provides."""
+"""Reads the schema in SchemaGen's output artifact."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from tfx.utils import io_utils
 
 
 def read_schema_artifact(folder: str) -> schema_pb2.Schema:
-    """Returns the schema in the folder of an artifact."""
+    """Returns the schema in the folder of a Schema artifact."""
     return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder))

@@ -1,4 +1,4 @@
-"""The files of an artifact of examples."""
+"""Lists the files of a split of examples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from tfx.utils import io_utils
 
 
 def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:
-    """Returns the files of one split, sorted by name for each artifact, in the order of the
-    artifacts.
+    """Returns the files of a split in the order of the artifacts, and by name within an artifact.
 
-    For a window of spans, oldest first, that is not the order of the whole paths, which contain the
-    numbers of executions: 10 comes before 9 there.
+    For a window of spans, this is not the order of the paths: the paths contain the numbers of
+    executions, and 10 would come before 9.
 
     Args:
-      examples: the examples of one or several spans, raw or transformed.
+      examples: the examples of one or several spans, as read or as transformed.
       split: the split's name.
     """
     return [

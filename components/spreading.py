@@ -1,4 +1,4 @@
-"""The distribution of a pipeline's files over processes."""
+"""A Beam transform that distributes files over processes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import apache_beam as beam
 
 
 class SpreadFiles(beam.PTransform):
-    """A transform that distributes elements, each of which names files to read, over processes."""
+    """A transform that distributes elements over processes. Each element contains files to read."""
 
     def __init__(
         self,
         elements: Sequence[Any],
         files: Sequence[str],
-        asks_models: bool = False,
+        runs_models: bool = False,
         is_counted: bool = False,
     ) -> None:
-        """Takes the elements and the files, which are known when the pipeline is made.
+        """Sets the elements and the files.
 
         Args:
-          elements: the elements for the processes.
-          files: all files that they will read, by which the number of processes is chosen.
-          asks_models: whether models predict on them, for which GPUs are used.
-          is_counted: whether the readers count rows by `count_read`.
+          elements: the elements that are distributed.
+          files: all files that the elements contain. Their size determines the number of processes.
+          runs_models: whether the pipeline runs models on the rows, which may use a GPU.
+          is_counted: whether the step that reads the files counts its rows by `count_read`.
         """
         super().__init__()
         self.elements = list(elements)
         self.files = list(files)
-        self.asks_models = asks_models
+        self.runs_models = runs_models
         self.is_counted = is_counted
 
     def expand(self, pipeline: Any) -> beam.PCollection:

@@ -1,4 +1,4 @@
-"""Finds the error that a user can mend in an exception of Beam, TFX or a worker."""
+"""Finds the error for the user in an exception of Beam, TFX or a worker."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 from trainer_module import errors
 from trainer_module.errors import DriftError, ScopelineError
 
-# Beam appends the step to the message.
+# Beam appends the name of the step to a message.
 _STEP = r" \[while running '[^\n]*"
-# TensorFlow writes the message of an assertion with the ends of lines and the quotes escaped.
+# TensorFlow escapes line ends and quotation marks in the message of an assertion.
 _END = rf"{_STEP}|\n|\\n|$"
 _IN_TRACEBACK = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): ([^\n]*?)(?={_END})")
 
 
 def find_user_error(exception: BaseException) -> ScopelineError | None:
-    """Returns the user's error behind an exception, with its original message; None if there is
-    none.
+    """Returns the ScopelineError that has caused an exception, with its original message, or None.
 
-    Searches `__cause__` and `__context__` first, then the text for the last such error, as Beam and
-    others turn exceptions of their workers into tracebacks.
+    The function first searches `__cause__` and `__context__`. As Beam and other libraries convert
+    the exceptions of their workers to text, it then searches the messages for the last
+    ScopelineError in a traceback.
     """
     chain = _chain(exception)
     for link in chain:
@@ -34,7 +34,7 @@ def find_user_error(exception: BaseException) -> ScopelineError | None:
 
 
 def is_drift(error: BaseException) -> bool:
-    """Returns whether an error means that data has drifted, and nothing else is wrong."""
+    """Returns whether the only cause of an error is that the data has drifted."""
     return isinstance(error, Exception) and isinstance(find_user_error(error), DriftError)
 
 

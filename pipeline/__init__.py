@@ -1,1 +1,1 @@
-"""The typed config, the TFX graph, and the records that runs leave behind."""
+"""The config and its checks, the TFX graph, and the commands and records of runs."""

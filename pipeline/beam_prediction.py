@@ -1,6 +1,6 @@
-"""Batch predictions on Beam, for files that are too large for one machine.
+"""Batch prediction on Beam, for input files that are too large for one machine.
 
-The state of each shard is in files of the output folder, which the workers and the command share.
+The workers and the command share the output folder, which has a state file for each shard.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from trainer_module.errors import (
     shorten,
 )
 
-_PICTURES = 4096
-"""The number of pictures in a shard, as each picture is a file of one row."""
+_PICTURES_PER_SHARD = 4096
+"""The number of pictures in a shard; other files have many rows, and are one shard each."""
 _STATE = ".predict"
 _IDENTITY = "job.json"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The files that one worker predicts, in order."""
+    """The input files for which one worker writes predictions, in their order."""
 
     number: int
     count: int
@@ -53,15 +53,13 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The name of the file with the predictions."""
+        """The name of the file with the predictions of the shard."""
         return f"part-{self.number:05}-of-{self.count:05}.parquet"
 
     def stamps(self) -> list[list[int]]:
-        """Returns the size and the modification time of each file, which show whether a file has
-        changed.
-        """
-        found = [Path(file).stat() for file in self.files]
-        return [[status.st_size, status.st_mtime_ns] for status in found]
+        """Returns the size and the modification time of each file, to detect changed files."""
+        statuses = [Path(file).stat() for file in self.files]
+        return [[status.st_size, status.st_mtime_ns] for status in statuses]
 
 
 @dataclass(frozen=True)
@@ -70,35 +68,37 @@ class ShardResult:
 
     rows: int
     error: str = ""
+    """The error message; empty if the predictions were written."""
     stamps: list[list[int]] = field(default_factory=list)
-    """The size and the modification time of each file when the shard began."""
+    """The sizes and modification times of the files before their prediction."""
     unreadable: dict[str, int] = field(default_factory=dict)
-    """The number of texts that the model could not read, by column."""
+    """The number of values that the model could not read, by column."""
 
 
-def make_shards(given: Input) -> list[Shard]:
-    """Returns a shard for each file, or for some thousands of pictures.
+def make_shards(inputs: Input) -> list[Shard]:
+    """Returns the shards: one file each, or 4,096 pictures each.
 
-    Paths are absolute, as workers run in other folders.
+    The paths are absolute, as workers run in other folders.
 
     Raises:
-      ConfigError: there is only one shard, which several workers cannot share.
+      ConfigError: there is only one shard, which workers cannot share.
     """
-    size = _PICTURES if given.format == "images" else 1
-    files = tuple(map(os.path.abspath, given.files))
+    size = _PICTURES_PER_SHARD if inputs.format == "images" else 1
+    files = tuple(map(os.path.abspath, inputs.files))
     parts = [files[start : start + size] for start in range(0, len(files), size)]
     if len(parts) == 1:
-        inputs = f"the {len(parts[0])} pictures" if len(parts[0]) > 1 else parts[0][0]
+        names = f"{len(parts[0])} pictures" if len(parts[0]) > 1 else parts[0][0]
         raise ConfigError(
-            f"--runner distributes the input files, and --input names only {inputs}: leave "
+            f"--runner distributes the input files, but --input names only {names}: leave "
             "--runner out, or split the rows into several files."
         )
     return [Shard(number, len(parts), files) for number, files in enumerate(parts)]
 
 
 class OutputFolder:
-    """The output folder: a file of predictions for each shard, and a state file for each until all
-    are done.
+    """The output folder, with a file of predictions and a state file for each shard.
+
+    The state files are deleted at the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,13 +106,16 @@ class OutputFolder:
         self._state = folder / _STATE
 
     def begin(self, identity: Sequence[object]) -> None:
-        """Creates the folder, or resumes what the same command has left in it.
+        """Creates the folder, or resumes the predictions of an earlier, interrupted command.
+
+        Results with errors are deleted, so that their shards are predicted again.
 
         Args:
-          identity: equal for commands with the same model, input and options.
+          identity: the model, the input and the options; equal for commands that may resume each
+            other's predictions.
 
         Raises:
-          ConfigError: the folder contains other files.
+          ConfigError: the folder contains files of another command.
         """
         text = json.dumps(identity)
         if self._state.is_dir() and self._identity() == text:
@@ -123,17 +126,18 @@ class OutputFolder:
         if self.folder.is_dir() and any(self.folder.iterdir()):
             raise ConfigError(
                 f"--output {self.folder} contains files that this command did not write: give a "
-                "new folder. (A stopped command resumes only with the same input and model.)"
+                "new folder. (An interrupted command can be resumed only with the same input, "
+                "model and options.)"
             )
         self._state.mkdir(parents=True)
         write_atomically(self._state / _IDENTITY, text)
 
     def check(self) -> None:
-        """Raises ConfigError if the output is a file, or its parent folder does not exist."""
+        """Raises ConfigError if `--output` is a file, or its parent folder does not exist."""
         if self.folder.suffix or self.folder.is_file():
             raise ConfigError(
-                f"--output {self.folder} is a file, but --runner writes a Parquet file for each "
-                "input file: give a folder."
+                f"--output {self.folder} is a file name, but --runner writes a Parquet file for "
+                "each input file: give a folder."
             )
         if not self.folder.absolute().parent.is_dir():
             raise ConfigError(
@@ -146,30 +150,28 @@ class OutputFolder:
         except OSError:
             return ""
 
-    def answers_of(self, shard: Shard) -> Path:
+    def predictions_path(self, shard: Shard) -> Path:
         """Returns the path of the predictions for a shard."""
         return self.folder / shard.name
 
     def lock(self, shard: Shard) -> FileLock:
-        """Returns the lock of a shard, as some runners give one shard to two workers."""
+        """Returns the lock of a shard; some runners assign one shard to two workers."""
         return FileLock(self._state / f"{shard.name}.lock")
 
-    def outcome(self, shard: Shard) -> ShardResult | None:
-        """Returns the result of a shard; None if there is none yet, or its files have changed
-        since.
-        """
+    def result(self, shard: Shard) -> ShardResult | None:
+        """Returns the result of a shard; None if the shard has no result for its current files."""
         try:
-            found = ShardResult(**json.loads(self._note(shard).read_text()))
+            stored = ShardResult(**json.loads(self._state_file(shard).read_text()))
         except OSError:
             return None
-        is_there = bool(found.error) or self.answers_of(shard).is_file()
-        return found if is_there and found.stamps == shard.stamps() else None
+        is_complete = bool(stored.error) or self.predictions_path(shard).is_file()
+        return stored if is_complete and stored.stamps == shard.stamps() else None
 
-    def record(self, shard: Shard, outcome: ShardResult) -> None:
+    def record(self, shard: Shard, result: ShardResult) -> None:
         """Stores the result of a shard."""
-        write_atomically(self._note(shard), json.dumps(asdict(outcome)))
+        write_atomically(self._state_file(shard), json.dumps(asdict(result)))
 
-    def _note(self, shard: Shard) -> Path:
+    def _state_file(self, shard: Shard) -> Path:
         return self._state / f"{shard.name}.json"
 
     def finish(self) -> None:
@@ -179,22 +181,22 @@ class OutputFolder:
 
 @dataclass(frozen=True)
 class Work:
-    """The job of each worker; its paths are valid on all of them."""
+    """The work that shards have in common; the paths are valid on all workers."""
 
     version: Path
     variant: str | None
-    given: Input
-    """The input settings, such as the format, for the files of each shard."""
+    inputs: Input
+    """The input files and their settings, such as the format."""
     output: OutputFolder
     batch_rows: int
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
 
-class AnswerShards(beam.PTransform):
-    """A transform from shards to the names of their output files, with their numbers of rows.
+class PredictShards(beam.PTransform):
+    """A transform from shards to the names of their output files and the numbers of rows.
 
-    Files that cannot be used are recorded in the output folder, and the other shards continue: a
-    retry by Beam would fail on them again.
+    If a file cannot be used, the error is recorded in the output folder and other shards continue.
+    The error is not raised, as Beam would retry the shard without success.
     """
 
     def __init__(self, work: Work) -> None:
@@ -203,61 +205,61 @@ class AnswerShards(beam.PTransform):
 
     def expand(self, shards: beam.PCollection[Shard]) -> beam.PCollection[tuple[str, int]]:
         """Distributes the shards over the workers."""
-        return shards | beam.Reshuffle() | beam.ParDo(_AnswerShard(self._work))
+        return shards | beam.Reshuffle() | beam.ParDo(_PredictShard(self._work))
 
 
-class _AnswerShard(beam.DoFn):
+class _PredictShard(beam.DoFn):
     def __init__(self, work: Work) -> None:
         self._work = work
         self._shared = Shared()
 
     def process(self, shard: Shard) -> Iterator[tuple[str, int]]:
-        """Writes the predictions for a shard, unless they exist."""
+        """Writes the predictions of a shard, unless they exist; yields their file and row count."""
         output = self._work.output
         with output.lock(shard):
-            outcome = output.outcome(shard)
-            if outcome is None:
-                outcome = self._answer(shard)
-                output.record(shard, outcome)
-        if not outcome.error:
-            yield shard.name, outcome.rows
+            result = output.result(shard)
+            if result is None:
+                result = self._predict(shard)
+                output.record(shard, result)
+        if not result.error:
+            yield shard.name, result.rows
 
-    def _answer(self, shard: Shard) -> ShardResult:
+    def _predict(self, shard: Shard) -> ShardResult:
         import_tensorflow()
         from components.serving.batch.job import PredictionJob, predict
 
         work, stamps = self._work, shard.stamps()
         try:
-            # One model per process, shared by all its threads.
+            # All threads of a process share one model.
             model: Model = self._shared.acquire(lambda: load_model(work.version, work.variant))
-            given = replace(work.given, files=shard.files)
-            answers = work.output.answers_of(shard)
-            job = PredictionJob(model, given, answers, work.batch_rows, work.on_unreadable)
+            inputs = replace(work.inputs, files=shard.files)
+            path = work.output.predictions_path(shard)
+            job = PredictionJob(model, inputs, path, work.batch_rows, work.on_unreadable)
             done = predict(job, lambda rows: None)
             return ShardResult(done.rows, stamps=stamps, unreadable=done.unreadable)
-        except InternalError:  # For example a full disk: a retry may succeed.
+        except InternalError:  # Beam's retry may succeed, for example after a full disk.
             raise
         except ScopelineError as error:
             return ShardResult(0, str(error), stamps)
 
 
-_LONGEST_REASON = 500
+_MAX_REASON_LENGTH = 500
 
 
 def predict_on_beam(work: Work, args: Sequence[str]) -> PredictionResult:
-    """Writes a file of predictions for each input file.
+    """Writes a file of predictions for each shard.
 
     Args:
       work: the model, the input and the output.
       args: options of the Beam pipeline.
 
     Raises:
-      ConfigError: there is only one file, or the output folder contains other files.
-      DataError: some files cannot be used; the predictions for the others are kept.
+      ConfigError: there is only one shard, or the output folder contains files of other commands.
+      DataError: some files cannot be used; the predictions for other files are kept.
       TryLaterError: another command is writing to the output folder.
-      InternalError: Beam failed, or its workers do not see the output folder.
+      InternalError: Beam failed, or its workers cannot access the output folder.
     """
-    shards = make_shards(work.given)
+    shards = make_shards(work.inputs)
     work.output.check()
     with exclusive_output(work.output.folder):
         return _predict_shards(work, shards, args)
@@ -265,7 +267,7 @@ def predict_on_beam(work: Work, args: Sequence[str]) -> PredictionResult:
 
 def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> PredictionResult:
     work.output.begin(_identity(work))
-    kept = sum(found.rows for shard in shards if (found := work.output.outcome(shard)))
+    kept = sum(result.rows for shard in shards if (result := work.output.result(shard)))
     with shared_module_path():
         _run(work, shards, args)
     done = _sum(work.output, shards, kept)
@@ -274,33 +276,39 @@ def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) ->
 
 
 def _identity(work: Work) -> list[object]:
-    """Returns a value that is equal for commands that resume each other's output."""
+    """Returns the model, the input and the options, for `OutputFolder.begin`."""
     graph = work.version / SAVED_MODEL
-    status, given = graph.stat(), work.given
-    network = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
-    return [network, given.format, given.copied, given.files, work.on_unreadable]
+    status, inputs = graph.stat(), work.inputs
+    model = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
+    return [model, inputs.format, inputs.copied, inputs.files, work.on_unreadable]
 
 
 def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
     try:
         pipeline = beam.Pipeline(options=PipelineOptions(list(args)))
-        _ = pipeline | beam.Create(shards, reshuffle=False) | AnswerShards(work)
+        _ = pipeline | beam.Create(shards, reshuffle=False) | PredictShards(work)
         state = pipeline.run().wait_until_finish()
     except Exception as error:  # Runners raise many types of errors.
-        done = sum(work.output.outcome(shard) is not None for shard in shards)
+        done = sum(work.output.result(shard) is not None for shard in shards)
         files = counted(done, "file")
-        kept = f" The answers to {files} are kept: the same command resumes." if done else ""
+        kept = (
+            f" The predictions for {files} are kept; run the same command to resume."
+            if done
+            else ""
+        )
         raise InternalError(
             f"Beam failed: {_reason(error)} (--verbose shows more).{kept}"
         ) from error
     if state != PipelineState.DONE:
-        raise InternalError(f"The Beam job ended as {state}; the log of its runner has the reason.")
+        raise InternalError(
+            f"The Beam job ended in the state {state}; the log of the runner has the reason."
+        )
 
 
 def _reason(error: Exception) -> str:
-    """Returns the last line of an error with text; runners put the worker's traceback before it."""
+    """Returns the last line of an error, without the worker's traceback before this line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return shorten(lines[-1] if lines else repr(error), _LONGEST_REASON)
+    return shorten(lines[-1] if lines else repr(error), _MAX_REASON_LENGTH)
 
 
 def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> PredictionResult:
@@ -310,22 +318,23 @@ def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Prediction
       DataError: files of some shards cannot be used.
       InternalError: a shard has no result.
     """
-    outcomes = [output.outcome(shard) for shard in shards]
-    if errors := [found.error for found in outcomes if found is not None and found.error]:
-        done = sum(found is not None and not found.error for found in outcomes)
+    results = [output.result(shard) for shard in shards]
+    if errors := [result.error for result in results if result is not None and result.error]:
+        done = sum(result is not None and not result.error for result in results)
         raise DataError(
-            f"{len(errors)} of {counted(len(shards), 'file')} cannot be used. The first: "
-            f"{errors[0]} The answers to {counted(done, 'file')} are kept in {output.folder}: the "
-            "same command resumes."
+            f"{len(errors)} of {counted(len(shards), 'file')} cannot be used. The first error: "
+            f"{errors[0]} The predictions for {counted(done, 'file')} are kept in {output.folder}; "
+            "correct the files, and run the same command to resume."
         )
-    if missing := [s.name for s, found in zip(shards, outcomes, strict=True) if found is None]:
+    pairs = zip(shards, results, strict=True)
+    if missing := [shard.name for shard, result in pairs if result is None]:
         raise InternalError(
             f"The Beam job ended, but {output.folder} lacks {missing[0]}: Beam workers need the "
-            "input, the model and this folder under the same paths as this command."
+            "input, the model and this folder at the same paths as this command."
         )
     unreadable = Counter[str]()
-    for found in outcomes:
-        unreadable.update(found.unreadable if found is not None else {})
+    for result in results:
+        unreadable.update(result.unreadable if result is not None else {})
     return PredictionResult(
-        sum(found.rows for found in outcomes if found is not None), kept, dict(unreadable)
+        sum(result.rows for result in results if result is not None), kept, dict(unreadable)
     )

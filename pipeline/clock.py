@@ -1,13 +1,11 @@
-"""The machine's clock, and the detection of timestamps in the future, after a clock was set
-back.
-"""
+"""The machine's clock, and timestamps in its future, as after the clock was set back."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 TOLERANCE = timedelta(minutes=1)
-"""The difference between clocks, or the step back of one, that is ignored."""
+"""The largest difference between clocks that is ignored."""
 
 
 def system_clock() -> datetime:
@@ -16,5 +14,5 @@ def system_clock() -> datetime:
 
 
 def is_future(moment: datetime, now: datetime) -> bool:
-    """Returns whether a moment is ahead of the clock by more than the tolerance."""
+    """Returns whether a moment is more than the tolerance after the current time."""
     return moment > now + TOLERANCE

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ComponentId(StrEnum):
-    """The components of every pipeline, in the order in which the data flows."""
+    """The ids of components, in the order in which the data flows."""
 
     EXAMPLE_GEN = "ExampleGen"
     STATISTICS_GEN = "StatisticsGen"
@@ -25,18 +25,18 @@ class ComponentId(StrEnum):
 
 
 TRAINING = (ComponentId.TUNER, ComponentId.TRAINER, ComponentId.OPTIMIZER)
-"""The components that train or convert in child processes, and resume after a killed run."""
+"""The components that train or convert models in child processes, and resume after a killed run."""
 
-SHARING = (
+PARALLEL = (
     ComponentId.EXAMPLE_GEN,
     ComponentId.STATISTICS_GEN,
     ComponentId.TRANSFORM,
     ComponentId.EVALUATOR,
 )
-"""The components whose work Beam may share between processes."""
+"""The components whose work Beam may distribute over several processes."""
 
 EVALUATING = (ComponentId.EVALUATOR, ComponentId.OPTIMIZER)
-"""The components that use TFMA."""
+"""The components that evaluate models with TFMA."""
 
 
 class ResolverId(StrEnum):

@@ -1,4 +1,4 @@
-"""The exit codes of the command lines; the README lists them for users."""
+"""The exit codes of commands; the README lists them for users."""
 
 from trainer_module.errors import InternalError, ScopelineError, TryLaterError
 
@@ -11,23 +11,23 @@ EXIT_UNUSABLE = 2
 EXIT_NOT_BLESSED = 3
 """The model was not blessed, or lacks a required variant, and nothing was pushed."""
 EXIT_NOT_PUSHED = 4
-"""The model was blessed, but not pushed: it is held back, waits for approval, or was superseded."""
+"""The model was blessed, but not pushed because of a hold, a pending approval or a newer model."""
 EXIT_LATER = 75
 """A resource is busy or unreachable, for example because of another run; try again later.
 
 The number is EX_TEMPFAIL of sysexits.h.
 """
 EXIT_INTERRUPTED = 130
-"""Ctrl-C ended the command; shells use the same code."""
+"""Ctrl-C ended the command; shells use the same exit code."""
 
 
 def exit_code_of(error: ScopelineError) -> int:
-    """Returns the exit code of a command that fails with an error outside of a run."""
+    """Returns the exit code of a command that an error ends outside of a run."""
     if isinstance(error, InternalError):
         return EXIT_FAILED
     return EXIT_LATER if isinstance(error, TryLaterError) else EXIT_UNUSABLE
 
 
 def worse(first: int, second: int) -> int:
-    """Returns the worse of two exit codes; a temporary failure is the least of all failures."""
+    """Returns the worse of two exit codes; EXIT_LATER is worse than success only."""
     return max(first, second, key=lambda code: 0.5 if code == EXIT_LATER else code)

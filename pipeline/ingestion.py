@@ -1,4 +1,4 @@
-"""Creates the ExampleGen of a config: the location of the files, the splits and the checks."""
+"""Creates the ExampleGen of a config."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _EXECUTOR = "components.example_gen.executor"
 def resolve_ingestion(
     reading: ExampleGenSettings, curated: str | None, data: DataSettings, layout: Layout
 ) -> Ingestion:
-    """Returns how the files of a config are read, with the schema's revision and the code's hash.
+    """Returns the ingestion of a config, with hashes of the code, the schema and the files.
 
     Args:
-      reading: how the files are read, without hashes of code, schema and files.
-      curated: the path of the user's own schema, if there is one.
+      reading: the settings of ExampleGen without these hashes.
+      curated: the path of the user's own schema; None if the schema is inferred.
       data: the config's section.
-      layout: where the schema is stored; a schema on another machine is not read.
+      layout: the layout of the pipeline; files on another machine are not read.
     """
     is_here = not layout.is_elsewhere
     settings = reading.model_copy(
@@ -53,8 +53,8 @@ def make_example_gen(
     Args:
       data: the config's section.
       location: the folder and globs of the files.
-      ingestion: how they are read.
-      span: the span to read, in its latest version; default: the latest span.
+      ingestion: the settings for reading the files.
+      span: the number of the span to read; default: all data of a config without spans.
     """
     component = ArrowExampleGen(
         settings=ingestion.settings,
@@ -66,22 +66,22 @@ def make_example_gen(
             ]
         ),
         output_config=_output_config(data),
-        range_config=None if span is None else _only(span),
+        range_config=None if span is None else _range_of(span),
     )
     return component.with_id(ComponentId.EXAMPLE_GEN.value)
 
 
-def _only(span: int) -> range_config_pb2.RangeConfig:
+def _range_of(span: int) -> range_config_pb2.RangeConfig:
     return range_config_pb2.RangeConfig(
         static_range=range_config_pb2.StaticRange(start_span_number=span, end_span_number=span)
     )
 
 
 def _output_config(data: DataSettings) -> example_gen_pb2.Output:
-    """Returns the hash buckets of the splits; empty if each split has its own files."""
+    """Returns the hash buckets of the splits; an empty message if the splits are globs."""
     buckets = {name: value for name, value in data.splits.items() if isinstance(value, int)}
     if not buckets:
-        # Even an empty split_config would mean output splits of one input.
+        # TFX would split one input even for an empty `split_config`.
         return example_gen_pb2.Output()
     by_column = {"partition_feature_name": data.split_by} if data.split_by else {}
     return example_gen_pb2.Output(

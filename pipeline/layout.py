@@ -1,4 +1,4 @@
-"""The names of all files and folders that a pipeline writes below the output folder."""
+"""The paths of all files and folders that a pipeline writes below the output folder."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ class Layout:
     name: str
     push_directory: str | None = None
     remote: str | None = None
-    """A URI for artifacts and models, if they are not below `output`."""
+    """The URI of artifacts and models; None if they are below `output`."""
     is_kept: bool = True
-    """Whether `output` outlives the process; if not, the kept schema is at the URI as well."""
+    """Whether `output` remains after the process; if not, the inferred schema is below `remote`."""
     is_elsewhere: bool = False
-    """Whether the files are on another machine, so that they cannot be read here."""
+    """Whether the files are on another machine and cannot be read on this machine."""
 
     @classmethod
     def of(cls, name: str, push: PushSettings, output: Path) -> Layout:
-        """Returns the layout of a pipeline by its name and the config's section `push`."""
+        """Returns the layout of a pipeline.
+
+        Args:
+          name: the name of the pipeline.
+          push: the config's section `push`.
+          output: the output folder.
+        """
         return cls(output.resolve(), name, push.directory)
 
     @property
     def root(self) -> Path:
-        """The folder of this pipeline."""
+        """The folder of this pipeline below the output folder."""
         return self.output / self.name
 
     @property
@@ -43,7 +49,7 @@ class Layout:
 
     @property
     def artifacts(self) -> str:
-        """The folder or URI of artifacts, as TFX takes it."""
+        """The path or URI of the folder of artifacts, for TFX."""
         return str(self.pipeline_root) if self.remote is None else self._at_remote("pipeline_root")
 
     @property
@@ -53,17 +59,17 @@ class Layout:
 
     @property
     def schema(self) -> Path:
-        """The schema that is inferred from the first data."""
+        """The schema file that the first run has inferred from its data."""
         return self.root / _SCHEMA
 
     @property
     def kept_schema(self) -> str:
-        """The path or URI of the kept schema, as components take it."""
+        """The path or URI of the inferred schema, for components."""
         return str(self.schema) if self.is_kept else self._at_remote(_SCHEMA)
 
     @property
     def serving(self) -> str:
-        """The folder, or URI, that a model server watches."""
+        """The path or URI of the folder with pushed versions, which a model server watches."""
         if self.push_directory is None:
             if self.remote is not None:
                 return self._at_remote("serving", self.name)
@@ -89,24 +95,24 @@ class Layout:
 
     @property
     def scheduled(self) -> Path:
-        """The lock file of a run that a scheduler started, held from its start."""
+        """The lock file that a run holds if a scheduler started it."""
         return self.root / ".scheduled"
 
     @property
     def scheduled_log(self) -> Path:
-        """The output of runs that a scheduler started; `.log.1` holds the output before
-        rotation.
+        """The output of runs that a scheduler started; after rotation, `.log.1` has the older
+        output.
         """
         return self.root / "scheduled.log"
 
     @property
     def event_log(self) -> Path:
-        """The event log, with all decisions and outcomes."""
+        """The event log, with all decisions and results."""
         return self.root / "ledger.db"
 
     @property
     def last_run(self) -> Path:
-        """The record of the last run's inputs and outcome, with which a repeated run is skipped."""
+        """The inputs and the result of the last run, to skip a run without changes."""
         return self.root / ".last_run.json"
 
     @property
@@ -116,17 +122,17 @@ class Layout:
 
     @property
     def heartbeat(self) -> Path:
-        """The file with the heartbeat of that scheduler."""
+        """The file with the heartbeat of the scheduler of the output folder."""
         return self.output / "scheduler.heartbeat"
 
     @property
     def metrics(self) -> Path:
-        """The metrics of the last check in Prometheus format."""
+        """The file with metrics of the scheduler's last check, in Prometheus format."""
         return self.root / "schedule.prom"
 
     @property
     def builtin(self) -> Path:
-        """The folder of unpacked shipped data."""
+        """The folder of unpacked data of `builtin:`."""
         return self.output / "builtin"
 
     def run(self, run_id: str) -> RunLayout:
@@ -145,16 +151,16 @@ class RunLayout:
 
     @property
     def log(self) -> Path:
-        """The output of all components."""
+        """The log of all components."""
         return self.root / "run.log"
 
     def log_of(self, step: str) -> Path:
-        """Returns the log of one step, for runs whose steps are separate pods."""
+        """Returns the log of one step of a run on Kubeflow."""
         return self.root / f"{step}.log"
 
     @property
     def summary(self) -> Path:
-        """The outcome of the run as JSON."""
+        """The summary of the run as JSON."""
         return self.root / "summary.json"
 
 

@@ -1,7 +1,8 @@
-"""Lock files that one process holds at a time, for runs of a pipeline and for schedulers.
+"""Lock files, which only one run of a pipeline or one scheduler holds at a time.
 
-They use Linux's open file description locks, whose state can be read without acquiring them. A
-killed process releases its locks; child processes that inherit the descriptor share them.
+The locks are open file description locks of Linux. Other processes can read their state without
+acquiring them. If a process ends or is killed, Linux releases its locks, unless child processes
+have inherited the file descriptor.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from pipeline.layout import Layout
 from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
 
 _FLOCK = struct.Struct("hhqqi4x")
-"""The layout of C's `struct flock` on 64-bit Linux: type, whence, start, length, process."""
+"""The format of C's `struct flock` on 64-bit Linux: type, whence, start, length, process."""
 _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _NO_LOCK = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class ProcessLock:
-    """A locked file. Child processes that inherit its descriptor share the lock until they end."""
+    """A locked file. Child processes that inherit its file descriptor share the lock."""
 
     def __init__(self, path: Path, content: str = "") -> None:
         """Locks the file, which is created if it does not exist.
 
         Args:
           path: the path of the file.
-          content: the new content of the file; empty to keep its content.
+          content: the new content of the file; an empty string keeps the content.
 
         Raises:
           BlockingIOError: another process holds the lock.
@@ -54,7 +55,7 @@ class ProcessLock:
         os.ftruncate(self.descriptor, written)
 
     def close(self) -> None:
-        """Closes the descriptor; child processes that share the lock keep it."""
+        """Closes the descriptor; child processes that share the lock continue to hold it."""
         os.close(self.descriptor)
 
     def release(self) -> None:
@@ -78,7 +79,7 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def run_lock(layout: Layout) -> Iterator[None]:
-    """Creates the pipeline's folder and holds its lock, which a killed process releases.
+    """Creates the pipeline's folder and holds the lock of a run.
 
     Raises:
       TryLaterError: another run holds the lock.
@@ -89,8 +90,8 @@ def run_lock(layout: Layout) -> Iterator[None]:
         lock = ProcessLock(layout.lock)
     except BlockingIOError:
         raise TryLaterError(
-            f"{layout.root}: another run of `{layout.name}` is under way; "
-            "wait for it to end, or give this one another folder with --output"
+            f"{layout.root}: another run of `{layout.name}` is under way; wait until that run "
+            "ends, or give another output folder with --output"
         ) from None
     except OSError as error:
         raise _unwritable(layout, error) from None
@@ -106,11 +107,11 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
     """Creates the output folder and holds the lock of its scheduler.
 
     Args:
-      lock_file: the scheduler's lock, directly in the output folder.
+      lock_file: the lock file of the scheduler, directly in the output folder.
 
     Raises:
       TryLaterError: another scheduler holds the lock.
-      DiskFullError: there is no room for the lock.
+      DiskFullError: the disk is full.
       ConfigError: the folder cannot be written.
     """
     output = lock_file.parent
@@ -120,7 +121,8 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
     except BlockingIOError:
         raise TryLaterError(
             f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, uses "
-            "this folder; stop it, name all pipelines in one command, or give another --output"
+            "this folder; stop that scheduler and name all pipelines in one command, or give "
+            "another output folder with --output"
         ) from None
     except OSError as error:
         if is_disk_full(error):
@@ -155,16 +157,17 @@ def _unwritable(layout: Layout, error: OSError) -> ScopelineError:
 
 
 def _check_serving(layout: Layout) -> None:
-    """Creates and checks the user's push directory before the training, not after it."""
+    """Creates a local push directory, and checks before the run that it can be written."""
     if layout.push_directory is None or is_remote(layout.serving):
         return
     try:
         Path(layout.serving).mkdir(parents=True, exist_ok=True)
-        # An unnamed file: an interruption leaves nothing behind.
+        # The file has no name, so that it disappears even after an interruption.
         tempfile.TemporaryFile(dir=layout.serving).close()
     except OSError as error:
         if is_disk_full(error):
             raise disk_full(Path(layout.serving)) from None
         raise ConfigError(
-            f"push.directory: {layout.serving} cannot be written ({error.strerror or error})"
+            f"push.directory: {layout.serving} cannot be written ({error.strerror or error}); "
+            "choose a folder that you may write"
         ) from None

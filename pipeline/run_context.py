@@ -1,4 +1,4 @@
-"""The immutable context of a run, resolved once after its config has been checked."""
+"""The context of a run: its config, the location of its files, and its spans."""
 
 from __future__ import annotations
 
@@ -19,30 +19,32 @@ from pipeline.records.metadata_store import connection_config
 from trainer_module.errors import ConfigError
 
 BY_HAND = "by hand"
+"""The reason of a run that a user started."""
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The options of a run besides its config."""
+    """The options of a run in addition to its config."""
 
-    because: str = BY_HAND
+    reason: str = BY_HAND
     """The reason for the run, for the event log."""
     through: str | None = None
-    """The span that the window ends at, a date, an hour or a number; default: the newest."""
+    """The last span of the window, as a date, an hour or a number; default: the newest span."""
     validate_only: bool = False
-    """Whether to stop after reading and checking the newest span."""
+    """Whether the run ends after it has read and checked the newest span."""
     search_only: bool = False
-    """Whether to stop after the search for better values."""
+    """Whether the run ends after the search for better values."""
     force: bool = False
     """Whether to run even if nothing has changed since the last run."""
     through_name: str = "--through"
-    """The option that gave `through`, for messages."""
+    """The name of the option for `through`, for messages."""
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether a run without changes may be skipped: only if the request has no options.
+    def may_be_skipped(self) -> bool:
+        """Whether the run may be skipped if nothing has changed since the last run.
 
-        A run with a reason of its own, such as a schedule's, has to appear in the history.
+        The result is true only if no option is set. A run that a scheduler requests is never
+        skipped, as `history` has to show the run.
         """
         return self == RunRequest()
 
@@ -57,30 +59,30 @@ class RunContext:
     window: Window | None = None
     """The spans to train on; None for data without spans."""
     data: tuple[Span, ...] = ()
-    """The spans to train on; data without spans counts as one. Empty if the files are on another
-    machine, as when compiling for a cluster.
+    """The spans to train on; data without spans counts as one span. Empty if the files are on
+    another machine, as when a pipeline is compiled for Kubeflow.
     """
     recorded_ingestion: Ingestion | None = None
-    """The ingestion that an earlier step of the run resolved; None in the first process."""
+    """The result of `ingestion` in an earlier step of the run; None in the first step."""
 
     @cached_property
     def connection(self) -> Any:
-        """The connection settings of ML Metadata; they may contain a password and are never
-        logged.
+        """The connection settings of ML Metadata, which are never logged, as they may contain a
+        password.
         """
         return connection_config(self.config.metadata, self.layout)
 
     @cached_property
     def reading(self) -> ExampleGenSettings:
-        """How the files are read, as far as known before TFX is imported."""
+        """The settings of ExampleGen that do not need an import of TFX."""
         return reading_settings(self.config, self.layout)
 
     @cached_property
     def ingestion(self) -> Ingestion:
-        """How the files become examples."""
+        """The settings with which ExampleGen reads the files, and the user's schema."""
         if self.recorded_ingestion is not None:
             return self.recorded_ingestion
-        # This imports TFX, which takes seconds: data and stores are checked before.
+        # The import of TFX takes seconds. Data and stores are therefore checked before.
         from pipeline.ingestion import resolve_ingestion
 
         curated = curated_schema(self.config.schema_file, self.layout)
@@ -90,7 +92,7 @@ class RunContext:
 def resolve_run(
     config: PipelineConfig, layout: Layout, request: RunRequest = RunRequest()
 ) -> RunContext:
-    """Returns the context of a run, with its data.
+    """Returns the context of a run, with the spans of its data.
 
     Args:
       config: a checked config.
@@ -98,7 +100,7 @@ def resolve_run(
       request: the options of the run.
 
     Raises:
-      ConfigError: the requested span is invalid, or the data has no spans.
+      ConfigError: the requested span is no date, hour or number, or the data has no spans.
       DataError: there is no data, or the window has a gap.
     """
     location = locate_data(config.data, layout)
@@ -106,8 +108,8 @@ def resolve_run(
         if request.through is not None:
             raise ConfigError(
                 f"{request.through_name} {request.through}: data.path ({config.data.path}) has no"
-                " spans to end at; leave it out, or write {SPAN} or a date such as"
-                " {YYYY}-{MM}-{DD} in data.path."
+                f" spans; leave {request.through_name} out, or write {{SPAN}} or a date such as"
+                " {YYYY}-{MM}-{DD} into data.path."
             )
         return RunContext(config, layout, location, data=(whole_data(location, config.data),))
     window = _find_window(config, location, request)
@@ -119,7 +121,7 @@ def resolve_elsewhere(config: PipelineConfig, layout: Layout) -> RunContext:
 
     Args:
       config: a checked config.
-      layout: the layout of the pipeline there; its `is_elsewhere` is true.
+      layout: the layout of the pipeline on the other machine; its `is_elsewhere` is true.
     """
     return RunContext(config, layout, locate_data(config.data, layout))
 
@@ -144,7 +146,7 @@ def _find_window(config: PipelineConfig, location: DataLocation, request: RunReq
 
 
 def _note_unused(spans: Sequence[Span]) -> list[str]:
-    """Returns a note on the spans that are not used because the config has no window."""
+    """Returns a note on older spans if the config does not set the window."""
     if not spans:
         return []
     extent = (
@@ -153,7 +155,7 @@ def _note_unused(spans: Sequence[Span]) -> list[str]:
         else f"{len(spans):,} spans, {spans[0]} to {spans[-1]}, are"
     )
     return [
-        f"{extent} not trained on, as the default window is the newest span; to train on all: "
-        "schedule: {window: {all: true}}; to confirm the default: schedule: "
+        f"{extent} not trained on, as the default window is the newest span. To train on all "
+        "spans, write schedule: {window: {all: true}}. To confirm the default, write schedule: "
         "{window: {last: 1}}"
     ]

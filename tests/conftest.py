@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
 
-from pipeline.runs.imports import keep_imports
+from pipeline.runs.imports import freeze_imports
 
 LONGEST = (
     "test_kubeflow",
@@ -86,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """What has been imported stays; the collector need not look through it again and again."""
-    keep_imports()
+    freeze_imports()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,1 +1,1 @@
-"""Tools for developers and CI, which are not part of the product."""
+"""Tools for developers and CI; they are not part of the product."""

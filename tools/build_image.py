@@ -24,7 +24,7 @@ def read_version() -> str:
 
 
 def read_revision() -> str:
-    """Returns the commit of this checkout; empty outside of a Git repository."""
+    """Returns the commit of this checkout, or an empty string outside of a Git repository."""
     git = shutil.which("git")
     if git is None:
         return ""
@@ -41,38 +41,43 @@ def build_command(image: str, extra: str = "") -> list[str]:
 
 
 def find_obstacle(docker: str | None) -> str | None:
-    """Returns the reason why docker cannot build here, with the remedy; None if docker can."""
+    """Returns the reason why docker cannot build images, with a remedy, or None if docker can."""
     if docker is None:
         return (
-            "docker is not installed here. Install Docker Engine, or run this with another builder "
-            "of images, such as buildah or podman:"
+            "docker is not installed here. Install Docker Engine, or run the command below with "
+            "another builder of images, such as buildah or podman:"
         )
-    asked = subprocess.run([docker, "version"], capture_output=True, text=True)
-    if asked.returncode:
-        said = (asked.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return f"docker cannot build here: {said}\nStart it, or run this with another builder:"
+    result = subprocess.run([docker, "version"], capture_output=True, text=True)
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return (
+            f"docker cannot build images: {reason}\n"
+            "Start docker, or run the command below with another builder:"
+        )
     return None
 
 
 def main() -> int:
-    """Builds the image, or prints the reason why docker cannot."""
+    """Builds the image, or prints the reason why docker cannot build it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("image", nargs="?", default=f"scopeline:{read_version()}")
-    parser.add_argument("--extra", default="", choices=["", "gpu"], help="gpu: CUDA's libraries")
-    given = parser.parse_args()
-    image = given.image
+    parser.add_argument(
+        "--extra", default="", choices=["", "gpu"], help="`gpu` adds CUDA's libraries"
+    )
+    options = parser.parse_args()
+    image = options.image
     try:
         parse_image(image)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_UNUSABLE
     docker = shutil.which("docker")
-    command, obstacle = build_command(image, given.extra), find_obstacle(docker)
-    shown = " ".join(["docker", *command])
+    command, obstacle = build_command(image, options.extra), find_obstacle(docker)
+    command_line = " ".join(["docker", *command])
     if docker is None or obstacle is not None:
-        print(f"{obstacle}\n  {shown}", file=sys.stderr)
+        print(f"{obstacle}\n  {command_line}", file=sys.stderr)
         return EXIT_UNUSABLE
-    print(shown, flush=True)
+    print(command_line, flush=True)
     if subprocess.run([docker, *command], cwd=ROOT).returncode:
         return EXIT_FAILED
     print(f"built {image}; push it to a registry for a cluster: docker push {image}")

@@ -18,7 +18,8 @@ CELL_SECONDS = 120
 
 
 def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbformat.NotebookNode:
-    """Returns the notebook with outputs, executed in the repository's root, without timestamps.
+    """Executes a notebook in the root of the repository; returns it with outputs, without
+    timestamps.
 
     Args:
       path: the path of the notebook.
@@ -39,7 +40,7 @@ def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbforma
         resources={"metadata": {"path": str(ROOT)}},
     )
     client.execute(env={**os.environ, **(environment or {})})
-    notebook.metadata.pop("language_info", None)  # Contains the local version of Python.
+    notebook.metadata.pop("language_info", None)  # This contains the local version of Python.
     return notebook
 
 

@@ -1,18 +1,17 @@
 """Finds uses of private parts of other libraries outside of `compat`.
 
-A use is, in one of our packages:
+The tool reports these uses in our packages:
 
-- a private name, or a name of a private package, that is imported, also by `import_module`, or read
-  from an import;
-- a private attribute that our code does not define, also by `getattr`, `attrgetter` and similar
-  functions;
-- an attribute that is set on an imported module or class, by `=`, `del`, `setattr`, `delattr`,
-  `patch.object` or its `__dict__`, also through another variable, such as that of a loop;
-- an override: a private method of a class with a foreign base, also an indirect one, that calls the
-  method of the base or that our code does not call.
+- an import of a private name, or of a name in a private package, including `import_module`;
+- a read of a private attribute that our code does not define, including `getattr`, `attrgetter` and
+  similar functions;
+- a change of an attribute of an imported module or class, by `=`, `del`, `setattr`, `delattr`,
+  `patch.object` or `__dict__`, including changes through another variable;
+- an override, which is a private method of a class with a direct or indirect base in a library. The
+  method calls the method of the base, or our code does not call it.
 
-Only the source text is analysed: a private name that both a library and our code define counts as
-ours. A false positive is marked by `# no inside` and a reason on its line.
+The tool analyses only the source code. A private name that both a library and our code define
+counts as ours. A comment `# no inside` with a reason marks a line with a false positive.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOTS = ("pipeline", "components", "trainer_module")
-ROOM = "compat"
+COMPAT = "compat"
 """The name of the packages and modules that may use private parts of libraries."""
-NONE = "# no inside"
+FALSE_POSITIVE = "# no inside"
 """The beginning of the comment that marks a false positive."""
 _RUNNERS = ("local_runner", "kubeflow_runner")
 _NOT_PUBLIC = ("tensorflow.python.", "tensorflow.lite.python.", "tf_keras.src.", "keras.src.")
@@ -41,14 +40,14 @@ _IMPORTERS = ("import_module", "__import__", "find_spec")
 
 @dataclass(frozen=True)
 class Touch:
-    """A place that uses a private part of a library."""
+    """A use of a private part of a library."""
 
     path: Path
     line: int
     what: str
 
     def __str__(self) -> str:
-        """Returns the place in the form that editors open."""
+        """Returns the use with its path and line, in the form that editors open."""
         return f"{self.path}:{self.line}: {self.what}"
 
 
@@ -67,13 +66,15 @@ def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
     names.find_foreign(trees, modules)
     found = []
     for path, tree in trees.items():
-        if ROOM in path.parts or path.stem == ROOM:
+        if COMPAT in path.parts or path.stem == COMPAT:
             continue
         lines = texts[path].splitlines()
-        places = {
-            (n, w) for n, w in _touches(tree, modules[path], names) if NONE not in lines[n - 1]
+        uses = {
+            (n, w)
+            for n, w in _touches(tree, modules[path], names)
+            if FALSE_POSITIVE not in lines[n - 1]
         }
-        found += [Touch(path, line, what) for line, what in sorted(places)]
+        found += [Touch(path, line, what) for line, what in sorted(uses)]
     return found
 
 
@@ -96,7 +97,7 @@ class _Names:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.defined.add(node.name)
                 if isinstance(node, ast.ClassDef):
-                    names.bases.setdefault(node.name, set()).update(map(_last, node.bases))
+                    names.bases.setdefault(node.name, set()).update(map(_last_name, node.bases))
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names.defined.add(node.id)
             elif isinstance(node, ast.Attribute):
@@ -114,7 +115,9 @@ class _Names:
         for path, tree in trees.items():
             classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
             foreign = modules[path].foreign
-            self.foreign |= {c.name for c in classes if any(_root(b) in foreign for b in c.bases)}
+            self.foreign |= {
+                c.name for c in classes if any(_first_name(b) in foreign for b in c.bases)
+            }
         while more := {c for c, bases in self.bases.items() if bases & self.foreign} - self.foreign:
             self.foreign |= more
 
@@ -143,21 +146,25 @@ class _Module:
                     module.private.append((_line(node), f"import of {source} {name}".rstrip()))
         # An assignment gives an import another name, such as `module: Any = stats_impl`.
         for node in ast.walk(tree):
-            for target, value in _named(node):
+            for target, value in _assignments(node):
                 module._bind(target, value)
         return module
 
     def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Records that a variable refers to a foreign object, if it does."""
+        """Records the variable if its value is a foreign object."""
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            for one, its in zip(target.elts, value.elts, strict=False):
-                self._bind(one, its)
-        elif isinstance(target, ast.Name) and value is not None and _root(value) in self.foreign:
+            for target_item, value_item in zip(target.elts, value.elts, strict=False):
+                self._bind(target_item, value_item)
+        elif (
+            isinstance(target, ast.Name)
+            and value is not None
+            and _first_name(value) in self.foreign
+        ):
             self.foreign[target.id] = self.full_name(value)
 
     def full_name(self, value: ast.expr) -> str:
-        """Returns the full name of `a.b.c`; empty if `a` is not foreign."""
-        root = _root(value)
+        """Returns the full name of `a.b.c`, or an empty string if `a` is not foreign."""
+        root = _first_name(value)
         is_foreign = root in self.foreign
         return self.foreign[root] + ast.unparse(value).removeprefix(root) if is_foreign else ""
 
@@ -166,36 +173,38 @@ def _touches(tree: ast.Module, module: _Module, names: _Names) -> Iterator[tuple
     yield from module.private
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            is_set = not isinstance(node.ctx, ast.Load) and _root(node) in module.foreign
-            is_theirs = _root(node) in module.foreign or node.attr not in names.defined
+            is_set = not isinstance(node.ctx, ast.Load) and _first_name(node) in module.foreign
+            is_foreign = _first_name(node) in module.foreign or node.attr not in names.defined
             is_hidden = node.attr == "__internal__" or f"{module.full_name(node)}." in _NOT_PUBLIC
             if is_set:
                 yield node.lineno, f"sets {ast.unparse(node)}"
-            elif is_hidden or (_is_private(node.attr) and is_theirs):
+            elif is_hidden or (_is_private(node.attr) and is_foreign):
                 yield node.lineno, f".{node.attr}"
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            if _held_by(node.value) in module.foreign:
+            if _dictionary_owner(node.value) in module.foreign:
                 yield node.lineno, f"sets {ast.unparse(node)}"
         elif isinstance(node, ast.Call):
             yield from _by_name(node, module)
         elif isinstance(node, ast.ClassDef) and (
-            node.name in names.foreign or any(_root(b) in module.foreign for b in node.bases)
+            node.name in names.foreign or any(_first_name(b) in module.foreign for b in node.bases)
         ):
             yield from _overrides(node, names)
 
 
 def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
     """Yields uses through `getattr`, `attrgetter`, `patch.object` and similar functions."""
-    if loaded := _loaded(node):
-        if f"{loaded}.".startswith(_NOT_PUBLIC) or any(map(_is_private, loaded.split("."))):
-            yield node.lineno, f"import of {loaded}"
+    if module_name := _imported_module(node):
+        if f"{module_name}.".startswith(_NOT_PUBLIC) or any(
+            map(_is_private, module_name.split("."))
+        ):
+            yield node.lineno, f"import of {module_name}"
         return
     called = ast.unparse(node.func)
     texts = [str(arg.value) if isinstance(arg, ast.Constant) else "" for arg in node.args]
     if called.endswith(_GETTERS):
         is_touch = any(map(_is_private, ".".join(texts).split(".")))
     elif len(texts) > 1 and (called in _BY_NAME or called.endswith(_PATCH)):
-        sets_theirs = called.endswith(_SETTING) and _root(node.args[0]) in module.foreign
+        sets_theirs = called.endswith(_SETTING) and _first_name(node.args[0]) in module.foreign
         is_touch = sets_theirs or _is_private(texts[1])
     else:
         return
@@ -204,13 +213,13 @@ def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
 
 
 def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
-    """Yields the private methods of a class that its foreign base defines or calls, too."""
+    """Yields the private methods of a class that its foreign base may define or call."""
     for method in node.body:
         if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         inside = (n for n in ast.walk(method) if isinstance(n, ast.Attribute))
         calls_base = any(n.attr == method.name and _is_super(n.value) for n in inside)
-        # A method with a decorator call, such as a validator, is called by the library by design.
+        # A library calls a method with a decorator call, such as a validator, by design.
         if any(isinstance(decorator, ast.Call) for decorator in method.decorator_list):
             continue
         if _is_private(method.name) and (calls_base or not names.read[method.name]):
@@ -227,42 +236,42 @@ def _imported(node: ast.AST) -> Iterator[tuple[str, str, str]]:
             yield node.module, alias.name, alias.asname or alias.name
 
 
-def _named(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+def _assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
     """Yields the target and the value of each assignment by `=`, `:=` or a loop."""
     if isinstance(node, ast.Assign):
         yield from ((target, node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
         yield node.target, node.value
     elif isinstance(node, ast.For | ast.comprehension):
-        several = node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List) else [node.iter]
-        yield from ((node.target, one) for one in several)
+        values = node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List) else [node.iter]
+        yield from ((node.target, value) for value in values)
 
 
-def _root(node: ast.expr) -> str:
-    """Returns the name that `a.b[c].d` begins with."""
+def _first_name(node: ast.expr) -> str:
+    """Returns the first name of an expression: `a` of `a.b[c].d`."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _held_by(node: ast.expr) -> str:
-    """Returns the name that `a.b` begins with in `a.b.__dict__` and `vars(a.b)`; else empty."""
-    if isinstance(node, ast.Call) and _last(node.func) == "vars" and node.args:
-        return _root(node.args[0])
-    return _root(node) if _last(node) == "__dict__" else ""
+def _dictionary_owner(node: ast.expr) -> str:
+    """Returns the name `a` of `a.b.__dict__` and `vars(a.b)`, or an empty string."""
+    if isinstance(node, ast.Call) and _last_name(node.func) == "vars" and node.args:
+        return _first_name(node.args[0])
+    return _first_name(node) if _last_name(node) == "__dict__" else ""
 
 
-def _last(node: ast.expr) -> str:
-    """Returns the name that `a.b.c` or `a.b.c[d]` ends with."""
+def _last_name(node: ast.expr) -> str:
+    """Returns the last name of an expression: `c` of `a.b.c` and `a.b.c[d]`."""
     node = node.value if isinstance(node, ast.Subscript) else node
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _loaded(node: ast.Call) -> str:
-    """Returns the full name of the module that a call imports; empty for other calls."""
-    name = node.args[0] if node.args and _last(node.func) in _IMPORTERS else None
+def _imported_module(node: ast.Call) -> str:
+    """Returns the name of the module that a call imports, or an empty string for other calls."""
+    name = node.args[0] if node.args and _last_name(node.func) in _IMPORTERS else None
     return str(name.value) if isinstance(name, ast.Constant) else ""
 
 
@@ -286,8 +295,8 @@ def main() -> None:
         print(touch)
     if touches:
         sys.exit(
-            f"{len(touches)} touches of other libraries' insides outside compat; move each into a"
-            " function there that checks it (CONTRIBUTING.md)."
+            f"{len(touches)} uses of private parts of libraries outside of compat; move each use"
+            " into a function in compat that checks the private part (CONTRIBUTING.md)."
         )
 
 

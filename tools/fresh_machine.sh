@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs the README's two commands on machines with only Python, pip and make:
+# Runs the README's two commands on simulated machines that have only Python, pip and make:
 #
 #   tools/fresh_machine.sh                            both commands, on Debian 12 and 13
-#   tools/fresh_machine.sh run trixie                 `make run` alone, on Debian 13 alone
-#   ARGS="tests/tools" tools/fresh_machine.sh test    some tests, on both
+#   tools/fresh_machine.sh run trixie                 only `make run`, only on Debian 13
+#   ARGS="tests/tools" tools/fresh_machine.sh test    only some tests, on Debian 12 and 13
 #
-# A machine is a folder that debootstrap fills, entered by chroot in its own namespaces. It tests the
-# files of the checkout that git does not ignore. Needs root and debootstrap. ROOTS keeps the folders
-# for the next time; MIRROR is the address of Debian's packages.
+# A machine is a folder that debootstrap fills. The script enters the folder by chroot, in separate
+# namespaces, and tests the files of the checkout that git does not ignore. The script needs root and
+# debootstrap. The variable ROOTS is the folder in which the base systems are kept; MIRROR is the
+# address of Debian's packages.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +16,7 @@ roots=${ROOTS:-/var/cache/scopeline-roots}
 mirror=${MIRROR:-http://deb.debian.org/debian}
 tests=${ARGS:-}
 
-# The machines use this machine's settings of the package index.
+# The simulated machines use the settings of this machine for the package index and the network.
 reaching=(PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CERT UV_DEFAULT_INDEX UV_INDEX UV_INDEX_URL
   SSL_CERT_FILE http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY)
 files=(/etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt)
@@ -67,13 +68,13 @@ for word in "$@"; do
   case $word in
     run | test) commands+=("$word") ;;
     bookworm | trixie) suites+=("$word") ;;
-    *) fail "found '$word'; known are the commands run and test, the suites bookworm and trixie" ;;
+    *) fail "found '$word'; expected the command run or test, or the suite bookworm or trixie" ;;
   esac
 done
 [ ${#commands[@]} -gt 0 ] || commands=(run test)
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
 
-# Readable only by root, who runs the files; the settings of an index may contain a token.
+# Only root may read the folders, because the settings of an index may contain a token.
 install -d -m 700 "$roots"
 failed=()
 for suite in "${suites[@]}"; do

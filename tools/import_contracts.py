@@ -1,4 +1,4 @@
-"""Contracts of import-linter: cycles of modules, and imports at run time."""
+"""Contracts of import-linter: no cycles of modules, and no forbidden imports at run time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from importlinter.contracts.forbidden import ForbiddenContract
 class AcyclicModules(Contract):
     """A contract that forbids import cycles between the modules of some packages.
 
-    import-linter's own contract for this compares sibling packages. Here a registry in a package's
-    `__init__` may be read by a module that other modules of the package import.
+    import-linter's own contract compares sibling packages. In this project, a module may read the
+    registry in its package's `__init__`, and other modules of the package may import this module.
     """
 
     packages = fields.ListField(subfield=fields.StringField())
@@ -37,7 +37,7 @@ class AcyclicModules(Contract):
         return ContractCheck(kept=True)
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Prints a cycle, in which each module is imported by the next."""
+        """Prints a cycle; each module is imported by the next module."""
         output.print_error(" <- ".join(check.metadata["circle"]))
 
 
@@ -45,11 +45,11 @@ class ForbiddenAtRunTime(ForbiddenContract):
     """A contract that forbids imports at run time.
 
     Imports under `if TYPE_CHECKING` are ignored. The parent packages of an imported module count as
-    imported, as Python imports them too; import-linter ignores these.
+    imported, because Python imports them as well; import-linter's own contract ignores them.
     """
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Checks the imports that Python executes."""
+        """Checks the imports that Python executes at run time."""
         del graph
         at_run_time = build_graph(
             *self.session_options["root_packages"],

@@ -44,7 +44,7 @@ def make_texts() -> list[str]:
 
 
 def make_vocabulary(folder: Path, texts: list[str]) -> Path:
-    """Writes a vocabulary learnt from every second text, so that other texts have unknown words."""
+    """Writes a vocabulary of every second text, so that the other texts have unknown words."""
     learner = BertWordPieceTokenizer(lowercase=True)
     learner.train_from_iterator(texts[::2], vocab_size=500, min_frequency=1, show_progress=False)
     learner.save_model(str(folder))
@@ -69,17 +69,17 @@ def main(folder: Path) -> None:
     model = BertForSequenceClassification(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            # Changes the initial zeros and ones, so that a missing bias or scale is noticed.
+            # Initial zeros and ones would hide a missing bias or scale.
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
     tokenizer = BertTokenizer(vocab=str(vocabulary))
     cased = BertTokenizer(vocab=str(vocabulary), do_lower_case=False)
-    told = {
+    content = {
         "texts": texts,
         "ids": [tokenizer.encode(text) for text in texts],
         "cased_ids": [cased.encode(text) for text in texts],
     }
-    (folder / "texts.json").write_text(json.dumps(told, separators=(",", ":")))
+    (folder / "texts.json").write_text(json.dumps(content, separators=(",", ":")))
     inputs = tokenizer(
         texts[2 : 2 + BATCH],
         texts[-BATCH:],

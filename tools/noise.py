@@ -1,4 +1,4 @@
-"""Measures the share of tables of pure noise whose models are pushed, in complete pipeline runs.
+"""Measures how often a complete pipeline run pushes a model of a table of pure noise.
 
 The columns of each table are independent of the label. The rows are independent (`plain`, `tuned`),
 correlated within groups (`grouped`) or in time (`ordered`). `local_runner.py` runs the whole
@@ -30,16 +30,17 @@ from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED, EXIT_UNUSABLE
 from trainer_module.machine import count_cores
 
 MAX_PUSHED = 0.07
-"""The largest accepted share of pushed tables of a kind: 5 % plus the random error of 100 tables.
-"""
+"""The maximum accepted share of tables of a kind whose model is pushed.
+
+The share is 5 % plus the random error of 100 tables."""
 TASKS = ("binary", "multiclass", "regression")
 PRELOADED = ["tensorflow_model_analysis", "tensorflow_transform", "tf_keras", "tfx.components"]
-"""The modules that are imported once, in the fork server of the runs."""
+"""The modules that the fork server of the runs imports once."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of noise, which are independent of `label`."""
+    """A table of noise: all columns are independent of `label`."""
 
     task: str
     columns: dict[str, np.ndarray]
@@ -54,15 +55,15 @@ class Table:
 
 
 Draw = Callable[[], np.ndarray]
-"""Draws [rows] numbers with mean 0 and standard deviation 1."""
+"""A function that returns [rows] random numbers with mean 0 and standard deviation 1."""
 
 
 def make_table(kind: str, seed: int) -> Table:
-    """Returns a random table, determined by the arguments.
+    """Returns a random table that is determined by the arguments.
 
     Args:
       kind: one of `KINDS`.
-      seed: the number of the table among those of its kind.
+      seed: the number of the table among the tables of its kind.
     """
     random = np.random.default_rng([list(KINDS).index(kind), seed])
     rows = int(np.exp(random.uniform(np.log(150), np.log(1500))))
@@ -77,20 +78,22 @@ def _independent(rows: int, random: np.random.Generator) -> tuple[dict[str, np.n
 
 
 def _grouped(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
-    """Returns a column of 20 to 100 groups, and a function that draws values by group."""
+    """Returns a column of 20 to 100 groups, and a function whose values correlate within groups."""
     group = random.integers(random.integers(20, 101), size=rows)
     share = random.uniform(0.5, 1)
 
     def draw() -> np.ndarray:
-        of_groups = random.normal(size=group.max() + 1)[group]
-        own = random.normal(size=rows)
-        return np.asarray(np.sqrt(share) * of_groups + np.sqrt(1 - share) * own)
+        group_values = random.normal(size=group.max() + 1)[group]
+        row_values = random.normal(size=rows)
+        return np.asarray(np.sqrt(share) * group_values + np.sqrt(1 - share) * row_values)
 
     return {"group": np.char.add("g", group.astype(str))}, draw
 
 
 def _ordered(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
-    """Returns a column of days, and a function that draws values autocorrelated by 0.3 to 0.8."""
+    """Returns a column of days, and a function whose values have an autocorrelation of 0.3
+    to 0.8.
+    """
     correlation = random.uniform(0.3, 0.8)
     days = np.arange(np.datetime64("2021-01-01"), np.datetime64("2021-01-01") + rows)
 
@@ -105,7 +108,7 @@ def _ordered(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarr
 
 
 def _column(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns numbers, skewed numbers, integers or categories made from drawn values."""
+    """Returns numbers, skewed numbers, integers or categories, computed from random values."""
     shape = random.integers(4)
     if shape == 0:
         return values.round(4)
@@ -113,16 +116,16 @@ def _column(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
         return np.exp(values).round(4)
     if shape == 2:
         return np.asarray((values * 20).astype(int) + 50)
-    return _cut(values, int(random.integers(2, 9)), random)
+    return _to_classes(values, int(random.integers(2, 9)), random)
 
 
 def _label(task: str, values: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if task == "regression":
         return (np.exp(values) if random.random() < 0.5 else values * 10 + 100).round(3)
-    return _cut(values, 2 if task == "binary" else int(random.integers(3, 6)), random)
+    return _to_classes(values, 2 if task == "binary" else int(random.integers(3, 6)), random)
 
 
-def _cut(values: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
+def _to_classes(values: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
     """Cuts values into classes of random shares, each at least a third of an equal share."""
     shares = 1 / 3 + 2 / 3 * random.dirichlet(np.ones(classes)) * classes
     bounds = np.quantile(values, np.cumsum(shares / shares.sum())[:-1])
@@ -147,12 +150,13 @@ KINDS = {
 
 
 def run_table(kind: str, seed: int, folder: Path) -> int:
-    """Runs the pipeline on a table in this process, which has to be a fresh one.
+    """Runs the pipeline on a table in this process, which must be new.
 
     Args:
       kind: one of `KINDS`.
-      seed: the number of the table among those of its kind.
-      folder: the folder to create, for the table, the config, the output and `run.txt`.
+      seed: the number of the table among the tables of its kind.
+      folder: the folder to create. It receives the table, the config, the output, and the log
+        `run.txt`.
 
     Returns:
       The exit code of the run.
@@ -193,18 +197,23 @@ def run_tables(
 
 
 def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
-    """Returns the line of a kind, and whether few enough models were pushed and no run failed.
+    """Returns the line of a kind in the report, and whether the kind passes.
+
+    A kind passes if no run failed and the share of pushed models is at most `MAX_PUSHED`.
 
     Args:
       kind: one of `KINDS`.
-      codes: the number of runs by exit code; refused data counts as not pushed.
+      codes: the number of runs by exit code. A run that refuses the data counts as not pushed.
     """
-    ran = codes[EXIT_PUSHED] + codes[EXIT_NOT_BLESSED] + codes[EXIT_UNUSABLE]
-    failed = codes.total() - ran
-    line = f"{kind:<10}{ran:>8}{codes[EXIT_UNUSABLE]:>9}{failed:>8}{codes[EXIT_PUSHED]:>8}"
-    if not ran:
+    completed = codes[EXIT_PUSHED] + codes[EXIT_NOT_BLESSED] + codes[EXIT_UNUSABLE]
+    failed = codes.total() - completed
+    line = f"{kind:<10}{completed:>8}{codes[EXIT_UNUSABLE]:>9}{failed:>8}{codes[EXIT_PUSHED]:>8}"
+    if not completed:
         return line, False
-    share, interval = codes[EXIT_PUSHED] / ran, binomtest(codes[EXIT_PUSHED], ran).proportion_ci()
+    share, interval = (
+        codes[EXIT_PUSHED] / completed,
+        binomtest(codes[EXIT_PUSHED], completed).proportion_ci(),
+    )
     line += f"{share:>9.1%}   {interval.low:.1%} to {interval.high:.1%}"
     return line, not failed and share <= MAX_PUSHED
 
@@ -232,7 +241,7 @@ def main() -> None:
     console.print("\nkind        tables  refused  failed  pushed    share   95 % interval")
     lines = [report(kind, codes[kind]) for kind in options.kinds]
     console.print("\n".join(line for line, _ in lines))
-    if not all(is_good for _, is_good in lines):
+    if not all(passes for _, passes in lines):
         sys.exit(1)
 
 

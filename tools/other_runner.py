@@ -1,8 +1,8 @@
-"""Compares the pipeline and predictions on Beam's direct runner with another runner.
+"""Compares the results of the pipeline on Beam's direct runner and on another runner.
 
-Errors that the direct runner hides, such as objects that cannot be pickled or state that exists
-only in this process, appear on Flink, Spark or Dataflow. `make other-runner` builds Prism, Beam's
-portable runner, if Go is installed. `--flink-jar` and `--endpoint` select other runners.
+The direct runner hides some errors, such as objects that cannot be pickled, and state that exists
+only in this process. They appear on Flink, Spark or Dataflow. `make other-runner` builds Prism,
+Beam's portable runner, if Go is installed. `--flink-jar` and `--endpoint` select other runners.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
-BUILT = ROOT / ".tools" / "prism"
+BUILD_FOLDER = ROOT / ".tools" / "prism"
 FILES, ROWS = 4, 500
 MAX_DIFFERENCE = 0.02
-"""The largest accepted difference of a metric: another runner changes the order of rows, and with
-it the trained network."""
-ANSWERS = ("answers_here", "answers_there")
+"""The maximum accepted difference of a metric.
+
+Another runner changes the order of rows, and therefore the trained network."""
+PREDICTIONS = ("answers_here", "answers_there")
 _START_SECONDS = 30.0
 CONFIG = {
     "name": "rows",
@@ -48,8 +49,11 @@ def build_prism() -> Path:
     """Returns the Prism binary of Beam's version, built once from the Go module registry."""
     go = shutil.which("go")
     if go is None:
-        sys.exit("other-runner: no Go to build Prism with; give --flink-jar or --endpoint")
-    binary = BUILT / version("apache-beam") / "prism"
+        sys.exit(
+            "other-runner: Go is not installed, so Prism cannot be built; give --flink-jar or "
+            "--endpoint"
+        )
+    binary = BUILD_FOLDER / version("apache-beam") / "prism"
     if not binary.exists():
         print(f"building {PRISM}")
         environment = os.environ | {"GOBIN": str(binary.parent)}
@@ -60,7 +64,7 @@ def build_prism() -> Path:
 
 @contextmanager
 def start_prism(folder: Path) -> Iterator[str]:
-    """Yields the address of a Prism process, which is stopped afterwards."""
+    """Starts a Prism process, yields its address, and stops the process afterwards."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -95,7 +99,7 @@ def write_rows(folder: Path) -> None:
 
 
 def scopeline(folder: Path, command: str, *arguments: str) -> float:
-    """Runs a command of Scopeline, and returns its seconds; exits if the command fails."""
+    """Runs a command of Scopeline, and returns its duration in seconds; exits if it fails."""
     begun = time.monotonic()
     line = [sys.executable, str(ROOT / "local_runner.py"), command, "--config", "rows.yaml"]
     done = subprocess.run([*line, *arguments], cwd=folder, capture_output=True, text=True)
@@ -104,80 +108,88 @@ def scopeline(folder: Path, command: str, *arguments: str) -> float:
     return time.monotonic() - begun
 
 
-def compare_runs(folder: Path, runner: str, configured: Sequence[str]) -> bool:
-    """Runs the pipeline on both runners; returns whether the examples and the metrics agree."""
+def compare_runs(folder: Path, runner: str, overrides: Sequence[str]) -> bool:
+    """Runs the pipeline on both runners; returns whether the examples and metrics agree."""
     (folder / "rows.yaml").write_text(yaml.safe_dump(CONFIG))
     here = scopeline(folder, "run", "--output", "here")
-    there = scopeline(folder, "run", "--output", "there", *configured)
+    there = scopeline(folder, "run", "--output", "there", *overrides)
     print(f"run      {here:6.1f} s in this process, {there:6.1f} s by {runner}")
-    before, after = summary(folder / "here"), summary(folder / "there")
-    apart = {
-        name: abs(metric["value"] - after["metrics"][name]["value"])
-        for name, metric in before["metrics"].items()
+    local_summary, other_summary = summary(folder / "here"), summary(folder / "there")
+    differences = {
+        name: abs(metric["value"] - other_summary["metrics"][name]["value"])
+        for name, metric in local_summary["metrics"].items()
     }
-    shown = ", ".join(f"{name} by {difference:.2g}" for name, difference in apart.items())
-    print(f"examples {before['examples']} and {after['examples']}; metrics apart: {shown}")
-    return before["examples"] == after["examples"] and max(apart.values()) <= MAX_DIFFERENCE
+    details = ", ".join(f"{name} by {difference:.2g}" for name, difference in differences.items())
+    print(
+        f"examples {local_summary['examples']} and {other_summary['examples']};"
+        f" metrics differ: {details}"
+    )
+    return (
+        local_summary["examples"] == other_summary["examples"]
+        and max(differences.values()) <= MAX_DIFFERENCE
+    )
 
 
 def summary(output: Path) -> dict[str, Any]:
     """Returns the summary of the only run in an output folder."""
-    (found,) = output.glob("rows/runs/*/summary.json")
-    return dict(json.loads(found.read_text()))
+    (path,) = output.glob("rows/runs/*/summary.json")
+    return dict(json.loads(path.read_text()))
 
 
-def compare_answers(folder: Path, runner: str, configured: Sequence[str]) -> bool:
+def compare_predictions(folder: Path, runner: str, overrides: Sequence[str]) -> bool:
     """Predicts on both runners with the same model; returns whether the predictions are equal."""
     (model,) = (folder / "there" / "rows" / "serving" / "rows").iterdir()
-    asked = ("--model", str(model), "--input", "rows/*.csv", "--columns", "age", "--output")
-    here = scopeline(folder, "predict", *asked, ANSWERS[0], "--runner", "direct")
-    there = scopeline(folder, "predict", *asked, ANSWERS[1], *configured, "--runner", "config")
+    arguments = ("--model", str(model), "--input", "rows/*.csv", "--columns", "age", "--output")
+    here = scopeline(folder, "predict", *arguments, PREDICTIONS[0], "--runner", "direct")
+    there = scopeline(
+        folder, "predict", *arguments, PREDICTIONS[1], *overrides, "--runner", "config"
+    )
     print(f"predict  {here:6.1f} s in this process, {there:6.1f} s by {runner}")
     names = [f"part-{number:05}-of-{FILES:05}.parquet" for number in range(FILES)]
-    tables = [[pq.read_table(folder / where / n) for n in names] for where in ANSWERS]
-    is_same = all(one.equals(other) for one, other in zip(*tables, strict=True))
-    print(f"answers  {'are equal' if is_same else 'differ'}")
+    tables = [[pq.read_table(folder / where / n) for n in names] for where in PREDICTIONS]
+    is_same = all(table.equals(other) for table, other in zip(*tables, strict=True))
+    print(f"predictions {'are equal' if is_same else 'differ'}")
     return is_same
 
 
 def compare(folder: Path, runner: str, args: Sequence[str]) -> None:
     """Compares both runners; exits with 1 if they disagree."""
     write_rows(folder)
-    configured = ("--set", f"beam.args={json.dumps(list(args))}")
-    agree = compare_runs(folder, runner, configured)
-    if not (compare_answers(folder, runner, configured) and agree):
+    overrides = ("--set", f"beam.args={json.dumps(list(args))}")
+    runs_agree = compare_runs(folder, runner, overrides)
+    if not (compare_predictions(folder, runner, overrides) and runs_agree):
         sys.exit(1)
 
 
 def main() -> None:
     """Runs the comparison that the command line specifies."""
     parser = argparse.ArgumentParser(description=__doc__)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--flink-jar", metavar="FILE", help="Beam's job server for Flink")
-    which.add_argument(
+    runners = parser.add_mutually_exclusive_group()
+    runners.add_argument("--flink-jar", metavar="FILE", help="Beam's job server for Flink")
+    runners.add_argument(
         "--endpoint", metavar="HOST:PORT", help="the address of a running job server"
     )
     parser.add_argument(
         "--workers",
         default="LOOPBACK",
         metavar="TYPE",
-        help="the --environment_type, such as PROCESS",
+        help="the value of Beam's --environment_type, such as PROCESS",
     )
-    given = parser.parse_args()
-    workers = f"--environment_type={given.workers}"
+    options = parser.parse_args()
+    workers = f"--environment_type={options.workers}"
     with tempfile.TemporaryDirectory(prefix="scopeline-runner-") as name:
         folder = Path(name)
-        if given.flink_jar:
-            jar = Path(given.flink_jar).absolute()
+        if options.flink_jar:
+            jar = Path(options.flink_jar).absolute()
             flink = ("--runner=FlinkRunner", f"--flink_job_server_jar={jar}")
             compare(folder, "Flink", [*flink, "--parallelism=2", workers])
-        elif given.endpoint:
-            at = ("--runner=PortableRunner", f"--job_endpoint={given.endpoint}")
-            compare(folder, given.endpoint, [*at, workers])
+        elif options.endpoint:
+            runner_arguments = ("--runner=PortableRunner", f"--job_endpoint={options.endpoint}")
+            compare(folder, options.endpoint, [*runner_arguments, workers])
         else:
             with start_prism(folder) as endpoint:
-                at = ("--runner=PortableRunner", f"--job_endpoint={endpoint}")
-                compare(folder, "Prism", [*at, workers])
+                runner_arguments = ("--runner=PortableRunner", f"--job_endpoint={endpoint}")
+                compare(folder, "Prism", [*runner_arguments, workers])
 
 
 if __name__ == "__main__":

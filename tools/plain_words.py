@@ -1,9 +1,11 @@
-"""Finds docstrings and sentences of the pages that a reader would have to read twice.
+"""Finds docstrings and sentences of the documentation that break the rules of CONTRIBUTING.md.
 
-The rules are those of CONTRIBUTING.md, as far as a text can be checked without understanding it:
-the first sentence of a docstring has at least four words and does not begin with a word that
-depends on another sentence, that of a function begins with a verb, and the pages and docstrings
-use the field's terms. `make lint` runs it.
+The tool checks these rules, as `make lint` does:
+
+- The first sentence of a docstring has at least four words.
+- It does not begin with a word that depends on another sentence.
+- The first sentence of a function's docstring begins with a verb.
+- Pages and docstrings use the terms of the field.
 """
 
 from __future__ import annotations
@@ -57,9 +59,9 @@ DEPENDENT_WORDS = frozenset(
         "some",
     ]
 )
-"""A first sentence that begins with one of these leaves out its subject."""
+"""The words that begin a first sentence without a subject."""
 NOT_VERBS = frozenset(["the", "a", "an", "whether", "how"])
-"""A function's first sentence that begins with one of these leaves out its verb."""
+"""The words that begin a function's first sentence without a verb."""
 TERMS = {
     r"\b(?:is|are|was|were) told\b": "is reported, is shown, is passed",
     r"\b(?:is|are|was|were|be) asked (?!to\b)": "is called, is evaluated, predicts",
@@ -71,7 +73,7 @@ TERMS = {
     r"\bways of asking\b|\bway to ask\b": "interface",
     r"\bgoes for\b": "applies to",
 }
-"""Patterns that the pages and docstrings avoid, with the terms that they use."""
+"""The patterns to avoid in pages and docstrings, with the terms to use."""
 
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -85,7 +87,7 @@ class Finding(NamedTuple):
     rule: str
 
     def __str__(self) -> str:
-        """Returns the finding in the form that editors open."""
+        """Returns the finding with its path and line, in the form that editors open."""
         return f"{self.path}:{self.line}: {self.rule}"
 
 
@@ -102,7 +104,9 @@ def check_code(path: Path) -> Iterator[Finding]:
 
 
 def needs_verb(node: ast.AST) -> bool:
-    """Returns whether a docstring describes an action: that of a function but not of a property."""
+    """Returns whether a docstring describes an action: a function's docstring, but not a
+    property's.
+    """
     return isinstance(node, _FUNCTIONS) and not any(
         "property" in ast.unparse(decorator) for decorator in node.decorator_list
     )
@@ -124,8 +128,8 @@ def summary_rules(text: str, verb: bool, minimum: int = MINIMUM_WORDS) -> Iterat
 
     Args:
       text: the docstring.
-      verb: whether the paragraph has to begin with a verb.
-      minimum: the number of words that it needs.
+      verb: whether the paragraph must begin with a verb.
+      minimum: the minimum number of words in the paragraph.
     """
     words = text.strip().split("\n\n")[0].split()
     first = words[0].lower().strip(",.:;") if words else ""
@@ -147,7 +151,7 @@ def term_rules(text: str) -> Iterator[str]:
 def check_page(path: Path) -> Iterator[Finding]:
     """Yields the findings in the prose of a Markdown page.
 
-    Blocks of code are left out, and the first column of tables whose heading is "instead of".
+    The check ignores blocks of code, and the first column of tables whose heading is "instead of".
     """
     in_code = in_bad_examples = False
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -1,15 +1,16 @@
-"""Lets two manylinux_2_39 wheels load on an older Linux, by editing their symbol version tables.
+"""Edits the symbol version tables of two manylinux_2_39 wheels, which then load on an older Linux.
 
-The ml-metadata and tensorflow-data-validation 1.21 wheels require glibc 2.38 and libstdc++ 13. Only
-six of their symbols do, and each has an older equivalent. On a system that lacks those versions,
-this tool edits the requirements of the extension module of each wheel:
+The wheels of ml-metadata 1.21 and tensorflow-data-validation 1.21 require glibc 2.38 and libstdc++
+13. Only six of their symbols need these versions, and each of the six has an older equivalent. If
+the system lacks the versions, this tool edits the requirements in the extension module of each
+wheel:
 
-* a version that the system's libraries lack is marked weak, so that the loader accepts its absence;
-* a symbol bound to such a version becomes unversioned, and is renamed to its equivalent by
-  pointing at a string that the string table already contains.
+* It marks a version that the system's libraries lack as weak, so the loader accepts its absence.
+* It removes the version of a symbol that is bound to a missing version, and renames the symbol to
+  its equivalent. The new name is a string that the string table already contains.
 
-If the libraries are new enough, nothing is changed. A second call changes nothing either. Only the
-standard library is used, as the tool runs before other packages can be imported.
+The tool changes nothing if the libraries are new enough, or if it has already edited the module. It
+uses only the standard library, because it runs before other packages can be imported.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class ElfFile:
         struct.pack_into("<I", self.data, self.symbols.offset + symbol * SYMBOL_SIZE, string_offset)
 
     def make_weak(self, symbol: int) -> None:
-        """Sets a symbol's binding to weak, so that no library has to define it."""
+        """Sets a symbol's binding to weak, so no library must define the symbol."""
         at = self.symbols.offset + symbol * SYMBOL_SIZE + 4
         self.data[at] = (STB_WEAK << 4) | (self.data[at] & 0xF)
 
@@ -165,10 +166,10 @@ def _replace_symbol(elf: ElfFile, symbol: int) -> None:
         # The plain function's name is the suffix of the same string.
         elf.rename(symbol, elf.find_string(name) + len(ISOC23_PREFIX))
     elif name == b"__cxa_call_terminate":
-        # Only called when an exception leaves a noexcept function, which should abort.
+        # The function is called when an exception leaves a noexcept function, which aborts.
         elf.rename(symbol, elf.find_string(b"abort"))
     elif name == b"_ZSt21ios_base_library_initv":
-        # Exists to force a link against a new libstdc++; nothing calls it.
+        # The symbol only forces a link against a new libstdc++; no code calls it.
         elf.make_weak(symbol)
     else:
         raise UnknownBinaryError(f"no older equivalent is known for the symbol {name.decode()}")
@@ -180,13 +181,14 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
 
     Args:
       data: the module's bytes.
-      provides: whether the running system's library (by file name) defines a version.
+      provides: a function of the file name of a library and a version that returns whether the
+        system's library defines the version.
 
     Returns:
-      How many version needs were relaxed; 0 means that the bytes are as before.
+      The number of relaxed version needs; if 0, the bytes are unchanged.
 
     Raises:
-      UnknownBinaryError: the module needs something that has no known equivalent.
+      UnknownBinaryError: the module needs a version or a symbol that this tool cannot replace.
     """
     elf = ElfFile(data)
     missing = [
@@ -196,7 +198,7 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
     ]
     for need in missing:
         if need.name not in KNOWN_VERSIONS:
-            raise UnknownBinaryError(f"it needs {need.name.decode()} of {need.library}")
+            raise UnknownBinaryError(f"the module needs {need.name.decode()} of {need.library}")
         for symbol in elf.symbols_of(need.index):
             _replace_symbol(elf, symbol)
         elf.make_need_weak(need)
@@ -233,7 +235,8 @@ def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
     data = bytearray(path.read_bytes())
     relaxed = relax(data, provides)
     if relaxed:
-        # Written to a new file, as the installed one may be a hard link into the package cache.
+        # The installed file may be a hard link into the package cache, so the tool writes a new
+        # file.
         copy = path.with_suffix(f".{os.getpid()}.tmp")
         try:
             copy.write_bytes(data)
@@ -246,7 +249,7 @@ def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
 
 def main() -> int:
     """Edits the two wheels of a site-packages folder; returns 1 if a file is unknown."""
-    parser = argparse.ArgumentParser(description="Let the TFX wheels load on an older Linux.")
+    parser = argparse.ArgumentParser(description="Make the TFX wheels load on an older Linux.")
     parser.add_argument("site_packages", type=Path)
     folder = parser.parse_args().site_packages
     provides = SystemVersions()

@@ -35,8 +35,9 @@ LABEL = "big_tipper"
 FIRST_DAY = date(2024, 1, 1)
 ZONE = ZoneInfo("America/Chicago")
 RARELY_MISSING = 0.01
-"""The share of trips below which a column counts as rarely missing; trips without it are left out.
-"""
+"""The share of trips without a value below which a column counts as rarely missing.
+
+Trips without a value in such a column are left out."""
 MINOR_COLUMNS = (
     "company",
     "pickup_latitude",
@@ -48,7 +49,7 @@ MINOR_COLUMNS = (
     "trip_start_month",
     "trip_start_day",
 )
-"""The columns with little effect on the label; each adds a second to a night, in Transform."""
+"""The columns with little effect on the label; each adds a second to Transform in a night."""
 ARRIVAL = time(1, tzinfo=ZONE)
 """The time at which the trips of the previous day arrive."""
 CHECK = time(3, 15, tzinfo=ZONE)
@@ -109,16 +110,18 @@ class Replay:
         os.utime(path, (arrived, arrived))
 
     def command(self, number: int, ahead: timedelta = timedelta()) -> list[str]:
-        """Returns `schedule --once` for the night after a day, with a clock that may be ahead."""
+        """Returns the command `schedule --once` for the night after a day; `ahead` shifts its
+        clock.
+        """
         now = datetime.combine(self.day(number + 1), CHECK) + ahead
         path = self.folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv"
         settings = [f"data.path={path}", *self._settings]
         return [
-            *self.ask("schedule", "--once", "--now", now.isoformat()),
+            *self.command_line("schedule", "--once", "--now", now.isoformat()),
             *(part for setting in settings for part in ("--set", setting)),
         ]
 
-    def ask(self, *command: str) -> list[str]:
+    def command_line(self, *command: str) -> list[str]:
         """Returns the command line of a command of local_runner.py."""
         runner = [sys.executable, str(ROOT / "local_runner.py"), *command]
         return [*runner, "--config", str(CONFIG), "--output", str(self.output)]
@@ -145,11 +148,11 @@ class Replay:
 
 
 def steps_to_reach(summary: dict[str, Any], loss: float) -> int | None:
-    """Returns the optimizer steps until the evaluation loss reached a value; None if never."""
+    """Returns the number of optimizer steps until the evaluation loss reached a value, or None."""
     training = summary["training"]
     per_epoch = training["steps"] // training["epochs"]
-    for epoch, found in enumerate(training["history"]["val_loss"], 1):
-        if found <= loss:
+    for epoch, value in enumerate(training["history"]["val_loss"], 1):
+        if value <= loss:
             return int(epoch * per_epoch)
     return None
 
@@ -161,11 +164,11 @@ def _read_trips(unpacked: Path) -> list[dict[str, str]]:
     for file in files:
         with file.open(newline="") as opened:
             rows += list(csv.DictReader(opened))
-    # The schema is inferred from the first day, in which a rarely missing column is probably
-    # complete. A later trip without the column would then be an anomaly.
+    # The schema is inferred from the first day, on which a rarely missing column is probably
+    # complete. So a later trip without a value in the column would be an anomaly.
     missing = Counter(column for row in rows for column, value in row.items() if not value)
-    rarely = [column for column, n in missing.items() if n < RARELY_MISSING * len(rows)]
-    rows = [row for row in rows if all(row[column] for column in rarely)]
+    rarely_missing = [column for column, n in missing.items() if n < RARELY_MISSING * len(rows)]
+    rows = [row for row in rows if all(row[column] for column in rarely_missing)]
     random.Random(0).shuffle(rows)  # noqa: S311 - data, no secret
     return rows
 
@@ -178,10 +181,10 @@ def _deal(rows: list[dict[str, str]], days: int) -> Iterator[list[dict[str, str]
 def _outcome(events: list[LoggedEvent]) -> str:
     """Returns the outcome of a day, from the events that its night added."""
     outcomes = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.SKIPPED)
-    found = [event for event in events if event.kind in outcomes]
-    if not found:
+    results = [event for event in events if event.kind in outcomes]
+    if not results:
         return "nothing"
-    event = found[0]
+    event = results[0]
     return (
         event.kind.value
         if event.kind is EventKind.PUSHED
@@ -192,28 +195,30 @@ def _outcome(events: list[LoggedEvent]) -> str:
 def _report(replay: Replay, console: Console) -> None:
     """Runs all days, and prints a line for each."""
     line = "{:<12}{:>7}{:>11}{:>7}{:>12}  {}"
-    console.print(line.format("day", "window", "rows read", "steps", "serves", "what happened"))
+    console.print(line.format("day", "window", "rows read", "steps", "in service", "result"))
     last_event, first_loss = 0, 0.0
     for number in range(1, replay.days + 1):
         done = replay.play(number)
         events = [event for event in replay.event_log.events() if event.id > last_event]
         last_event = max((event.id for event in events), default=last_event)
-        ran = any(event.kind is EventKind.STARTED for event in events)
-        summary = replay.summary() if ran else {}
+        has_run = any(event.kind is EventKind.STARTED for event in events)
+        summary = replay.summary() if has_run else {}
         steps = None
         if summary.get("training"):
             first_loss = first_loss or min(summary["training"]["history"]["val_loss"])
             steps = steps_to_reach(summary, first_loss)
         values = (
             replay.day(number).isoformat(),
-            len(summary["window"]["spans"]) if ran else "-",
+            len(summary["window"]["spans"]) if has_run else "-",
             _rows_read(events) or "-",
             steps or "-",
             replay.versions[-1] if replay.versions else "-",
             _outcome(events) if done.returncode in (0, 3) else done.stdout + done.stderr,
         )
         console.print(line.format(*values))
-    console.print("rows read: of new spans; steps: until the loss of day 1 was reached")
+    console.print(
+        "rows read: the rows of new spans; steps: the steps until the loss reached that of day 1"
+    )
 
 
 def _rows_read(events: list[LoggedEvent]) -> int:
@@ -224,8 +229,10 @@ def main() -> None:
     """Prepares and runs the days that the options specify."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
-    parser.add_argument("--quiet", type=int, nargs="*", default=[10, 11], help="without trips")
-    parser.add_argument("--poisoned", type=int, default=15, help="with shuffled labels")
+    parser.add_argument(
+        "--quiet", type=int, nargs="*", default=[10, 11], help="the days without trips"
+    )
+    parser.add_argument("--poisoned", type=int, default=15, help="the day with shuffled labels")
     parser.add_argument("--folder", type=Path, default=Path("output/replay"))
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates the virtual environment from uv.lock. Needs only a Python with pip, or uv; no compiler.
+# Creates the virtual environment from uv.lock. The script needs only Python with pip, or uv.
 set -euo pipefail
 
 venv=${1:-.venv}
@@ -14,7 +14,7 @@ fail() {
 
 machine="$(uname -s) on $(uname -m)"
 [ "$machine" = "Linux on x86_64" ] ||
-  fail "this is $machine, but the wheels of TFX exist for Linux on x86_64 alone; use such a machine or container"
+  fail "this is $machine, but the wheels of TFX exist for Linux on x86_64 alone; use a machine or container with Linux on x86_64"
 
 if command -v uv >/dev/null; then
   uv=uv
@@ -34,8 +34,8 @@ else
 fi
 
 echo "set-up: installing the packages of uv.lock into $venv (minutes when none are cached)"
-# Compiled bytecode reduces the import of TFX from 30 s to 10 s. The platform: two wheels require a
-# newer glibc than they need, which the next step corrects.
+# Compiled bytecode reduces the import time of TFX from 30 s to 10 s. The platform is set because two
+# wheels declare a newer glibc than they need, which the next step corrects.
 if ! UV_PROJECT_ENVIRONMENT=$venv "$uv" sync --locked --extra optimize --extra hub --extra control --quiet \
   --compile-bytecode --python-platform x86_64-manylinux_2_39; then
   "$uv" python find >/dev/null 2>&1 ||

@@ -2,7 +2,9 @@
 
 import os
 
-# Read when TensorFlow is first imported: legacy Keras works with every tf.distribute strategy.
+# TensorFlow reads this variable at its first import. Legacy Keras works with every strategy of
+# tf.distribute.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-# Read when ONNX Runtime is first imported: by default it sends data of models to Microsoft.
+# ONNX Runtime reads this variable at its first import. By default, ONNX Runtime sends data about
+# models to Microsoft.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,4 +1,4 @@
-"""Reads the weights of an exported model without loading it: no code or graph of it is needed."""
+"""Reads the weights of an exported model without loading the model's code or graph."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trainer_module.settings.tasks import as_task
 
 _TAIL = re.compile(r"(/part_\d+)?(:\d+)?$")
 """The parts of a variable's name that TensorFlow adds: the shard on a parameter server, and the
-output.
+number of the output.
 """
 
 _NUMBERED = re.compile(r"(.+?)(?:_(\d+))?")
-"""A name that Keras generated, with the number that makes it unique within the process."""
+"""A name that Keras generated, with the number that makes the name unique within the process."""
 
 
 @dataclass
@@ -44,8 +44,8 @@ class Weight:
 
     @property
     def is_learnt(self) -> bool:
-        """Whether training changes the weight; constants and the state of random generators stay as
-        built.
+        """Whether training changes the weight; constants and the state of random generators keep
+        their initial values.
         """
         return self.variables[0].trainable or self.name.rpartition("/")[2].startswith("moving_")
 
@@ -95,8 +95,8 @@ def shared_names(model: tf_keras.Model) -> list[str]:
     """Returns the names of trainable weights that `weights_of` leaves out because they are not
     unique.
     """
-    told_apart = {weight.name for weight in weights_of(model)}
-    return sorted({plain_name(variable) for variable in model.trainable_weights} - told_apart)
+    unique = {weight.name for weight in weights_of(model)}
+    return sorted({plain_name(variable) for variable in model.trainable_weights} - unique)
 
 
 def layers_of(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
@@ -105,34 +105,33 @@ def layers_of(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
     yield from (part for part in model.submodules if isinstance(part, tf_keras.layers.Layer))
 
 
-def made_up_names(model: tf_keras.Model) -> set[str]:
+def generated_names(model: tf_keras.Model) -> set[str]:
     """Returns the names that Keras generated for unnamed layers, without their numbers."""
     names = set()
     for layer in layers_of(model):
         name = _split(layer.name)[0]
-        # An operation that is called outside of a layer becomes a layer, such as
-        # tf.math.reduce_sum_3.
+        # Keras makes a layer, such as tf.math.reduce_sum_3, of an operation outside of a layer.
         is_operation = name.startswith("tf.")
         if is_operation or name.replace("_", "") in (kind := _letters(layer), f"private{kind}"):
             names.add(name)
     return names
 
 
-def stable_names(names: Iterable[str], made_up: Iterable[str]) -> dict[str, str]:
+def stable_names(names: Iterable[str], generated: Iterable[str]) -> dict[str, str]:
     """Returns names whose numbers count from 0 in order: `dense#0` and `dense#1` for dense_7 and
     dense_8.
 
     Keras numbers the layers of a process, so a model gets other numbers when it is not the first
-    model of the process. Names that a user has given stay unchanged.
+    model of the process. Names that a user has chosen are kept.
 
     Args:
       names: the names of weights or layers, with `/` between a layer and its parts.
-      made_up: the names that Keras generated, without their numbers.
+      generated: the names that Keras generated, without their numbers.
 
     Returns:
-      The stable name of each given name.
+      The stable name by the name.
     """
-    made_up = set(made_up)
+    generated = set(generated)
     paths = {name: name.split("/") for name in names}
     numbers: dict[tuple[str, ...], set[int]] = {}
     for path in paths.values():
@@ -143,8 +142,8 @@ def stable_names(names: Iterable[str], made_up: Iterable[str]) -> dict[str, str]
     def stable(path: list[str]) -> Iterator[str]:
         for depth, part in enumerate(path):
             base, number = _split(part)
-            among = sorted(numbers[*path[:depth], base])
-            yield f"{base}#{among.index(number)}" if base in made_up else part
+            all_numbers = sorted(numbers[*path[:depth], base])
+            yield f"{base}#{all_numbers.index(number)}" if base in generated else part
 
     return {name: "/".join(stable(path)) for name, path in paths.items()}
 
@@ -173,14 +172,14 @@ class Axis:
     """The kind of thing that an index along the axis stands for.
 
     plain: a unit of the layer. vocabulary: a value of a categorical feature. classes: an output of
-    the task. columns: an input of the layer. unsure: perhaps a value of an unknown feature, or a
-    class.
+    the task. columns: an input of the layer. unsure: perhaps a value of an unknown feature, perhaps
+    a class.
     """
     feature: str = ""
     """The name of the categorical feature, for the kind `vocabulary`."""
     parts: tuple[tuple[str, int], ...] = ()
-    """The features and layers that the input joins, in order, each with its width, for the kind
-    `columns`.
+    """The features and layers that the input concatenates, in order, each with its width; for the
+    kind `columns`.
     """
 
 
@@ -206,33 +205,33 @@ def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph:
     width = problem.output_units
     layers = [layer for layer in layers_of(model) if layer.name == "output"]
     if is_graph:
-        layers = [layer for tensor in model.outputs for layer in _layers_behind(tensor)]
-    known = {plain_name(variable) for layer in layers for variable in layer.weights}
+        layers = [layer for tensor in model.outputs for layer in _output_layers(tensor)]
+    output_weights = {plain_name(variable) for layer in layers for variable in layer.weights}
     for weight in weights_of(model):
         if weight.shape and weight.shape[-1] == width:
-            if weight.name in known:
+            if weight.name in output_weights:
                 axes[weight.name][-1] = Axis("classes")
-            elif not is_graph and problem.classes and not known:
+            elif not is_graph and problem.classes and not output_weights:
                 axes[weight.name][-1] = Axis("unsure")
 
 
-def _layers_behind(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
+def _output_layers(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
     """Yields the layers with weights whose units correspond one by one to the units of a tensor."""
     layer = tensor.node.layer
     if _is_graph(layer):
-        for within in layer.outputs:
-            yield from _layers_behind(within)
+        for output in layer.outputs:
+            yield from _output_layers(output)
         return
     if layer.weights:
         yield layer
         return
-    for before in tensor.node.keras_inputs:
-        if before.shape.rank and tensor.shape.rank and before.shape[-1] == tensor.shape[-1]:
-            yield from _layers_behind(before)
+    for source in tensor.node.keras_inputs:
+        if source.shape.rank and tensor.shape.rank and source.shape[-1] == tensor.shape[-1]:
+            yield from _output_layers(source)
 
 
 def _is_graph(layer: tf_keras.layers.Layer) -> bool:
-    """Returns whether a layer is a functional model; a Sequential one counts as its first layer."""
+    """Returns whether a layer is a functional model; a Sequential model is not."""
     is_sequential = isinstance(layer, tf_keras.Sequential)
     return isinstance(layer, tf_keras.Model) and bool(layer.inputs) and not is_sequential
 
@@ -255,25 +254,25 @@ def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> Non
             continue
         name = plain_name(layer.weights[0])
         if name in axes:
-            feature = _embedded(layer, features) or by_name.get(layer.name)
+            feature = _embedded_feature(layer, features) or by_name.get(layer.name)
             axes[name][0] = Axis("vocabulary", feature) if feature else Axis("unsure")
 
 
-def _embedded(layer: tf_keras.layers.Layer, features: set[str]) -> str | None:
+def _embedded_feature(layer: tf_keras.layers.Layer, features: set[str]) -> str | None:
     """Returns the feature whose indices are the input of an embedding, or None."""
     tensor = _single_input(layer)
     while tensor is not None:
-        before = tensor.node.layer
-        if before.name in features:
-            return before.name
-        if isinstance(before, tf_keras.layers.Concatenate):
-            # Joined features share one vocabulary, which is that of the first feature.
-            tensor = before.inbound_nodes[0].keras_inputs[0]
+        source = tensor.node.layer
+        if source.name in features:
+            return source.name
+        if isinstance(source, tf_keras.layers.Concatenate):
+            # Concatenated features share one vocabulary, which belongs to the first feature.
+            tensor = source.inbound_nodes[0].keras_inputs[0]
             continue
-        keeps = isinstance(before, tf_keras.layers.Flatten | tf_keras.layers.Reshape)
-        if not keeps and not getattr(before, "keeps_indices", False):
+        keeps = isinstance(source, tf_keras.layers.Flatten | tf_keras.layers.Reshape)
+        if not keeps and not getattr(source, "keeps_indices", False):
             return None
-        tensor = _single_input(before)
+        tensor = _single_input(source)
     return None
 
 
@@ -285,16 +284,16 @@ def _mark_columns(model: tf_keras.Model, axes: Axes, places: Mapping[str, tuple[
         if tensor is None or tensor.shape.rank != 2:
             continue
         parts = tuple(_split_by_place(_concatenated_parts(tensor), places))
-        for weight, place in _column_axes(layer).items():
+        for weight, axis in _column_axes(layer).items():
             variable = getattr(layer, weight)
-            # On parameter servers the weight may lie in shards, which carry its name.
+            # On parameter servers the weight may consist of shards, whose names contain its name.
             name = plain_name(getattr(variable, "variables", [variable])[0])
             if name in axes and all(width for _, width in parts):
-                axes[name][place] = Axis("columns", parts=parts)
+                axes[name][axis] = Axis("columns", parts=parts)
 
 
 def _column_axes(layer: tf_keras.layers.Layer) -> dict[str, int]:
-    """Returns the axis that counts the layer's inputs for each of its weights, by the weight's
+    """Returns the axis along which a weight has an index per input of the layer, by the weight's
     attribute.
     """
     if isinstance(layer, tf_keras.layers.Dense):
@@ -303,11 +302,11 @@ def _column_axes(layer: tf_keras.layers.Layer) -> dict[str, int]:
 
 
 def _concatenated_parts(tensor: Any) -> Iterator[tuple[str, int]]:
-    """Yields the names and widths of the parts that a tensor concatenates; 0 if unknown."""
+    """Yields the name and the width, 0 if unknown, of each part that a tensor concatenates."""
     layer, inputs = tensor.node.layer, tensor.node.keras_inputs
     if isinstance(layer, tf_keras.layers.Concatenate) and tensor.shape.rank == 2:
-        for before in inputs:
-            yield from _concatenated_parts(before)
+        for source in inputs:
+            yield from _concatenated_parts(source)
     elif isinstance(layer, tf_keras.layers.Flatten | tf_keras.layers.Dropout):
         yield from _concatenated_parts(inputs[0])
     elif times := getattr(layer, "outputs_per_input", 0):
@@ -319,7 +318,7 @@ def _concatenated_parts(tensor: Any) -> Iterator[tuple[str, int]]:
 def _split_by_place(
     parts: Iterable[tuple[str, int]], places: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, int]]:
-    """Yields the parts, with a feature that has named numbers split into a part for each number."""
+    """Yields the parts; a feature whose numbers have names becomes a part for each number."""
     for name, width in parts:
         labels = places.get(name, ())
         if labels and width % len(labels) == 0:
@@ -342,8 +341,7 @@ Serving reads only warm-up requests in `assets.extra`, and copies of the model k
 
 
 _Text = Annotated[str, PlainValidator(str)]
-"""A text in which bytes that are not UTF-8 become single surrogates (Python's `surrogateescape`).
-"""
+"""A string in which bytes that are not UTF-8 become single surrogates (`surrogateescape`)."""
 
 
 @dataclass(frozen=True)
@@ -358,14 +356,14 @@ class Feature:
     vocabulary: tuple[_Text, ...] | None = None
     """The value of each index of a categorical feature before the buckets; None if unknown."""
     indices_of: str = ""
-    """The source of a categorical feature's indices if it has no vocabulary, such as a hash; else
-    empty.
+    """The source of the indices of a categorical feature without a vocabulary, such as a hash;
+    empty for a feature with a vocabulary.
     """
 
 
 @dataclass(frozen=True)
 class DescribedWeight:
-    """A weight with a name that is stable across trainings, and the meaning of its axes."""
+    """A weight with a name that is the same in every training run, and the meaning of its axes."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -390,7 +388,7 @@ class Description:
         """Returns a key for each index along an axis, or None if the meaning of the indices is
         unknown.
 
-        Indices with equal keys mean the same in two models.
+        In two models, indices with equal keys have the same meaning.
         """
         match axis.kind:
             case "vocabulary":
@@ -398,12 +396,12 @@ class Description:
             case "classes":
                 keys = list(self.outputs)
             case "columns":
-                # An occurrence number distinguishes parts that are joined twice.
+                # An occurrence number distinguishes parts that are concatenated twice.
                 times = [axis.parts[:i].count(part) for i, part in enumerate(axis.parts)]
                 parts = zip(axis.parts, times, strict=True)
                 keys = [(*part, time, i) for part, time in parts for i in range(part[1])]
             case "unsure":
-                # The keys stay equal as long as the classes and all vocabularies stay equal.
+                # The keys of two models are equal if their classes and all vocabularies are equal.
                 meaning = hash((self.classes, tuple(f.vocabulary for f in self.features)))
                 keys = [(meaning, size, i) for i in range(size)]
             case _:
@@ -444,7 +442,7 @@ def describe_model(
     """
     axes = find_axes(model, problem)
     layers = {name for found in axes.values() for axis in found for name, _ in axis.parts}
-    stable = stable_names({*axes, *layers}, made_up_names(model))
+    stable = stable_names({*axes, *layers}, generated_names(model))
 
     def describe_axis(axis: Axis) -> Axis:
         parts = tuple((stable[name], width) for name, width in axis.parts)
@@ -499,7 +497,7 @@ def read_description(directory: str) -> Description | None:
         return TypeAdapter(Description).validate_python(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path} is no description of a model: {reason}") from error
+        raise ValueError(f"{path} is not the description of a model: {reason}") from error
 
 
 def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...] | None:
@@ -516,7 +514,7 @@ READING_ERRORS = (tf.errors.OpError, ValueError, KeyError)
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The model whose weights training starts from."""
+    """The model from whose weights training starts."""
 
     path: str
     description: Description | None
@@ -538,8 +536,8 @@ def read_base_model(path: str) -> BaseModel:
         values = read_values(path)
     except READING_ERRORS as error:
         raise TrainingError(
-            f"warm start: the model at {path} cannot be read: {error_line(error)}; put it back, or "
-            "set schedule.warm_start: false to train from scratch."
+            f"warm start: the model at {path} cannot be read: {error_line(error)}; restore the "
+            "model, or set schedule.warm_start: false to train from scratch."
         ) from error
     described = description.weights if description else {}
     return BaseModel(

@@ -24,7 +24,7 @@ class CheckpointEvaluation:
     """The number of epochs that had ended when the checkpoint was saved."""
     examples: int
     metrics: Mapping[str, float]
-    """The loss and the metrics of the training, by name."""
+    """The loss and the metrics that training measures, by name."""
 
 
 def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
@@ -32,8 +32,8 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
     model.
 
     Args:
-      fn_args: the arguments of `run_fn`; nothing is written.
-      path: the path of the checkpoint, without the ending of a file.
+      fn_args: the arguments of `run_fn`; the function writes no files.
+      path: the path of the checkpoint, without a file extension.
 
     Raises:
       TrainingError: the checkpoint does not fit the model.
@@ -43,14 +43,14 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
     settings, data = inputs.settings, inputs.data
     model = build_model(data.problem, settings, inputs.strategy, data.train.steps)
     try:
-        with without_optimizer(model):  # A checkpoint of weights alone has no optimizer.
+        with without_optimizer(model):  # Some checkpoints hold weights alone.
             status = read_checkpoint(path, model)
             status.assert_existing_objects_matched()
             status.expect_partial()
     except (AssertionError, ValueError) as error:
         raise TrainingError(
-            f"{path} does not fit the model {settings.model.kind!r}, whose code may have changed "
-            f"since: {str(error).splitlines()[0]}"
+            f"checkpoint {path} does not fit the model {settings.model.kind!r}; the code of the "
+            f"model may have changed after the checkpoint was saved: {str(error).splitlines()[0]}"
         ) from error
     batches = data.evaluation.batches(tf.distribute.InputContext())
     metrics = model.evaluate(batches, verbose=0, return_dict=True)

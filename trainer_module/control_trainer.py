@@ -1,4 +1,7 @@
-"""The `run_fn` of control: trains a policy by acting or from logged transitions, and exports it."""
+"""The `run_fn` of the family `control`: it trains and exports a policy.
+
+The policy learns by acting in an environment, or from logged transitions.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ from trainer_module.families.control.transitions import (
     write_transitions,
 )
 from trainer_module.machine import free_memory
-from trainer_module.record import figures_of
+from trainer_module.record import make_record
 from trainer_module.runtime import WorkerContext, read_run, write_record
 from trainer_module.settings import TrainerSettings
 from trainer_module.training.checkpoint import CHECKPOINTS_FOLDER
@@ -52,7 +55,7 @@ _RANDOM = "random"
 COLLECTED_FILE = "transitions.parquet"
 """The file with the collected episodes in the model run."""
 _BYTES_PER_TRANSITION = 32
-"""The bytes of a transition besides its observations: action, reward, ends and priority."""
+"""The bytes of a transition without its observations: action, reward, ends and priority."""
 
 
 def run_fn(fn_args: Any) -> None:
@@ -69,24 +72,24 @@ def run_fn(fn_args: Any) -> None:
     """
     settings, runtime = read_run(fn_args)
     if settings.train.strategy.kind not in STRATEGIES:
-        right = enumerate_names([str(one) for one in STRATEGIES], "or")
+        supported = enumerate_names([str(strategy) for strategy in STRATEGIES], "and")
         raise ConfigError(
-            f"train.strategy is {settings.train.strategy.kind}; a task control trains in one"
-            f" process; right is {right}."
+            f"train.strategy is {settings.train.strategy.kind}, but `task: control` trains in one"
+            f" process; supported: {supported}."
         )
     strategy = open_strategy(settings)
     environment, task = environment_of(fn_args.custom_config), task_of(settings)
-    one = environment.open()
+    instance = environment.open()
     environments, replay = _open_data(
-        fn_args, settings, environment, width=one.width, actions=one.actions
+        fn_args, settings, environment, width=instance.width, actions=instance.actions
     )
     rate = settings.train.learning_rate
-    assert isinstance(rate, float)  # noqa: S101 - `ControlFamily.problems` has seen to it
+    assert isinstance(rate, float)  # noqa: S101 - `ControlFamily.problems` checks the type
     learner = Learner(
         strategy,
         settings.model,
-        one.width,
-        one.actions,
+        instance.width,
+        instance.actions,
         learning_rate=rate,
         target=task.target,
         conservative=0.0 if environments is not None else task.conservative,
@@ -106,7 +109,7 @@ def run_fn(fn_args: Any) -> None:
         environments,
         plan,
         backup,
-        one.solved_at,
+        instance.solved_at,
     )
     writer = tf.summary.create_file_writer(os.path.join(fn_args.model_run_dir, "train"))
 
@@ -144,7 +147,7 @@ def _open_data(
     if source is not None and source["episodes"] is None:
         count = task.environments
         rows = -(-max(task.replay.size, task.replay.begins) // count) + settings.model.n_step
-        _check_room(rows * count, width)
+        _check_memory(rows * count, width)
         environments = Environments(environment, count, settings.train.seed, SeedsOf.TRAINING)
         return environments, Replay(rows, count, **replay_options)
     if source is not None:
@@ -155,22 +158,22 @@ def _open_data(
     rows = len(steps.actions)
     if rows <= settings.model.n_step:
         raise DataError(
-            f"the data has {rows} transitions, but training needs more than model.n_step,"
-            f" {settings.model.n_step}."
+            f"the data has {rows} transitions, but training needs more than"
+            f" {settings.model.n_step} (model.n_step)."
         )
     replay = Replay(rows + settings.model.n_step - 1, 1, **replay_options)
     replay.fill(steps)
     return None, replay
 
 
-def _check_room(transitions: int, width: int) -> None:
+def _check_memory(transitions: int, width: int) -> None:
     """Raises TrainingError if a full replay buffer does not fit into the free memory."""
     needed, free = transitions * (2 * 4 * width + _BYTES_PER_TRANSITION), free_memory()
     if needed > free:
         raise TrainingError(
-            f"a replay of {transitions:,} transitions whose observations have {width:,} numbers"
-            f" takes {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free; lower"
-            " task.replay.size."
+            f"a replay buffer of {transitions:,} transitions with {width:,} numbers per"
+            f" observation takes {needed / 1e9:,.1f} GB, but only {free / 1e9:,.1f} GB of memory"
+            " are free; lower task.replay.size."
         )
 
 
@@ -194,11 +197,11 @@ def _collect(
 
 
 def export(network: tf_keras.Model, task: ControlTask, directory: str) -> None:
-    """Exports a policy: from observations to the values of the actions and the best action.
+    """Exports a policy, which maps observations to the values of the actions and the best action.
 
     Args:
-      network: the network from observations, [batch, width], to values of the actions, [batch,
-        actions].
+      network: the network, which maps observations, [batch, width], to the values of the actions,
+        [batch, actions].
       task: the task of the policy.
       directory: the folder of the SavedModel.
     """
@@ -227,17 +230,17 @@ def _describe(
     """Returns the record of a training, with the keys of supervised records."""
     progress, best = training.progress, training.best
     steps = learner.steps
-    done = max(1, steps - training.resumed_at)
+    new_steps = max(1, steps - training.resumed_at)
     source = "from episodes" if plan.acted else f"from {transitions:,} transitions"
     note = (
         f"dqn learnt {source}; epoch {best.epoch} of {progress.epoch} had the best policy, with a "
         f"mean return of {best.value:.1f} in the validation episodes"
     )
-    return figures_of(
+    return make_record(
         settings,
         runtime,
         seconds,
-        seconds / done,
+        seconds / new_steps,
         plan.batch,
         notes=[note, *training.notes],
         replicas=replicas,

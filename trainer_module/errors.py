@@ -1,11 +1,14 @@
-"""Errors that a user can fix: each message is one complete sentence, shown without a traceback."""
+"""Errors that a user can fix.
+
+Each message is one complete sentence, which the command prints without a traceback.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 
 class ScopelineError(Exception):
-    """Base of all errors that the runner shows without a traceback."""
+    """The base class of all errors that the command prints without a traceback."""
 
 
 class InternalError(ScopelineError):
@@ -13,13 +16,16 @@ class InternalError(ScopelineError):
 
 
 class DiskFullError(InternalError):
-    """A full disk; the message names the file and the free space, and freeing space may be
-    enough.
+    """A full disk; the message names the file and the free space.
+
+    The remedy is usually to free space.
     """
 
 
 class WorkerError(InternalError):
-    """The end of a process that shared the work of a step; the message names it and the cause."""
+    """The end of a process that shared the work of a step; the message names the process and the
+    cause.
+    """
 
 
 class ConfigError(ScopelineError):
@@ -37,7 +43,7 @@ class DataError(ScopelineError):
 
 
 class DamagedFileError(DataError):
-    """A file that changed after it was written; the message names it, the damage and the remedy."""
+    """A file that changed after it was written; the message names the damage and the remedy."""
 
     path = Path()
     what = ""
@@ -46,7 +52,12 @@ class DamagedFileError(DataError):
     def of(cls, path: Path, what: str, remedy: str) -> "DamagedFileError":
         """Returns the error of a file.
 
-        The constructor takes the message alone, as for all errors here.
+        As for all errors of this module, the constructor takes only the message.
+
+        Args:
+          path: the path of the damaged file.
+          what: the damage, as the predicate of a sentence about the file.
+          remedy: the command or the action that repairs the file.
         """
         error = cls(f"{path} {what}: {remedy}")
         error.path, error.what = path, what
@@ -54,24 +65,24 @@ class DamagedFileError(DataError):
 
 
 class DriftError(DataError):
-    """Data that drifted from older data under the same schema, until a person accepts it."""
+    """Data that drifted from older data under the same schema, and that no person has accepted."""
 
 
 class TrainingError(ScopelineError):
     """A training that cannot continue; the message names the problem and a remedy."""
 
 
-LONGEST_REASON = 300
-"""The most characters that are shown of another library's error."""
+MAX_REASON_LENGTH = 300
+"""The maximum number of characters that a message quotes of another library's error."""
 
 
-def shorten(error: object, max_length: int = LONGEST_REASON) -> str:
+def shorten(error: object, max_length: int = MAX_REASON_LENGTH) -> str:
     """Returns the message of another library's error on one line, cut at a word and marked with
     `...`.
 
     Args:
-      error: an error, or its text.
-      max_length: the most characters, with the dots.
+      error: an error, or its message.
+      max_length: the maximum number of characters, including the dots.
     """
     text = " ".join(str(error).split())
     if len(text) <= max_length:
@@ -79,7 +90,7 @@ def shorten(error: object, max_length: int = LONGEST_REASON) -> str:
     cut = text[: max_length - 3]
     if text[max_length - 3] != " ":
         head, _, _ = cut.rpartition(" ")
-        # A single long word, such as a path, is cut within.
+        # A single long word, such as a path, is cut inside the word.
         cut = head if len(head) > max_length // 2 else cut
     return f"{cut.rstrip()}..."
 
@@ -95,7 +106,7 @@ def counted(number: int, noun: str) -> str:
 
     Args:
       number: the number.
-      noun: in the singular; its plural ends in s, or in es after an s.
+      noun: the noun in the singular. Its plural adds `s`, or `es` if the noun ends in `s`.
     """
     plural = "es" if noun.endswith("s") else "s"
     return f"{number:,} {noun}{'' if number == 1 else plural}"

@@ -1,4 +1,4 @@
-"""The `run_fn` of the family `generation`: trains two networks and exports the generator."""
+"""The `run_fn` of the family `generation`: it trains two networks and exports the generator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from trainer_module.families.generation.sampler import (
     Sampler,
     make_grid,
 )
-from trainer_module.record import figures_of, write_record
+from trainer_module.record import make_record, write_record
 from trainer_module.runtime import read_run
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
@@ -57,12 +57,12 @@ from trainer_module.training.plan import RunInputs, TrainingPlan, open_strategy
 
 LOSSES = tuple(f"{name}_loss" for name in NETWORKS)
 SAMPLES_FOLDER = "samples"
-"""The folder in the model run with a grid of pictures per epoch, drawn from constant noise."""
+"""The folder in the model run with a grid of pictures per epoch, generated from the same noise."""
 BOARD_FOLDER = "generated"
 """The folder in the model run with the grids for TensorBoard, which reads one growing file per
 folder.
 """
-_SHOWN = 64
+_GRID_PICTURES = 64
 """The number of pictures in a grid."""
 
 Logs = dict[str, Any] | None
@@ -92,8 +92,8 @@ def run_fn(fn_args: Any) -> None:
     """Trains a generator under the configured strategy, and exports the average of its weights.
 
     Args:
-      fn_args: TFX's FnArgs, or an object with the same attributes, whose `train_files` are those of
-        ExampleGen; its attribute `runtime` is a `WorkerContext`.
+      fn_args: TFX's FnArgs, or an object with the same attributes. Its `train_files` are the files
+        of ExampleGen; its attribute `runtime` is a `WorkerContext`.
 
     Raises:
       DataError: the pictures, or their classes, cannot be used.
@@ -119,9 +119,9 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
     strategy = open_strategy(settings)
     if not hooks_of(strategy).has_step_hooks:
         raise TrainingError(
-            f"train.strategy is {settings.train.strategy.kind}, whose workers take steps of their"
-            " own; the two networks of a generation take each step together: use mirrored or"
-            " multi_worker_mirrored."
+            f"train.strategy is {settings.train.strategy.kind}, under which each worker takes its"
+            " own steps, but `task: generation` trains its two networks in common steps; use"
+            " mirrored or multi_worker_mirrored."
         )
     name, feature = picture_of(settings)
     pictures = read_pictures(fn_args.train_files, name, feature, settings.label)
@@ -146,11 +146,12 @@ def open_inputs(fn_args: Any) -> GenerationInputs:
 def _check_classes(labels: np.ndarray, classes: Sequence[str], label: str) -> None:
     missing = int(np.count_nonzero(labels == b""))
     if missing or not classes:
-        pictures = f"{missing:,} have no class" if missing else "all have the same class"
+        pictures = (
+            f"{missing:,} pictures have none" if missing else "all pictures have the same class"
+        )
         raise TrainingError(
             f"task: {{conditional: true}} needs a class for every picture in data.label "
-            f"({label!r}),"
-            f" but {pictures}; add the classes, or remove conditional."
+            f"({label!r}), but {pictures}; add the classes, or remove `conditional`."
         )
 
 
@@ -181,12 +182,15 @@ def train(inputs: GenerationInputs) -> TrainedNetworks:
 
 
 def plan_training(settings: TrainerSettings, deal: Deal) -> TrainingPlan:
-    """Returns the plan of epochs and steps, which keeps the last epoch: no loss identifies the best
-    epoch.
+    """Returns the plan of epochs and steps.
+
+    The plan keeps the last epoch, because no loss of two adversaries identifies the best epoch.
     """
     epochs = choose_epochs(settings.train, deal.steps)
-    at_once = settings.train.steps_per_execution or steps_per_execution(epochs * deal.steps)
-    return TrainingPlan(epochs, epochs, deal.steps, deal.examples, at_once, chooses_epoch=False)
+    steps_per_call = settings.train.steps_per_execution or steps_per_execution(epochs * deal.steps)
+    return TrainingPlan(
+        epochs, epochs, deal.steps, deal.examples, steps_per_call, chooses_epoch=False
+    )
 
 
 class AdversarialLoop(StepLoop):
@@ -208,7 +212,7 @@ class AdversarialLoop(StepLoop):
             self._means = [tf_keras.metrics.Mean(name) for name in LOSSES]
 
     def read(self, step: int) -> Iterator[Any]:
-        """Returns the training batches from a step on, counted over all epochs."""
+        """Yields the training batches, beginning at a step that is counted over all epochs."""
 
         def read(context: tf.distribute.InputContext) -> tf.data.Dataset:
             return self._deal.batches(context, step)
@@ -218,8 +222,8 @@ class AdversarialLoop(StepLoop):
     def step(self, batch: Batch) -> tf.Tensor:
         """Runs one step of both networks on a replica, and returns their losses."""
         losses = self._adversaries.learn(batch, self._deal.examples)
-        for place, mean in enumerate(self._means):
-            mean.update_state(losses[place] * self._deal.replicas)
+        for index, mean in enumerate(self._means):
+            mean.update_state(losses[index] * self._deal.replicas)
         return losses
 
     def end_step(self, losses: tf.Tensor) -> None:
@@ -236,7 +240,7 @@ class AdversarialLoop(StepLoop):
 
 
 class Grids(tf_keras.callbacks.Callback):
-    """Draws pictures from constant noise after each epoch, for TensorBoard and as a file."""
+    """Generates pictures from the same noise after each epoch, for TensorBoard and as a file."""
 
     def __init__(self, inputs: GenerationInputs) -> None:
         super().__init__()
@@ -244,21 +248,23 @@ class Grids(tf_keras.callbacks.Callback):
         self._folder = os.path.join(folder, SAMPLES_FOLDER)
         self._board = tf.summary.create_file_writer(os.path.join(folder, BOARD_FOLDER))
         seed = inputs.settings.train.seed
-        self._given = {"noise": tf.random.stateless_normal([_SHOWN, shape.noise], [seed, -1])}
+        self._grid_inputs = {
+            "noise": tf.random.stateless_normal([_GRID_PICTURES, shape.noise], [seed, -1])
+        }
         if shape.classes:
-            self._given["label"] = tf.range(_SHOWN) % shape.classes
+            self._grid_inputs["label"] = tf.range(_GRID_PICTURES) % shape.classes
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Draws and writes the grid of an epoch."""
+        """Generates and writes the grid of an epoch."""
         self.model.settle()
-        grid = make_grid((self.model.average(self._given, training=False) + 1.0) / 2.0)
-        whole = tf.cast(tf.round(grid * 255.0), tf.uint8)
+        grid = make_grid((self.model.average(self._grid_inputs, training=False) + 1.0) / 2.0)
+        pixels = tf.cast(tf.round(grid * 255.0), tf.uint8)
         tf.io.gfile.makedirs(self._folder)
         path = os.path.join(self._folder, f"epoch-{epoch + 1:04d}.png")
         with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(tf.io.encode_png(whole).numpy())
+            file.write(tf.io.encode_png(pixels).numpy())
         with self._board.as_default():
-            tf.summary.image("generated", whole[tf.newaxis], epoch)
+            tf.summary.image("generated", pixels[tf.newaxis], epoch)
         self._board.flush()
 
 
@@ -277,16 +283,16 @@ def export_sampler(inputs: GenerationInputs, model: Adversaries, directory: str)
     names = [SEED, NUMBER, *([settings.label] if classes else [])]
     requests = request_names(names)
     columns = [
-        RawColumn(name, request, "int64" if whole else "string", is_whole=whole, width=1)
+        RawColumn(name, request, "int64" if is_integer else "string", is_whole=is_integer, width=1)
         for name, request in zip(names, requests, strict=True)
-        for whole in [name in (SEED, NUMBER)]
+        for is_integer in [name in (SEED, NUMBER)]
     ]
     sampler = Sampler(network, shape.noise, requests[-1] if classes else "", classes)
     export_plain(sampler, sampler.answer, columns, settings.target, directory, sampler.signatures())
 
 
 def describe(inputs: GenerationInputs, trained: TrainedNetworks, seconds: float) -> dict[str, Any]:
-    """Returns the record of a training as JSON, with the keys of other networks' records.
+    """Returns the record of a training as JSON, with the keys of supervised records.
 
     Args:
       inputs: the inputs of the training.
@@ -295,13 +301,14 @@ def describe(inputs: GenerationInputs, trained: TrainedNetworks, seconds: float)
     """
     deal, plan = inputs.deal, trained.plan
     epochs = len(trained.history[LOSSES[0]])
-    _, *later = trained.epoch_seconds or [0.0]
-    counted = later or [*trained.epoch_seconds]
-    return figures_of(
+    # The first epoch also traces the graph, so it counts only if there is no other epoch.
+    _, *later_epochs = trained.epoch_seconds or [0.0]
+    timed_epochs = later_epochs or [*trained.epoch_seconds]
+    return make_record(
         inputs.settings,
         inputs.runtime,
         seconds,
-        sum(counted) / (len(counted) * plan.steps) if counted else 0.0,
+        sum(timed_epochs) / (len(timed_epochs) * plan.steps) if timed_epochs else 0.0,
         deal.examples * deal.parts,
         loop="custom",
         replicas=deal.replicas,

@@ -1,7 +1,7 @@
 """The CPU and memory limits of this process: its affinity, and its control groups (cgroups).
 
-A machine may use cgroups v1, v2 or both; in v1 each resource has a tree of its own. The limits of a
-group apply to all groups below it.
+A machine may use cgroups v1, v2 or both; in v1 each resource has its own tree. The limits of a
+group apply to all groups below the group.
 """
 
 from __future__ import annotations
@@ -13,39 +13,37 @@ from pathlib import Path
 
 import psutil
 
-_ROOT = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def count_cores() -> int:
     """Returns the number of cores that this process may use, rounded up, at least 1."""
-    allowed = len(os.sched_getaffinity(0))  # noqa: TID251
-    return max(1, math.ceil(min([allowed, *map(_cores, _groups("cpu"))])))
+    affinity = len(os.sched_getaffinity(0))  # noqa: TID251
+    return max(1, math.ceil(min([affinity, *map(_cores, _groups("cpu"))])))
 
 
 def free_memory() -> int:
     """Returns the bytes of memory that this process may still allocate."""
-    everybodys = psutil.virtual_memory().available  # noqa: TID251
-    return int(min([everybodys, *map(_memory, _groups("memory"))]))
+    available = psutil.virtual_memory().available  # noqa: TID251
+    return int(min([available, *map(_memory, _groups("memory"))]))
 
 
 def _groups(resource: str) -> Iterator[Path]:
-    """Yields the folders of this process's control groups and their parents that are visible
-    here.
-    """
-    yield _ROOT
-    for line in _read(_OWN):
+    """Yields the visible folders of this process's control groups and of their parents."""
+    yield _CGROUPS
+    for line in _read(_OWN_GROUPS):
         _, names, path = line.split(":", maxsplit=2)
         if names and resource not in names.split(","):
             continue
-        tree = _ROOT / resource if names else _ROOT
+        tree = _CGROUPS / resource if names else _CGROUPS
         own = tree / path.lstrip("/")
         # A container with a cgroup namespace sees its own group as the root.
         yield from (group for group in (own, *own.parents) if group.is_relative_to(tree))
 
 
 def _cores(group: Path) -> float:
-    """Returns the CPU quota of a group in cores; infinite without a limit."""
+    """Returns the CPU quota of a group in cores, or infinity for a group without a quota."""
     quota = [
         *_words(group / "cpu.max"),
         *_words(group / "cpu.cfs_quota_us"),
@@ -58,16 +56,16 @@ def _cores(group: Path) -> float:
 
 
 def _memory(group: Path) -> float:
-    """Returns the bytes that a group may still allocate; infinite without a limit."""
+    """Returns the bytes that a group may still allocate, or infinity without a limit."""
     limit = [*_words(group / "memory.max"), *_words(group / "memory.limit_in_bytes")]
     used = [*_words(group / "memory.current"), *_words(group / "memory.usage_in_bytes")]
     if not limit or not used or not limit[0].isdigit():
         return math.inf
     words = _words(group / "memory.stat")
-    known = dict(zip(words[::2], words[1::2], strict=True))
+    statistics = dict(zip(words[::2], words[1::2], strict=True))
     # The kernel reclaims the page cache under memory pressure.
-    given_up = known.get("total_inactive_file", known.get("inactive_file", "0"))
-    return max(0, int(limit[0]) - int(used[0]) + int(given_up))
+    reclaimable = statistics.get("total_inactive_file", statistics.get("inactive_file", "0"))
+    return max(0, int(limit[0]) - int(used[0]) + int(reclaimable))
 
 
 def _words(file: Path) -> list[str]:
@@ -75,7 +73,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _read(file: Path) -> list[str]:
-    """Returns the lines of a file; an empty list if it does not exist or is not readable."""
+    """Returns the lines of a file, or an empty list if the file cannot be read."""
     try:
         return file.read_text().splitlines()
     except OSError:

@@ -1,9 +1,8 @@
-"""The `preprocessing_fn` of TFX Transform: from raw columns to the features of a model.
+"""The `preprocessing_fn` of TFX Transform, which turns raw columns into the features of a model.
 
-Everything here becomes part of the TensorFlow graph that also serves, so training and serving
-cannot differ. Transformed features keep the names of their columns. A `preprocessing_fn` of your
-own can call `transform_features`, `transform_label` and `transform_weight`, and extend their
-results.
+All transformations become part of the exported TensorFlow graph, so training and serving cannot
+differ. Transformed features keep the names of their columns. Your own `preprocessing_fn` can call
+`transform_features`, `transform_label` and `transform_weight`, and extend their results.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from trainer_module.sections import load_own
 from trainer_module.settings import OWN_PREPROCESSING_KEY, Feature, TrainerSettings
 
 CUSTOM_CONFIG_KEY = "custom_config"
-"""The optional argument of a `preprocessing_fn` of the user's."""
+"""The name of the optional argument of the user's `preprocessing_fn`."""
 
 
 def preprocessing_fn(
@@ -41,7 +40,7 @@ def preprocessing_fn(
     """Transforms the features and the label by the `TrainerSettings` in `custom_config`.
 
     Raises:
-      DataError: if the label or a configured feature is not among `inputs`.
+      DataError: the label or a configured feature is not among `inputs`.
     """
     settings = TrainerSettings.from_custom_config(custom_config)
     label = transform_label(inputs, settings)
@@ -53,17 +52,17 @@ def preprocessing_fn(
 def preprocess_by_own_function(
     inputs: dict[str, AnyTensor], custom_config: Mapping[str, Any]
 ) -> dict[str, tf.Tensor]:
-    """Returns the tensors of the user's `preprocessing_fn`, and the tensor that divides the train
-    split.
+    """Returns the tensors of the user's `preprocessing_fn`, and the tensor by which training
+    divides the train split.
 
     Args:
       inputs: the raw columns.
-      custom_config: as for `preprocessing_fn`, with the import path of the function under
+      custom_config: the settings, and the import path of the user's function under
         `OWN_PREPROCESSING_KEY`.
 
     Raises:
-      DataError: the data lacks the column that divides the train split.
-      TrainingError: there is no such function.
+      DataError: the data lacks the column of `data.split_by` or `data.order_by`.
+      TrainingError: the user's function cannot be imported.
     """
     settings = TrainerSettings.from_custom_config(custom_config)
     own = load_own("preprocessing", custom_config[OWN_PREPROCESSING_KEY])
@@ -76,13 +75,13 @@ def preprocess_by_own_function(
 def transform_features(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """Transforms every column but the label, the weight and the ignored ones.
+    """Transforms every column except the label, the weight and the ignored columns.
 
     Returns:
       Dense tensors, as the `transform` of each feature type returns them.
 
     Raises:
-      DataError: if a feature in `settings` is not among `inputs`.
+      DataError: a feature in `settings` is not among `inputs`.
     """
     _check_columns(inputs, settings)
     chosen = {
@@ -111,12 +110,12 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
     """Returns the label in the form that the loss takes.
 
     Returns:
-      Regression: [batch, 1] float32, NaN where missing. Classification: [batch, 1] int64, the index
-        of the class among the sorted classes of the train split (whole numbers sort as numbers,
-        text bytewise), -1 where missing or not in the train split.
+      For regression, float32 [batch, 1]; a missing label is NaN. For classification, int64
+      [batch, 1]: the index of the class among the sorted classes of the train split (integers sort
+      as numbers, text sorts bytewise). A label that is missing or not in the train split is -1.
 
     Raises:
-      DataError: if the label is not among `inputs`, or not of a type the task can use.
+      DataError: the label is not among `inputs`, or has a type that the task cannot use.
     """
     _require(settings.label, inputs, "label")
     return settings.label_task.transform_label(inputs[settings.label], settings.label)
@@ -125,10 +124,12 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
 def transform_weight(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """Returns the examples' weights, [batch, 1] float32, by name; empty if the config names none.
+    """Returns the examples' weights, [batch, 1] float32, by name.
+
+    The result is empty if the config has no `data.weight`.
 
     Raises:
-      DataError: if the weight is not among `inputs`.
+      DataError: the weight is not among `inputs`.
     """
     if settings.weight is None:
         return {}
@@ -139,12 +140,13 @@ def transform_weight(
 def transform_split_keys(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """Returns the tensor that divides the train split, [batch, 1], by its name in `SPLIT_KEYS`.
+    """Returns the tensor, [batch, 1], by which training divides the train split, by its name in
+    `SPLIT_KEYS`.
 
-    No model takes it as an input, and no request needs it.
+    No model takes the tensor as an input, and no request needs its column.
 
     Raises:
-      DataError: if the column is not among `inputs`.
+      DataError: the column is not among `inputs`.
     """
     if settings.split_by:
         _require(settings.split_by, inputs, "data.split_by")
@@ -156,16 +158,16 @@ def transform_split_keys(
 
 
 def _check_columns(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -> None:
-    """Raises DataError for features of missing columns, and for new names that a column has
-    already.
+    """Raises DataError for features of missing columns, and for new features with the name of a
+    column.
     """
     for name, feature in settings.features.items():
         for column in feature.columns_of(name):
             _require(column, inputs, "feature")
         if not feature.is_column and name in inputs:
             raise DataError(
-                f"features.{name}: the data has a column of that name, but type: {feature.type} "
-                "needs a new one."
+                f"features.{name}: the data has a column {name!r}, but a feature of type: "
+                f"{feature.type} needs a name that no column has."
             )
 
 
@@ -179,5 +181,9 @@ def default_feature(dtype: tf.DType) -> Feature:
 def _require(name: str, columns: Collection[str], role: str) -> None:
     if name not in columns:
         near = difflib.get_close_matches(name, columns, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(columns))}."
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"its columns are {', '.join(sorted(columns))}."
+        )
         raise DataError(f"the data has no column {name!r}, which is configured as {role}; {hint}")

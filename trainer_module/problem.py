@@ -1,6 +1,4 @@
-"""The description of a learning problem, read from Transform's output, as model builders need
-it.
-"""
+"""The description of a learning problem for model builders, read from Transform's output."""
 
 from __future__ import annotations
 
@@ -41,17 +39,19 @@ class Problem:
     label_deviation: float = 1.0
     """The standard deviation of the label on the train split, for regression."""
     quartiles: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The minimum, the quartiles and the maximum of each numeric feature on the train split, [5, n]
-    by name; empty if they were not measured."""
+    """The minimum, the quartiles and the maximum of each numeric feature on the train split.
+
+    The shape is [5, n] for each name; the mapping is empty if the quartiles were not measured.
+    """
     loss: str = ""
     """The name of the loss; empty for the task's default loss."""
     class_weights: tuple[float, ...] = ()
     """The weight of each class in the loss, by index; empty if all classes count alike."""
     measures: tuple[str, ...] = ()
-    """The Evaluator's metrics that training measures besides the task's default ones."""
+    """The Evaluator's metrics that training measures in addition to the task's default metrics."""
 
     def __post_init__(self) -> None:
-        # As in a config, a name stands for the task without options.
+        # As in a config, the name of a task stands for the task without options.
         object.__setattr__(self, "target", as_task(self.target))
 
     @property
@@ -64,8 +64,9 @@ class Problem:
         """The shift of the logits that class weights cause: the logit of a class of weight 2 grows
         by log 2.
 
-        For a binary task one number, of the second class relative to the first; otherwise one per
-        class, 0 for a class of weight 0. Empty if all classes count alike.
+        A binary task has one number: the shift of the second class relative to the first. Other
+        tasks have a number per class, which is 0 for a class of weight 0. The tuple is empty if all
+        classes count alike.
         """
         shift = self.target.logit_shift(self.class_weights)
         return tuple(shift) if any(shift) else ()
@@ -83,22 +84,21 @@ class Problem:
 
         Args:
           tft_output: the output of Transform.
-          task: the task; a name stands for the task without options.
+          task: the task, or the name of a task without options.
           label: the column of the label.
-          declared: the feature settings of the config; a transformed tensor has the type that is
-            declared for its name if it matches, otherwise the first type that matches.
+          declared: the feature settings of the config, by name. A transformed tensor has the
+            declared type if the tensor fits the type, otherwise the first type that fits.
           weight: the column of the examples' weights, if there is one.
 
         Raises:
-          TrainingError: if the label is not among the transformed features, one of which is not
-            dense or has an unknown vocabulary or dtype, or if the number of classes does not suit
-            the task.
+          TrainingError: the label is not among the transformed features; a feature is not dense,
+            or has an unknown vocabulary or dtype; or the number of classes does not suit the task.
         """
         for role, column in {"label": label, "weight": weight or label}.items():
             _check_returned(role, column, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output, declared or {})
         features = tuple(
-            _with_place_names(
+            _with_number_names(
                 _feature(name, spec, sizes, (declared or {}).get(name)),
                 tft_output,
                 declared or {},
@@ -119,7 +119,7 @@ class Problem:
         return sum(feature.bytes_per_example for feature in self.features)
 
     def of_kind(self, kind: str) -> tuple[TransformedFeature, ...]:
-        """Returns the features of one type, a name in `FEATURES`."""
+        """Returns the features of a type; `kind` is the name of the type in `FEATURES`."""
         return tuple(feature for feature in self.features if feature.kind == kind)
 
     def make_inputs(self) -> dict[str, tf.Tensor]:
@@ -138,7 +138,8 @@ class Problem:
         """Returns a layer that maps a sum of parts to the output of the task, in float32 for any
         input.
 
-        It is for models that sum up several parts; others end with `make_output_layer`.
+        The layer is for models that sum up several parts. Other models end with the layer of
+        `make_output_layer`.
         """
         return self.target.make_activation(self)
 
@@ -151,7 +152,7 @@ class Problem:
         return self.target.make_loss(self)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Returns new metrics of the task, and those in `measures`."""
+        """Returns new metrics: the task's default metrics and the metrics in `measures`."""
         measures = (make_measure(self.target, len(self.classes), name) for name in self.measures)
         return [*self.target.make_metrics(), *measures]
 
@@ -164,17 +165,17 @@ def _vocabulary_sizes(
     TFT stores the range of indices in the transformed schema, except for the terms of a bag, which
     are pairs of an index and a weight.
     """
-    of_pairs = {
+    bag_sizes = {
         name: feature.hash_buckets + 1
         if feature.hash_buckets
         else tft_output.vocabulary_size_by_name(name)
         for name, feature in declared.items()
         if isinstance(feature, TextFeature)
         and feature.is_bag
-        # A function of the user's may have made something else of the column.
+        # A user's preprocessing function may have returned another kind of tensor.
         and (feature.hash_buckets or tft_output.vocabulary_file_by_name(name) is not None)
     }
-    return of_pairs | {
+    return bag_sizes | {
         feature.name: feature.int_domain.max + 1
         for feature in tft_output.transformed_metadata.schema.feature
         if feature.HasField("int_domain")
@@ -193,8 +194,8 @@ def _feature(
     for kind in [declared.type, *FEATURES] if declared else FEATURES:
         if feature_class(kind).matches(dtype, shape, indices):
             many, encoding = (getattr(declared, key, None) for key in ("many", "encoding"))
-            counted = declared.indices_of if declared else ""
-            return TransformedFeature(name, kind, shape, indices, bool(many), encoding, counted)
+            indices_of = declared.indices_of if declared else ""
+            return TransformedFeature(name, kind, shape, indices, bool(many), encoding, indices_of)
     if spec.dtype == tf.int64:
         raise TrainingError(
             f"transformed feature {name!r} is int64, with an unknown number of values: return the "
@@ -204,34 +205,35 @@ def _feature(
     raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
 
 
-def _with_place_names(
+def _with_number_names(
     feature: TransformedFeature,
     tft_output: tft.TFTransformOutput,
     declared: Mapping[str, Any],
     excluded: Collection[str | None],
 ) -> TransformedFeature:
-    """Returns the feature with the names of its numbers, if there is one name for each.
+    """Returns the feature with the names of its numbers, if each number has a name.
 
     Args:
       feature: the feature without names.
       tft_output: the output of Transform.
       declared: the feature settings of the config.
-      excluded: columns that are no features.
+      excluded: the columns that are not features.
     """
     name = feature.name
     if name in declared:
         places = declared[name].place_names(name)
     elif name.startswith(underscored(PACKED)):
         raw = tft_output.raw_feature_spec()
-        places = _packed_places({n: raw[n] for n in raw if n not in excluded}, declared)
+        places = _packed_names({n: raw[n] for n in raw if n not in excluded}, declared)
     else:
         places = ()
     return replace(feature, places=places) if (len(places),) == feature.shape else feature
 
 
-def _packed_places(raw: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names of the numbers in the packed vector; columns without settings go by their
-    dtype.
+def _packed_names(raw: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of the numbers in the packed vector.
+
+    A column without settings is numeric unless its dtype is string.
     """
     numbers = {
         name: declared.get(name, NumericFeature(type="numeric"))
@@ -247,6 +249,6 @@ def _packed_places(raw: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple
 def _check_returned(role: str, column: str, spec: Iterable[str]) -> None:
     if column not in (names := sorted(spec)):
         raise TrainingError(
-            f"preprocessing returned {', '.join(names)}, but not the {role} {column!r}; return "
-            "it under this name."
+            f"preprocessing returned {', '.join(names)}, but not the {role} {column!r}; return the "
+            f"{role} under this name."
         )

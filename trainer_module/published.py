@@ -66,8 +66,10 @@ _LARGE, _SMALL = (f"weights_mobilenet_v3_{size}_224_1.0_float" for size in ("lar
 def _pair(
     folder: str, names: tuple[str, str], hashes: tuple[str, str]
 ) -> tuple[PublishedFile, PublishedFile]:
-    whole, base = (PublishedFile(n, folder, md5) for n, md5 in zip(names, hashes, strict=True))
-    return whole, base
+    with_head, without_head = (
+        PublishedFile(n, folder, md5) for n, md5 in zip(names, hashes, strict=True)
+    )
+    return with_head, without_head
 
 
 PUBLISHED: dict[str, tuple[PublishedFile, PublishedFile]] = {
@@ -119,7 +121,7 @@ def keras_cache() -> Path:
 
 
 def hub_name(weights: str) -> str | None:
-    """Returns the name of a hub model, or None if the weights are a path or ImageNet's.
+    """Returns the name of a hub model, or None if the weights are a path or `imagenet`.
 
     Args:
       weights: the value of `model.weights` in the config.
@@ -151,19 +153,20 @@ def hub_folder(name: str) -> Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(name, "config.json")
-    return Path(found).parent if isinstance(found, str) else None
+    cached = try_to_load_from_cache(name, "config.json")
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def local_folder(weights: str) -> str:
-    """Returns the cached folder of a hub model; other weights are returned unchanged."""
+    """Returns the folder of a hub model in the cache; returns other weights unchanged."""
     name = hub_name(weights)
-    found = hub_folder(name) if name else None
-    return str(found) if found else weights
+    cached = hub_folder(name) if name else None
+    return str(cached) if cached else weights
 
 
 def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
-    """Returns the file or folder that `model.weights` stands for, which may not be downloaded yet.
+    """Returns the file or folder that `model.weights` stands for; it may not exist before a
+    download.
 
     Args:
       kind: the kind of the model.
@@ -171,27 +174,28 @@ def local_weights(kind: str, weights: str, with_top: bool = False) -> str:
       with_top: whether the network includes the ImageNet classifier head.
     """
     if kind in PUBLISHED:
-        named = weights == IMAGENET
-        return str(keras_cache() / imagenet_file(kind, with_top).name) if named else weights
+        if weights != IMAGENET:
+            return weights
+        return str(keras_cache() / imagenet_file(kind, with_top).name)
     return local_folder(weights)
 
 
 def imagenet_file(kind: str, with_top: bool) -> PublishedFile:
     """Returns the file with a network's ImageNet weights, with or without the classifier head."""
-    whole, base = PUBLISHED[kind]
-    return whole if with_top else base
+    with_head, without_head = PUBLISHED[kind]
+    return with_head if with_top else without_head
 
 
 def class_index() -> Path:
-    """Returns the path of the file with ImageNet's class names, which may not exist yet."""
+    """Returns the path of the file with ImageNet's class names; the file may not exist yet."""
     return keras_cache() / CLASS_INDEX.name
 
 
 def imagenet_classes() -> tuple[str, ...]:
     """Returns the names of the ImageNet classes by index, such as `tabby`.
 
-    Where two classes share a name, such as `crane` (a bird and a machine), the WordNet number is
-    appended: `crane_n02012849`.
+    If two classes share a name, such as `crane` (a bird and a machine), each name ends in its
+    WordNet number: `crane_n02012849`.
 
     Raises:
       DataError: the file is missing or damaged.
@@ -199,14 +203,16 @@ def imagenet_classes() -> tuple[str, ...]:
     path = class_index()
     try:
         content = json.loads(path.read_text())
-        numbered = [tuple(content[str(place)]) for place in range(IMAGENET_CLASSES)]
+        numbered = [tuple(content[str(index)]) for index in range(IMAGENET_CLASSES)]
         counts = Counter(name for _, name in numbered)
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); a run downloads it.") from None
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); the next run downloads it."
+        ) from None
     except (KeyError, TypeError, ValueError):
         raise DataError(
-            f"{path} does not hold the names of {IMAGENET_CLASSES:,} classes; delete it; the next "
-            f"run downloads it from {CLASS_INDEX.address}."
+            f"{path} does not hold the names of {IMAGENET_CLASSES:,} classes; delete the "
+            f"file, and the next run downloads it from {CLASS_INDEX.address}."
         ) from None
     return tuple(f"{name}_{number}" if counts[name] > 1 else name for number, name in numbered)
 
@@ -214,8 +220,8 @@ def imagenet_classes() -> tuple[str, ...]:
 def wrong_hashes(folder: Path) -> Iterator[tuple[Path, str, str]]:
     """Yields the files of a model in the hub's cache whose content differs from their hash.
 
-    The cache names a file by its hash and links to it: SHA-256 for large files, and Git's SHA-1 for
-    others. Copies without links have no hash and are not checked.
+    In the cache, a file of a model is a link to a file whose name is its hash: SHA-256 for large
+    files, Git's SHA-1 for small files. Files that are not links have no hash and are not checked.
 
     Yields:
       The file, its actual hash and its expected hash.

@@ -17,17 +17,17 @@ from trainer_module.settings.train import choose_batch_size, choose_stopping
 from trainer_module.training.folds import FOLDS_FOLDER, Train, cross_validate
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
-UNEVEN = 2
-"""The ratio of the examples of two asynchronous workers above which the record has a note."""
+MAX_WORKER_RATIO = 2
+"""The maximum ratio of the examples of two asynchronous workers without a note in the record."""
 
 
 def describe(
     settings: TrainerSettings, runtime: WorkerContext, trained: TrainingResult, seconds: float
 ) -> dict[str, Any]:
-    """Returns the record of a training as JSON: `history` has a value per epoch for each metric.
+    """Returns the record of a training as JSON; `history` has a value per epoch for each metric.
 
     Args:
-      settings: the settings, with the strategy that was used.
+      settings: the settings, with the strategy of the training.
       runtime: the runtime of this process.
       trained: the result of the training.
       seconds: the duration of the loop since the last interruption.
@@ -38,7 +38,7 @@ def describe(
     per_worker = settings.train.strategy.examples_per_worker(
         runtime.workers, steps * train.global_batch_size
     )
-    record = figures_of(
+    record = make_record(
         settings,
         runtime,
         seconds,
@@ -63,14 +63,14 @@ def describe(
     return record
 
 
-def figures_of(
+def make_record(
     settings: TrainerSettings,
     runtime: WorkerContext,
     seconds: float,
     step_seconds: float,
     examples_per_step: int,
     notes: Sequence[str] = (),
-    **others: Any,
+    **more_keys: Any,
 ) -> dict[str, Any]:
     """Returns the record of a training of any family as JSON.
 
@@ -81,7 +81,7 @@ def figures_of(
       step_seconds: the duration of a step.
       examples_per_step: the number of examples in a step.
       notes: notes for the reader of the summary.
-      others: further figures by name, which override the figures from the settings.
+      more_keys: further keys of the record, which override the keys from the settings.
     """
     auto = f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
     return {
@@ -95,17 +95,19 @@ def figures_of(
         "step_seconds": round(step_seconds, 6),
         "examples_per_second": round(examples_per_step / step_seconds if step_seconds else 0, 1),
         "notes": [*notes, *([auto] if runtime.reason else [])],
-        **others,
+        **more_keys,
     }
 
 
 def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dict[str, Any]:
-    """Returns the record of the run that did the last step, even if this run was restarted after
-    it.
+    """Returns the record of the run that executed the last step.
+
+    If this run resumed after the last step, the record is read from `directory`. Otherwise it is
+    the record of this run, which is then stored in `directory`.
 
     Args:
-      directory: the folder of the record; it exists as long as the checkpoints.
-      record: the record of this run, which may have done no steps itself.
+      directory: the folder of the record, which exists as long as the checkpoints.
+      record: the record of this run.
       writes: whether this process writes the record.
     """
     path = os.path.join(directory, RECORD_FILE)
@@ -142,7 +144,9 @@ def with_cross_validation(
 
 
 def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
-    """Adds all restarts to an existing record, including restarts that the chief did not notice."""
+    """Adds all restarts to an existing record, including restarts that the chief has not
+    recorded.
+    """
     path = os.path.join(model_run_dir, RECORD_FILE)
     if restarts and tf.io.gfile.exists(path):
         with tf.io.gfile.GFile(path) as file:
@@ -161,16 +165,16 @@ def _notes_on_steps(
     train = trained.train
     if trained.start.epoch >= runtime.continued_epochs > 0:
         yield (
-            f"training continued from epoch {runtime.continued_epochs} of an earlier run, as only "
-            "the number of epochs differs"
+            f"training continued from epoch {runtime.continued_epochs} of an earlier run, because "
+            "the two runs differ only in the number of epochs"
         )
     if settings.train.epochs == AUTO:
-        yield _length(settings, trained, plan)
+        yield _note_on_epochs(settings, trained, plan)
     batch_size = choose_batch_size(settings.train, train.examples, train.replicas)
     if train.batch_size < batch_size:
         yield (
             f"the train split's {train.examples} examples are fewer than a global batch of "
-            f"{batch_size * train.replicas}; a step uses {train.global_batch_size}"
+            f"{batch_size * train.replicas}; a step uses {train.global_batch_size} examples"
         )
     elif (
         train.replicas > 1
@@ -190,18 +194,18 @@ def _notes_on_steps(
     if train.source == "files" and len(set(shares)) > 1:
         yield (
             f"the workers read uneven shares of the examples, {', '.join(map(str, shares))}: "
-            "training repeats those of a smaller share more often"
+            "training repeats the examples of a smaller share more often"
         )
     counts = [count or 0 for count in per_worker]
-    if max(counts) > UNEVEN * min(counts):
+    if max(counts) > MAX_WORKER_RATIO * min(counts):
         yield (
             f"the workers ran uneven parts of the steps, with {', '.join(map(str, counts))} "
-            "examples: some are slower, or have been restarted"
+            "examples: some workers are slower or have been restarted"
         )
 
 
-def _length(settings: TrainerSettings, trained: TrainingResult, plan: TrainingPlan) -> str:
-    """Returns a note on the number of epochs that `epochs: auto` resulted in, and the reason."""
+def _note_on_epochs(settings: TrainerSettings, trained: TrainingResult, plan: TrainingPlan) -> str:
+    """Returns a note on the number of epochs that `epochs: auto` chose, and on the reason."""
     train, epochs = trained.train, len(trained.history["loss"])
     chosen = (
         f"epochs: auto trains up to {counted(plan.epochs, 'epoch')} of "
@@ -213,6 +217,6 @@ def _length(settings: TrainerSettings, trained: TrainingResult, plan: TrainingPl
     if stopping is None or epochs == plan.epochs or not plan.chooses_epoch:
         return chosen
     return (
-        f"{chosen}; training stopped after {epochs}, as {counted(stopping.patience, 'epoch')} in a "
-        "row were no better"
+        f"{chosen}; training stopped after {counted(epochs, 'epoch')}, because the last "
+        f"{counted(stopping.patience, 'epoch')} brought no improvement"
     )

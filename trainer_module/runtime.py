@@ -1,6 +1,6 @@
-"""The runtime of a training process: its inputs besides the settings, its logs and its record.
+"""The runtime of a training process: its context, its log lines and its record.
 
-TFX's cache key includes none of them.
+TFX's cache key does not include the context.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Strateg
     machine.
 
     The first condition that holds decides: TF_CONFIG describes a cluster; `train.cluster` has
-    several workers; there is a TPU; there are several GPUs; there is one GPU.
+    several workers; the machine has a TPU; the machine has several GPUs; the machine has one GPU.
 
     Args:
       train: the settings of the training.
@@ -51,9 +51,7 @@ def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Strateg
         return _choice(workers, f"TF_CONFIG names {counted(tf_config.workers, 'worker')}")
     if train.cluster is not None and train.cluster.workers > 1:
         workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
-        return _choice(
-            workers, f"train.cluster asks for {counted(train.cluster.workers, 'worker')}"
-        )
+        return _choice(workers, f"train.cluster has {counted(train.cluster.workers, 'worker')}")
     return _choose_by_machine()
 
 
@@ -76,7 +74,7 @@ def _choice(strategy: BaseStrategy, reason: str) -> StrategyChoice:
 
 PROGRESS_LOGGER = "scopeline.progress"
 EPOCH = "epoch"
-"""The unit of a training's progress, preceded by a prefix where there are several trainings."""
+"""The unit of training progress, with a prefix if a run trains several models."""
 
 
 def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
@@ -86,26 +84,26 @@ def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
 
 
 def report_ready() -> None:
-    """Logs that the strategy is built, so every process of a cluster has connected."""
+    """Logs that the strategy is built, which means that every process of a cluster has
+    connected.
+    """
     logging.getLogger(PROGRESS_LOGGER).info("the strategy is built", extra={"ready": True})
 
 
 def report_notice(text: str) -> None:
-    """Logs a notice that the user should read at once, independent of the progress."""
+    """Logs a notice that the command prints at once, independent of the progress."""
     logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})
 
 
 def report_search(done: int, total: int | None, detail: str) -> None:
-    """Logs how many trials of a search have ended, and their total if the search has a fixed
-    number.
-    """
+    """Logs how many trials of a search have ended, and their total number if it is fixed."""
     extra = {"done": done, "total": total, "unit": "trial", "detail": detail}
-    of = "" if total is None else f" of {total}"
-    logging.getLogger(PROGRESS_LOGGER).info("%d%s trials", done, of, extra=extra)
+    of_total = "" if total is None else f" of {total}"
+    logging.getLogger(PROGRESS_LOGGER).info("%d%s trials", done, of_total, extra=extra)
 
 
 def report_trial(trial: dict[str, Any]) -> None:
-    """Logs a trial that has ended as plain values: number, state, values, value, cause."""
+    """Logs a finished trial, given as a dictionary: number, state, values, value and cause."""
     text = f"trial {trial['number']} {trial['state']}: {trial['value']} with {trial['values']}"
     logging.getLogger(PROGRESS_LOGGER).info("%s", text, extra={"trial": trial})
 
@@ -119,7 +117,7 @@ class StrategyChoice(Settings):
 
 
 class WorkerContext(Settings):
-    """The runtime of one training process, which `run_fn` reads from `fn_args.runtime`."""
+    """The context of one training process, which `run_fn` reads from `fn_args.runtime`."""
 
     choice: StrategyChoice | None = None
     """The strategy to use; None for `train.strategy`."""
@@ -132,8 +130,7 @@ class WorkerContext(Settings):
     backup_steps: PositiveInt | None = None
     """The steps between checkpoints; None for a checkpoint at the end of each epoch."""
     continued_epochs: NonNegativeInt = 0
-    """The epochs of an earlier training in the folder of checkpoints that this training continues.
-    """
+    """The number of finished epochs of the training that this training continues; 0 for none."""
     restarts: tuple[str, ...] = ()
     """A sentence for each restart of the training."""
     workers: PositiveInt = 1
@@ -153,10 +150,10 @@ def read_run(
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.
       settings: the settings; None to read them from `custom_config`.
-      runtime: the runtime; None to read it from `fn_args.runtime`, if there is one.
+      runtime: the runtime; None to read `fn_args.runtime`, or a default if that is missing.
 
     Returns:
-      The settings, with the strategy to use, and the runtime.
+      The settings, with the chosen strategy, and the runtime.
     """
     settings = settings or TrainerSettings.from_custom_config(fn_args.custom_config)
     runtime = runtime or getattr(fn_args, "runtime", None) or WorkerContext()

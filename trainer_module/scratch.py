@@ -1,4 +1,4 @@
-"""Temporary folders that are deleted at the latest by a later process, even after a kill."""
+"""Temporary folders; a later process deletes the folders of a process that was killed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from types import TracebackType
 PREFIX = "scopeline-scratch-"
 """The prefix of the names of scratch folders that have been locked at least once."""
 _UNLOCKED = "scopeline-new-"
+"""The prefix of the names of scratch folders before their first lock."""
 TMPDIR = "TMPDIR"
 """The environment variable of the folder for temporary files."""
 _own: tuple[str, str] | None = None
@@ -22,24 +23,24 @@ _own: tuple[str, str] | None = None
 
 
 class ScratchFolder:
-    """A temporary folder with a lock that the end of its process releases.
+    """A temporary folder with a lock, which is released when the process ends.
 
-    A new one first deletes this user's folders whose lock is released.
+    The constructor first deletes this user's scratch folders whose lock is released.
     """
 
     def __init__(self, parent: str | None = None) -> None:
         """Creates and locks the folder.
 
         Args:
-          parent: the parent folder; None for the folder for temporary files.
+          parent: the parent folder; None for the system's folder for temporary files.
         """
         _delete_abandoned(parent or tempfile.gettempdir())
-        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=parent))
-        lock = os.open(made, os.O_RDONLY)
-        with suppress(OSError):  # A file system without locks keeps folders of killed processes.
+        unlocked = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=parent))
+        lock = os.open(unlocked, os.O_RDONLY)
+        with suppress(OSError):  # Without locks, folders of killed processes remain.
             fcntl.flock(lock, fcntl.LOCK_EX)
-        named = made.rename(made.with_name(made.name.replace(_UNLOCKED, PREFIX, 1)))
-        self.name = str(named)
+        locked = unlocked.rename(unlocked.with_name(unlocked.name.replace(_UNLOCKED, PREFIX, 1)))
+        self.name = str(locked)
         self._remove = weakref.finalize(self, _remove, self.name, lock, os.getpid())
 
     def __enter__(self) -> str:
@@ -60,16 +61,16 @@ class ScratchFolder:
 
 @contextmanager
 def own_temporary_files() -> Iterator[str]:
-    """Gives this process and its children a temporary folder of their own within a `with` block.
+    """Makes this process and its children use a new folder for temporary files in a `with` block.
 
-    It is deleted afterwards, as TensorFlow deletes its temporary files only if a process exits
-    normally.
+    The folder is deleted after the block. TensorFlow deletes its temporary files only if a process
+    exits normally.
     """
     global _own
     before = os.environ.get(TMPDIR), tempfile.tempdir, _own
-    lasting = lasting_folder()
+    outer_folder = lasting_folder()
     with ScratchFolder() as folder:
-        _own = folder, lasting
+        _own = folder, outer_folder
         os.environ[TMPDIR] = tempfile.tempdir = folder
         try:
             yield folder
@@ -88,14 +89,14 @@ def lasting_folder() -> str:
 
 
 def _remove(folder: str, lock: int, process: int) -> None:
-    if os.getpid() == process:  # Not a fork of it.
+    if os.getpid() == process:  # A forked process must not delete the folder.
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
 def _delete_abandoned(parent: str) -> None:
     for folder in Path(parent).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # Another process may delete it, too.
+        with suppress(OSError):  # Another process may delete the folder at the same time.
             _delete_unlocked(folder)
 
 
@@ -103,7 +104,7 @@ def _delete_unlocked(folder: Path) -> None:
     """Deletes a folder of this user, unless its lock is held.
 
     Raises:
-      OSError: the lock is held, or the folder is gone.
+      OSError: another process holds the lock, or the folder no longer exists.
     """
     if folder.stat().st_uid != os.getuid():
         return

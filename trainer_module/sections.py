@@ -1,7 +1,7 @@
-"""Shared parts of all sections of a config: `Settings`, patterns of text, and keys of a registry.
+"""Shared parts of all sections of a config: `Settings`, patterns of strings, and registry keys.
 
-A registry is a dictionary by name. The allowed values of a key are read from the registry whenever
-a value is checked or the JSON Schema is written, so a new entry needs no other change.
+A registry is a dictionary by name. Each check of a value and each JSON Schema reads the allowed
+values of a key from the registry, so a new entry of a registry needs no other change.
 """
 
 from __future__ import annotations
@@ -32,41 +32,39 @@ from trainer_module.errors import TrainingError
 
 
 def load_own(role: str, path: str) -> Any:
-    """Returns a function or class of the user's.
+    """Returns a user's function or class.
 
     Args:
-      role: its purpose, for messages.
-      path: its import path, `module.name`.
+      role: the purpose of the function or class, for messages.
+      path: the import path, `module.name`.
 
     Raises:
-      TrainingError: if the module cannot be imported or lacks the name.
+      TrainingError: the module cannot be imported or lacks the name.
     """
     module_name, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise TrainingError(f"{role} {path!r}: cannot import {module_name!r}: {error}.") from error
-    found = getattr(module, name, None)
-    if not callable(found):
+    loaded = getattr(module, name, None)
+    if not callable(loaded):
         raise TrainingError(f"{role} {path!r}: module {module_name!r} has no function {name!r}.")
-    return found
+    return loaded
 
 
 def count_needed(function: Callable[..., Any]) -> int:
-    """Returns the number of positional arguments without a default of the user's function or
-    class.
-    """
+    """Returns the number of a function's or class's positional arguments without a default."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return sum(p.default is inspect.Parameter.empty and p.kind in kinds for p in parameters)
 
 
 def call_own(role: str, path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of a function of the user's.
+    """Returns the result of a user's function.
 
     Args:
-      role: its purpose, for messages.
-      path: its import path.
+      role: the purpose of the function, for messages.
+      path: the import path of the function.
       function: the function.
       arguments: the arguments of the call.
 
@@ -76,9 +74,9 @@ def call_own(role: str, path: str, function: Callable[..., Any], *arguments: Any
     try:
         return function(*arguments)
     except Exception as error:
-        called = f"({', '.join(map(repr, arguments))})"
+        call = f"({', '.join(map(repr, arguments))})"
         raise TrainingError(
-            f"{role} {path!r}, called with {called}: {type(error).__name__}: {error}."
+            f"{role} {path!r}, called with {call}: {type(error).__name__}: {error}."
         ) from error
 
 
@@ -96,8 +94,9 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Matching:
-    """An annotation of text that matches a pattern: a regular expression for editors, words for
-    people.
+    """An annotation of a string that must match a pattern.
+
+    The JSON Schema contains the regular expression; error messages contain the words.
     """
 
     pattern: str
@@ -105,7 +104,7 @@ class Matching:
     """The error message: a description of valid values, without the value that was found."""
 
     def check(self, text: str) -> str:
-        """Returns the text; raises ValueError with the words if it does not match."""
+        """Returns the text, or raises ValueError with the words if the text does not match."""
         if not re.fullmatch(self.pattern, text):
             raise ValueError(self.words)
         return text
@@ -163,13 +162,13 @@ class RegisteredName(Registered):
     """An annotation of a string that is a name in a registry.
 
     Args:
-      registry: its keys are the names.
+      registry: the registry, whose keys are the names.
       title: the title of the enumeration in the JSON Schema.
       description: the description of the enumeration in the JSON Schema.
     """
 
     def __init__(self, registry: Mapping[str, Any], title: str, description: str) -> None:
-        # Plain text: an enumeration made here could not be pickled for Beam's workers.
+        # The value is a plain string, because Beam cannot pickle an enumeration made at run time.
         to_text = AfterValidator(lambda member: str(member.value))
         super().__init__(
             registry, lambda names: Annotated[names_enum(title, description, names), to_text]
@@ -181,7 +180,7 @@ class RegisteredName(Registered):
         del source
         return core_schema.no_info_wrap_validator_function(
             lambda value, _: self._validate(value),
-            # Never called: it makes the JSON Schema refer to the names as to any enumeration.
+            # This schema is never called. It makes the JSON Schema refer to an enumeration.
             handler.generate_schema(self._make_type(dict(self._registry))),
             serialization=core_schema.plain_serializer_function_ser_schema(str),
         )
@@ -202,7 +201,7 @@ def tagged_union(paths: Iterable[str], key: str) -> Any:
       key: the discriminating key, whose type is a literal in each class.
     """
     members: Any = tuple(import_registered(path) for path in paths)
-    return Annotated[Union[members], Field(discriminator=key)]  # noqa: UP007 - of a tuple
+    return Annotated[Union[members], Field(discriminator=key)]  # noqa: UP007 - a tuple
 
 
 def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> Any:
@@ -219,7 +218,7 @@ def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> 
 
 
 def _as_mapping(value: Any) -> Any:
-    """Returns a mapping without options for a name alone, any other value unchanged."""
+    """Returns a mapping with only `kind` for a name; returns any other value unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 

@@ -1,10 +1,10 @@
-"""TF_CONFIG: the cluster of a process and its task in it, read without TensorFlow."""
+"""Reads TF_CONFIG, which describes a cluster and the task of this process, without TensorFlow."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ def task_name(kind: str, index: int) -> str:
 
 @dataclass(frozen=True)
 class TFConfig:
-    """A cluster, and the task of this process in it."""
+    """A cluster, and the task of this process in the cluster."""
 
     cluster: dict[str, list[str]]
     """The addresses, `host:port`, by task type."""
@@ -52,8 +52,8 @@ class TFConfig:
 
     @property
     def workers(self) -> int:
-        """The number of tasks that compute gradients, with the chief unless there are parameter
-        servers.
+        """The number of tasks that compute gradients; the chief is one of these tasks unless the
+        cluster has parameter servers.
         """
         return self._chiefs_that_train + len(self.cluster.get("worker", []))
 
@@ -82,10 +82,10 @@ class TFConfig:
 
 
 def read_tf_config(environ: Mapping[str, str]) -> TFConfig | None:
-    """Returns the cluster in TF_CONFIG; None if it is unset, empty, or has a single task.
+    """Returns the cluster in TF_CONFIG, or None if TF_CONFIG is unset or empty, or has one task.
 
     Raises:
-      ConfigError: if it is invalid; the message names the problem and the fix.
+      ConfigError: TF_CONFIG is invalid; the message names the problem and the fix.
     """
     text = environ.get(VARIABLE, "").strip()
     value = _parse(text) if text else {}
@@ -101,18 +101,20 @@ def _parse(text: str) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"TF_CONFIG is not JSON ({error.msg}, column {error.colno}); right is, for example, "
+            f"TF_CONFIG is not JSON ({error.msg}, column {error.colno}); expected, for example, "
             f"{_EXAMPLE}."
         ) from None
     if not isinstance(value, dict):
-        raise ConfigError(f"TF_CONFIG is {text}, not a JSON object; right is {_EXAMPLE}.")
+        raise ConfigError(
+            f"TF_CONFIG is {text}, not a JSON object; expected, for example, {_EXAMPLE}."
+        )
     return value
 
 
 def _section(value: dict[str, Any], key: str) -> dict[str, Any]:
     if key not in value:
         raise ConfigError(
-            f"TF_CONFIG has no `{key}`, {_what_there_is(value)}; right is {_EXAMPLE}."
+            f"TF_CONFIG has no `{key}`, only {', '.join(value)}; expected, for example, {_EXAMPLE}."
         )
     if not isinstance(value[key], dict) or not value[key]:
         raise ConfigError(
@@ -120,10 +122,6 @@ def _section(value: dict[str, Any], key: str) -> dict[str, Any]:
             f"{_EXAMPLE}."
         )
     return value[key]
-
-
-def _what_there_is(names: Iterable[str]) -> str:
-    return f"only {', '.join(names)}"
 
 
 def _read_cluster(section: dict[str, Any]) -> dict[str, list[str]]:
@@ -139,8 +137,8 @@ def _read_cluster(section: dict[str, Any]) -> dict[str, list[str]]:
             _check_address(name, address)
             if address in names:
                 raise ConfigError(
-                    f"TF_CONFIG names {address} twice, as {names[address]} and as {name}; every "
-                    "task needs an address of its own."
+                    f"TF_CONFIG names {address} twice, as {names[address]} and as {name}; each "
+                    "task needs its own address."
                 )
             names[address] = name
     return section
@@ -150,7 +148,7 @@ def _check_address(name: str, address: Any) -> None:
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(
-            f"TF_CONFIG: found {address!r} as the address of {name}; right is host:port, such as "
+            f"TF_CONFIG: found {address!r} as the address of {name}; expected host:port, such as "
             "host1:2222."
         )
 
@@ -159,15 +157,13 @@ def _read_task(section: dict[str, Any], cluster: dict[str, list[str]]) -> tuple[
     kind, index = section.get("type"), section.get("index")
     if kind not in cluster:
         near = difflib.get_close_matches(str(kind), cluster, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(cluster)}."
-        raise ConfigError(
-            f"TF_CONFIG: this task is of type {kind!r}, which its cluster lacks; {hint}"
-        )
+        hint = f"did you mean {near[0]!r}?" if near else f"the cluster has {', '.join(cluster)}."
+        raise ConfigError(f"TF_CONFIG: the cluster lacks the type of this task, {kind!r}; {hint}")
     count = len(cluster[kind])
     if not isinstance(index, int) or not 0 <= index < count:
-        right = "0" if count == 1 else f"a number from 0 to {count - 1}"
+        expected = "0" if count == 1 else f"a number from 0 to {count - 1}"
         raise ConfigError(
-            f"TF_CONFIG: found {index!r} as the index of this task, of type {kind!r}; right is "
-            f"{right}, as its cluster has {count} of them."
+            f"TF_CONFIG: found {index!r} as the index of this task, of type {kind!r}; expected "
+            f"{expected}, because the number of {kind!r} tasks in its cluster is {count}."
         )
     return kind, index

@@ -1,5 +1,5 @@
-"""The `run_fn` that TFX Trainer calls for networks: trains and exports a model, and writes a
-record.
+"""The `run_fn` that TFX Trainer calls for networks: it trains and exports a model, and writes a
+record of the training.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
         model = make_network(data.problem, settings)
         notes = _load_base_model(model, inputs)
         phases, phase_notes = phases_of(model, inputs, plan)
-    # Under parameter servers the coordinator evaluates and exports a copy; otherwise it is None.
+    # Under parameter servers, the coordinator evaluates and exports a copy of the model. Under
+    # other strategies the copy is None.
     coordinator_copy = hooks_of(strategy).evaluate_with(
         lambda: build_model(data.problem, settings, tf.distribute.get_strategy(), plan.steps),
         lambda: data.evaluation.batches(tf.distribute.InputContext()),
@@ -100,7 +101,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
         with strategy.scope():
             phase.set_trainable()
             output = check_model(phase.model, data.problem, settings)
-            if phase.model.optimizer is None:  # A user's builder may have compiled it.
+            if phase.model.optimizer is None:  # A user's builder may have compiled the model.
                 phase.model.compile(
                     optimizer=make_optimizer(
                         phase.model, phase.settings, plan.steps, plan.examples_per_step
@@ -135,9 +136,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
 
 
 def _load_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
-    """Copies the weights of the base model, if there is one, and returns notes on the copied
-    weights.
-    """
+    """Copies the weights of the base model, if there is one, and returns notes on them."""
     if not inputs.base_model:
         return []
     # A user's subclassed model has no weights before its first call.
@@ -155,7 +154,7 @@ def _result_of(
     checkpoint: CheckpointCallback,
     notes: Sequence[str],
 ) -> TrainingResult:
-    """Returns the result of a training; removes the pruning masks from the optimizer."""
+    """Removes the pruning masks from the model, and returns the result of the training."""
     history = checkpoint.history
     best = next(c.epoch for c in callbacks if isinstance(c, BestEpoch))
     # A callback may end training before any epoch could be the best.
@@ -166,7 +165,7 @@ def _result_of(
     if inputs.settings.optimize.quantize:
         notes = [*notes, *describe_quantized(model)]
     # Metrics on a part of the eval split differ from metrics on the whole split.
-    measured = (
+    metrics = (
         {}
         if inputs.settings.train.validation_steps
         else {
@@ -185,7 +184,7 @@ def _result_of(
         plan=plan,
         start=resumed_at,
         base_model=inputs.base_model,
-        measured=measured,
+        measured=metrics,
         notes=[*notes, *plan.notes],
         extras={"sparsity": pruning.sparsity} if pruning else {},
         pruning=pruning,

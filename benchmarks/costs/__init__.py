@@ -1,1 +1,1 @@
-"""Costs of a run: seconds and memory per component."""
+"""Measures the costs of a run: seconds and memory per component."""

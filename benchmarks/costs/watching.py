@@ -1,4 +1,4 @@
-"""A run in a monitored process: seconds per component, and the memory it uses."""
+"""Runs a pipeline in a monitored process: seconds and memory per component."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class Cost:
     cpu: float
     """The CPU seconds of all processes, which depend less on other load on the machine."""
     peak: int
-    """The bytes of the largest process during the component; memory shared by forks counts in each.
-    """
+    """The memory in bytes of the largest process during the component.
+
+    Memory that forks share counts in each process."""
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -40,7 +41,7 @@ class Cost:
 def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> dict[str, Cost]:
     """Returns the cost of each component of `local_runner.py run`, and of the whole run.
 
-    A failed run ends the program with its output.
+    If the run fails, the program exits and prints the output of the run.
 
     Args:
       config: the YAML file.
@@ -53,11 +54,12 @@ def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> di
         command += ["--set", setting]
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(ROOT)}
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as log:
         running = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
+            command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
         )
-        # Keyed by the number of completed components, as a name is known only after completion.
+        # The keys are numbers of completed components, because names are known only after
+        # completion.
         peaks: dict[int, int] = defaultdict(int)
         used: dict[int, float] = defaultdict(float)
         while running.poll() is None:
@@ -68,34 +70,32 @@ def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> di
             time.sleep(_POLL_SECONDS)
         seconds = time.monotonic() - began
         if running.returncode:
-            said.seek(0)
-            sys.exit(f"{' '.join(command)} failed:\n{said.read()[-4000:]}")
-    found, before = {}, 0.0
-    for number, (name, spent) in enumerate(_components(output).items()):
-        so_far = max(used[number], before)
-        found[name] = Cost(spent, so_far - before, peaks[number])
-        before = so_far
-    return found | {TOTAL: Cost(seconds, max(used.values()), max(peaks.values()))}
+            log.seek(0)
+            sys.exit(f"{' '.join(command)} failed:\n{log.read()[-4000:]}")
+    costs, previous_cpu = {}, 0.0
+    for number, (name, component_seconds) in enumerate(_components(output).items()):
+        cpu = max(used[number], previous_cpu)
+        costs[name] = Cost(component_seconds, cpu - previous_cpu, peaks[number])
+        previous_cpu = cpu
+    return costs | {TOTAL: Cost(seconds, max(used.values()), max(peaks.values()))}
 
 
 def _components(output: Path) -> dict[str, float]:
-    """Returns the seconds of the completed components."""
+    """Returns the seconds of each completed component, by name."""
     for summary in output.glob("*/runs/*/summary.json"):
-        return {
-            one["name"]: one["seconds"] for one in json.loads(summary.read_text())["components"]
-        }
+        return {c["name"]: c["seconds"] for c in json.loads(summary.read_text())["components"]}
     return {}
 
 
 def _measure_process(pid: int) -> Cost:
     """Returns the CPU seconds of a process and its descendants so far, and their current memory."""
-    sizes, spent = [0], 0.0
+    sizes, cpu_seconds = [0], 0.0
     try:
         process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            sizes.append(one.memory_info().rss)
-            # Includes descendants that have ended.
-            spent += sum(one.cpu_times()[:4])
+        for member in (process, *process.children(recursive=True)):
+            sizes.append(member.memory_info().rss)
+            # The times include descendants that have ended.
+            cpu_seconds += sum(member.cpu_times()[:4])
     except psutil.NoSuchProcess:
-        pass  # A process may end meanwhile.
-    return Cost(0.0, spent, max(sizes))
+        pass  # A process may end at any time.
+    return Cost(0.0, cpu_seconds, max(sizes))

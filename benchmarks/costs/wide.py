@@ -1,4 +1,4 @@
-"""Whole pipelines on wide tables: seconds and memory per component by number of columns.
+"""Measures pipelines on wide tables: seconds and memory per component, by number of columns.
 
 Half of the columns are numbers, half are categories, and the label depends on a few of them. The
 config describes none of the columns.
@@ -27,9 +27,9 @@ def write_table(path: Path, rows: int, columns: int) -> None:
     numbers = random.normal(size=(rows, (columns + 1) // 2)).round(3)
     codes = random.integers(0, CATEGORIES, (rows, columns // 2))
     chance = 1 / (1 + np.exp(-numbers[:, 0] - (codes[:, 0] % 2)))
-    data = {f"number_{place}": values for place, values in enumerate(numbers.T)}
+    data = {f"number_{index}": values for index, values in enumerate(numbers.T)}
     names = np.array([f"kind {code}" for code in range(CATEGORIES)])
-    data |= {f"category_{place}": names[values] for place, values in enumerate(codes.T)}
+    data |= {f"category_{index}": names[values] for index, values in enumerate(codes.T)}
     table = pd.DataFrame(data | {"label": (random.random(rows) < chance).astype(int)})
     if path.suffix == ".parquet":
         table.to_parquet(path)
@@ -47,20 +47,20 @@ def run(rows: int, columns: int, data_format: str) -> dict[str, Cost]:
 
 
 def main() -> None:
-    """Runs the numbers of columns that the options specify."""
+    """Runs a pipeline for each number of columns in the options."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--columns", type=int, nargs="+", default=[50, 500, 5000])
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--format", choices=["csv", "parquet"], default="csv")
-    asked = parser.parse_args()
-    found = [run(asked.rows, columns, asked.format) for columns in asked.columns]
-    table = Table(title=f"{asked.rows:,} rows, {asked.format}", title_justify="left")
+    options = parser.parse_args()
+    costs = [run(options.rows, columns, options.format) for columns in options.columns]
+    table = Table(title=f"{options.rows:,} rows, {options.format}", title_justify="left")
     table.add_column("component")
-    for columns in asked.columns:
-        for column in (f"{columns:,} columns: s", "of CPU", "MiB"):
+    for columns in options.columns:
+        for column in (f"{columns:,} columns: s", "CPU, s", "MiB"):
             table.add_column(column, justify="right")
-    for name in found[0]:
-        table.add_row(name, *(cell for one in found for cell in one[name].cells))
+    for name in costs[0]:
+        table.add_row(name, *(cell for run_costs in costs for cell in run_costs[name].cells))
     Console(width=100).print(table)
 
 

@@ -1,4 +1,4 @@
-"""The data components in one process and in several: seconds of each, and ratios.
+"""Compares the data components in one process and in several processes: seconds and ratios.
 
 The shipped rows are repeated in several files, so that the processes can share them.
 """
@@ -14,14 +14,14 @@ from rich.table import Table
 
 from benchmarks.costs.watching import TOTAL, run_watched
 from benchmarks.taxi import SHIPPED_ROWS, write_data
-from pipeline.component_ids import SHARING
+from pipeline.component_ids import PARALLEL
 from trainer_module.machine import count_cores
 
 FILES = 8
 
 
 def compare(rows: int, workers: int) -> Table:
-    """Runs both, and returns a table of the costs."""
+    """Runs the pipeline with one process and with several, and returns a table of the costs."""
     with tempfile.TemporaryDirectory(prefix="scopeline-workers-") as scratch:
         folder = Path(scratch) / "data"
         written = 0
@@ -42,10 +42,10 @@ def compare(rows: int, workers: int) -> Table:
         )
     table = Table(title=f"{written:,} rows in {FILES} files", title_justify="left")
     table.add_column("component")
-    columns = ("1 process, s", "of CPU, s", f"{workers} processes, s", "of CPU, s", "ratio")
+    columns = ("1 process, s", "its CPU, s", f"{workers} processes, s", "their CPU, s", "ratio")
     for column in columns:
         table.add_column(column, justify="right")
-    for name in (*SHARING, TOTAL):
+    for name in (*PARALLEL, TOTAL):
         ratio = f"{one[name].seconds / several[name].seconds:.2f}x"
         table.add_row(name, *one[name].cells[:2], *several[name].cells[:2], ratio)
     return table

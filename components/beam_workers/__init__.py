@@ -1,1 +1,1 @@
-"""Beam on all cores of this machine: a runner whose workers are forks of the run."""
+"""A Beam runner that uses all cores of this machine: its workers are forks of the run."""

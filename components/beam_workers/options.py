@@ -1,4 +1,4 @@
-"""The number of processes that run Beam's pipelines on this machine."""
+"""The arguments of Beam's pipelines on this machine, and the limit on their processes."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
-# Without the name of an image, which nothing here uses, TFX would package its sources for workers.
+# If no image is named, TFX packages its sources for the workers. The image is never used.
 _IMAGE = "--sdk_container_image=local"
 IN_PROCESS_ARGS = (
     "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
     _IMAGE,
 )
-"""Beam in this process. DirectRunner would try to download another runner for every pipeline."""
+"""The arguments for pipelines in this process. DirectRunner would try to download another runner
+for every pipeline."""
 LOCAL_ARGS = ("--runner=components.beam_workers.runner.WorkersRunner", _IMAGE)
-"""Beam in at most as many processes as `at_most` sets. The number is not a pipeline option, as TFX
-would run a component again whose options differ."""
+"""The arguments for pipelines in several processes, limited by `limit_workers`. The limit is not a
+pipeline option: TFX would run components again after every change of the limit."""
 AUTO: Final = "auto"
-"""The setting for as many processes as save time."""
+"""The setting with which the runner chooses the number of processes that saves the most time."""
 Workers = int | Literal["auto"]
-"""The most processes for a pipeline; 1 for this process alone."""
+"""The maximum number of processes of a pipeline. With 1 the pipeline runs in this process."""
 
-_most: Workers = AUTO
+_max_workers: Workers = AUTO
 
 
 @contextmanager
-def at_most(workers: Workers) -> Iterator[None]:
-    """Limits the processes of pipelines that run in a `with` block.
+def limit_workers(workers: Workers) -> Iterator[None]:
+    """Limits the number of processes of each pipeline that runs in the `with` block.
 
     Args:
-      workers: the most processes.
+      workers: the maximum number of processes, or AUTO.
     """
-    global _most
-    before, _most = _most, workers
+    global _max_workers
+    previous, _max_workers = _max_workers, workers
     try:
         yield
     finally:
-        _most = before
+        _max_workers = previous
 
 
-def most_workers() -> Workers:
-    """Returns the most processes of a pipeline that runs now."""
-    return _most
+def max_workers() -> Workers:
+    """Returns the maximum number of processes of a pipeline, as `limit_workers` has set it."""
+    return _max_workers

@@ -1,7 +1,7 @@
-"""The processes of Beam's workers: started, watched and ended for Beam.
+"""Starts, monitors and ends the processes of Beam's workers.
 
-Beam forwards only the text of a worker's traceback. The error is therefore encoded in that text, so
-that the run can raise it again.
+Beam forwards only the text of a worker's traceback. The worker therefore appends its error to the
+text as JSON, and the run raises the error again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.transforms import environments
 
 from components.compat.beam import DescribingHarness, check_listening
-from components.compat.speed import imported, speed_up
+from components.compat.speed import imported_libraries, speed_up
 from components.processes.ending import POLL_SECONDS
 from components.processes.failures import Failure, describe
 from components.processes.launcher import Place, WorkerSpec
@@ -43,7 +43,7 @@ _MARK = "\nThe error of "
 
 
 def describe_error(worker: str, error: BaseException) -> str:
-    """Returns the text for Beam of an error in a worker.
+    """Returns an error in a worker as text for Beam: its traceback, and the error as JSON.
 
     Args:
       worker: the worker's name.
@@ -54,42 +54,45 @@ def describe_error(worker: str, error: BaseException) -> str:
 
 
 def describe_exit(worker: str, status: int, log_tail: Sequence[str]) -> str:
-    """Returns the text for Beam of a worker that ended early: an encoded WorkerError.
+    """Returns the error of a worker that ended early as text for Beam, like `describe_error`.
 
     Args:
       worker: the worker's name.
-      status: the exit status of its process, or minus the signal that ended it.
-      log_tail: the last lines of its output.
+      status: the exit status of the worker's process, or minus the number of the signal that ended
+        the process.
+      log_tail: the last lines of the worker's output.
     """
     failure = Failure.of_exit(worker, status)
     last_line = (
         f" The last line of its log: {log_tail[-1]}" if log_tail and not failure.signal else ""
     )
     error = WorkerError(
-        f"{failure.sentence}.{last_line} Its unfinished output is discarded; run again, or with one"
-        " process: beam.workers: 1."
+        f"{failure.sentence}.{last_line} Its unfinished output is discarded. Run again; if the"
+        " worker fails again, use one process: beam.workers: 1."
     )
     return describe_error(worker, error)
 
 
 def find_cause(error: BaseException) -> Exception | None:
-    """Returns the worker's error that an error of Beam encodes; None if there is none."""
-    _, mark, described = str(error).rpartition(_MARK)
+    """Returns the worker's error that the text of Beam's error contains, or None without one."""
+    _, mark, error_json = str(error).rpartition(_MARK)
     if not mark:
         return None
-    worker, values = json.loads(described)
+    worker, values = json.loads(error_json)
     return Failure.of_error(worker, values).to_exception(())
 
 
 _URN = "scopeline:env:forked_workers:v1"
 _MODULE = "components.beam_workers.processes"
-_ENDS_WITHIN = 5.0
-_crews: WeakKeyDictionary[Any, list[_Connection]] = WeakKeyDictionary()
-"""The connections of Beam's server to the workers of a pipeline: if one fails, all are ended."""
+_END_TIMEOUT = 5.0
+"""The seconds after which a worker that does not end is killed."""
+_connections_by_server: WeakKeyDictionary[Any, list[_Connection]] = WeakKeyDictionary()
+"""The connections of each of Beam's servers to the workers of a pipeline. If a worker fails, all
+workers of the pipeline are ended."""
 
 
 class ForkedWorkers(environments.Environment):
-    """The Beam environment whose functions run in these processes."""
+    """A Beam environment whose functions run in forked workers."""
 
     def __init__(self, workers: int) -> None:
         """Creates the environment for a number of processes on this machine."""
@@ -97,57 +100,57 @@ class ForkedWorkers(environments.Environment):
         self._workers = workers
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
-        """Returns the kind of environment, and the number of processes on this machine."""
+        """Returns the URN of the environment, and the number of processes on this machine."""
         return _URN, str(self._workers).encode()
 
 
 class _Connection:
-    """A connection of Beam to a worker, which can answer requests with an error in the worker's
-    place.
+    """A connection of Beam to a worker. If the worker fails, the connection answers Beam's requests
+    with an error.
 
-    Otherwise Beam would wait indefinitely for a worker that has died, and would wait for the
-    answers of other workers before it notices a failure.
+    Without these answers Beam would wait indefinitely for a worker that has died, and would report
+    a failure only after all other workers have answered.
     """
 
     def __init__(self, connection: ControlConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
-        self._asked: list[ControlFuture] = []
+        self._requests: list[ControlFuture] = []
         self._failure = ""
 
     def push(self, request: Any) -> ControlFuture:
         """Sends a request to the worker."""
         future = self._connection.push(request)
         with self._lock:
-            self._asked = [future, *(one for one in self._asked if not one.is_done())]
+            self._requests = [future, *(open_ for open_ in self._requests if not open_.is_done())]
             self._answer()
         return future
 
     def fail(self, failure: str) -> None:
-        """Answers all open and later requests with an error; the first error is kept."""
+        """Answers all open and later requests with an error. Later calls keep the first error."""
         with self._lock:
             self._failure = self._failure or failure
             self._answer()
 
     def failure(self) -> str:
-        """Returns the error with which a request was answered; empty if there is none."""
+        """Returns the error with which a request was answered, or an empty string without one."""
         with self._lock:
-            answered = [future.get().error for future in self._asked if future.is_done()]
+            answered = [future.get().error for future in self._requests if future.is_done()]
         return self._failure or next(filter(None, answered), "")
 
-    def is_needless(self) -> bool:
-        """Returns whether the worker's answers are no longer needed: it failed, or requests are
-        still open.
+    def can_be_killed(self) -> bool:
+        """Returns whether `close` may end the worker at once, as the worker has failed or has open
+        requests that Beam has abandoned.
         """
         with self._lock:
-            return bool(self._failure) or any(not future.is_done() for future in self._asked)
+            return bool(self._failure) or any(not future.is_done() for future in self._requests)
 
     def close(self) -> None:
         """Closes the connection, so that the worker ends."""
         self._connection.close()
 
     def _answer(self) -> None:
-        for future in self._asked if self._failure else ():
+        for future in self._requests if self._failure else ():
             if not future.is_done():
                 future.set(
                     beam_fn_api_pb2.InstructionResponse(
@@ -170,7 +173,7 @@ class ForkedWorker(GrpcWorkerHandler):
           grpc_server: Beam's server, to which the worker connects.
 
         Raises:
-          InternalError: other machines could connect, too.
+          InternalError: Beam's server accepts connections from other machines.
         """
         check_listening()
         super().__init__(state, provision_info, grpc_server)
@@ -180,8 +183,8 @@ class ForkedWorker(GrpcWorkerHandler):
             self.worker_id
         )
         self._connection = self.control_conn = _Connection(connection)
-        self._crew = _crews.setdefault(grpc_server, [])
-        self._crew.append(self._connection)
+        self._pipeline_connections = _connections_by_server.setdefault(grpc_server, [])
+        self._pipeline_connections.append(self._connection)
         self._stopping = threading.Event()
         self._watch = threading.Thread(target=self._watch_process, name="beam-worker", daemon=True)
 
@@ -195,7 +198,7 @@ class ForkedWorker(GrpcWorkerHandler):
                     "control": self.control_address,
                     "worker": self.worker_id,
                     "name": self._name,
-                    "libraries": imported(),
+                    "libraries": imported_libraries(),
                 },
                 {"CUDA_VISIBLE_DEVICES": "-1"},
             )
@@ -203,37 +206,36 @@ class ForkedWorker(GrpcWorkerHandler):
         self._watch.start()
 
     def close(self) -> None:
-        """Ends the worker; at once if its answers are no longer needed, as after an interrupt or a
-        failure.
-        """
+        """Ends the worker, after an interrupt or a failure at once."""
         self._stopping.set()
         self._watch.join()
-        if self._connection.is_needless():
+        if self._connection.can_be_killed():
             self._launcher.stop_all()
         super().close()
 
     def stop_worker(self) -> None:
         """Waits until the worker has ended, and kills it after a timeout."""
-        self._launcher.stop_all(within=_ENDS_WITHIN)
+        self._launcher.stop_all(grace_seconds=_END_TIMEOUT)
 
     def _watch_process(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
             status = self._worker.poll()
             if status is not None:
                 self._connection.fail(describe_exit(self._name, status, self._worker.log_tail()))
-            # Repeated for workers of the crew that start only now.
+            # The loop repeats this for workers of the pipeline that start after the failure.
             if failure := self._connection.failure():
-                for connection in self._crew:
+                for connection in self._pipeline_connections:
                     connection.fail(failure)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Runs the worker until the run has no further work.
+    """Runs a worker until Beam closes its connection.
 
     Args:
-      payload: `control`, the run's address; `worker`, Beam's id of this worker; `name`, its name in
-        messages; `libraries`, the modules to import before they are patched for speed.
-      channel: not used, as Beam has its own.
+      payload: a dict with `control`, the address of Beam's server in the run; `worker`, Beam's id
+        of this worker; `name`, the worker's name in messages; and `libraries`, the modules that the
+        worker imports and `speed_up` changes.
+      channel: not used, as Beam has its own connection.
     """
     logging.basicConfig(level=logging.WARNING)
     for library in payload["libraries"]:

@@ -1,4 +1,4 @@
-"""Beam's runner in this process, with workers that are forks of it if they save time."""
+"""Beam's runner in this process, with forks of this process as workers if they save time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from tfx.dsl.io import fileio
 
-from components.beam_workers.options import AUTO, Workers, most_workers
+from components.beam_workers.options import AUTO, Workers, max_workers
 from components.beam_workers.processes import ForkedWorkers, find_cause
 from components.compat.beam import listen_on_loopback
 from components.row_counts import check_rows
@@ -24,34 +24,34 @@ from trainer_module.machine import count_cores, free_memory
 
 logger = logging.getLogger(__name__)
 
-_BYTES = 32 << 20
-"""The bytes of files for each process; with fewer, starting a process takes longer than it
-saves."""
-_MEMORY = 1 << 30
-"""The bytes that a process may need beside the memory that it shares with this one: models,
-batches, sums."""
-_LOOKED_AT = 100
-"""The number of files whose sizes are read; larger sets are sampled, as remote stores are slow."""
+_PROCESS_BYTES = 32 << 20
+"""The size of the files for each process, in bytes. With smaller files, the start of a process
+takes longer than the process saves."""
+_PROCESS_MEMORY = 1 << 30
+"""The bytes that a process may need for models, batches and sums, in addition to the memory that
+all processes share."""
+_SAMPLE_FILES = 100
+"""The maximum number of files whose sizes are read, as remote stores are slow."""
 _GPUS = "/dev/nvidia[0-9]*"
 
 
-def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
-    """Returns the number of processes for a pipeline; 1 is this one alone.
+def choose_workers(reads: Sequence[SpreadFiles], limit: Workers = AUTO) -> int:
+    """Returns the number of processes for a pipeline. With 1 the pipeline runs in this process.
 
     Args:
-      work: the files that the pipeline begins with.
-      most: the number of processes, limited by cores and elements; AUTO for as many as save time
-        and fit into memory.
+      reads: the steps with which the pipeline begins to read files.
+      limit: the number of processes, which the numbers of cores and elements limit further. AUTO
+        chooses the number that saves time and fits into memory.
     """
-    elements = max((len(one.elements) for one in work), default=1)
+    elements = max((len(step.elements) for step in reads), default=1)
     fitting = min(elements, count_cores())
-    if most != AUTO:
-        return max(1, min(most, fitting))
+    if limit != AUTO:
+        return max(1, min(limit, fitting))
     # A model on a GPU predicts faster than models on several cores; a GPU serves one process.
-    if fitting == 1 or (any(one.asks_models for one in work) and glob.glob(_GPUS)):
+    if fitting == 1 or (any(step.runs_models for step in reads) and glob.glob(_GPUS)):
         return 1
-    by_bytes = sum(_size(one.files) for one in work) // _BYTES
-    return max(1, min(fitting, by_bytes, free_memory() // _MEMORY))
+    by_bytes = sum(_estimate_size(step.files) for step in reads) // _PROCESS_BYTES
+    return max(1, min(fitting, by_bytes, free_memory() // _PROCESS_MEMORY))
 
 
 def note_cores(workers: Workers) -> list[str]:
@@ -65,20 +65,21 @@ def note_cores(workers: Workers) -> list[str]:
         return []
     core_count = counted(cores, "core")
     return [
-        f"beam.workers: {workers}, but this machine has {core_count}: more processes than cores are"
-        " slower"
+        f"beam.workers is {workers}, but this machine has {core_count}; more processes than cores"
+        " slow the pipeline down"
     ]
 
 
-def _size(files: Sequence[str]) -> int:
-    """Returns the bytes of all files, estimated from a sample of many files."""
-    sample = files[:: math.ceil(len(files) / _LOOKED_AT) or 1]
-    return sum(map(_size_of, sample)) * len(files) // max(1, len(sample))
+def _estimate_size(files: Sequence[str]) -> int:
+    """Returns the size of all files in bytes, estimated from a sample if there are many files."""
+    sample = files[:: math.ceil(len(files) / _SAMPLE_FILES) or 1]
+    return sum(map(_file_size, sample)) * len(files) // max(1, len(sample))
 
 
-def _size_of(file: str) -> int:
-    """Returns the bytes of a file; 0 for a file that no longer exists, which its reader will
-    report.
+def _file_size(file: str) -> int:
+    """Returns the size of a file in bytes.
+
+    The size of a file that no longer exists is 0; the step that reads the file reports it.
     """
     try:
         return int(fileio.stat(file).length)
@@ -87,25 +88,25 @@ def _size_of(file: str) -> int:
 
 
 class WorkersRunner(FnApiRunner):
-    """Beam's runner with at most `at_most` processes; `SpreadFiles` in the pipeline determines
-    their number.
+    """Beam's runner with several processes; `choose_workers` determines their number.
 
-    The number of rows that a pipeline reads is compared with the stored row counts of the examples.
+    After each pipeline the runner compares the number of rows that the pipeline has read with the
+    stored row counts of the examples.
     """
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> Any:
         """Runs a pipeline to its end.
 
         Raises:
-          InternalError: rows were lost.
+          InternalError: the pipeline has read fewer rows than the files have.
           RuntimeError: a worker failed; the cause is the worker's error.
           Exception: the error of a step in this process.
         """
         direct = options.view_as(DirectOptions)
-        finder = _FindWork()
+        finder = _FindReads()
         pipeline.visit(finder)
-        workers = choose_workers(finder.work, most_workers())
-        # Beam's own modes would start processes of their own.
+        workers = choose_workers(finder.reads, max_workers())
+        # With one of Beam's running modes, Beam would start its own processes.
         direct.direct_running_mode, direct.direct_num_workers = None, workers
         environment = None
         if workers > 1:
@@ -119,22 +120,22 @@ class WorkersRunner(FnApiRunner):
             if cause is None:
                 raise
             raise RuntimeError(str(error)) from cause
-        check_rows(result.metrics(), finder.reading)
+        check_rows(result.metrics(), finder.counted_files)
         return result
 
 
-class _FindWork(PipelineVisitor):
-    """A visitor that collects the files that a pipeline begins with."""
+class _FindReads(PipelineVisitor):
+    """A visitor that collects the `SpreadFiles` steps of a pipeline."""
 
     def __init__(self) -> None:
-        self.work: list[SpreadFiles] = []
-        self.reading: dict[str, list[str]] = {}
-        """The files, by the prefix of the steps that read and count them."""
+        self.reads: list[SpreadFiles] = []
+        self.counted_files: dict[str, list[str]] = {}
+        """The files whose rows are counted, by the label of the step that reads them."""
 
     def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
         transform = transform_node.transform
         if isinstance(transform, SpreadFiles):
             if transform.is_counted:
                 prefix = transform_node.full_label.rpartition("/")[0]
-                self.reading.setdefault(prefix, []).extend(transform.files)
-            self.work.append(transform)
+                self.counted_files.setdefault(prefix, []).extend(transform.files)
+            self.reads.append(transform)

@@ -1,5 +1,6 @@
-"""The chosen type of a column, with the reason; stored as an annotation of the column in the
-schema.
+"""The chosen type of a column and the reason for the choice.
+
+The schema stores both as an annotation of the column.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from trainer_module.settings import SETTINGS_KEY, Feature
 from trainer_module.settings.model import ZOO
 
 _FEATURE: TypeAdapter[Any] = TypeAdapter(Feature)
-_WITHOUT_VALUES = ("ignore", "date", "text")
-"""The types of columns in which later data is expected to have other values."""
+_OPEN_TYPES = ("ignore", "date", "text")
+"""The types of columns in which new values are expected, so that the schema lists no values."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Choice:
 
     @property
     def is_by_dtype(self) -> bool:
-        """Whether the type follows from the dtype alone: numeric or categorical."""
+        """Whether the type is the default of the column's dtype: numeric or categorical."""
         return self.type in ("numeric", "categorical") and not self.is_number_text
 
     @property
     def is_number_text(self) -> bool:
-        """Whether the column holds numbers in text."""
+        """Whether the column holds numbers that are written as text, such as `$1,200`."""
         return "written" in self.settings
 
     @property
@@ -53,7 +54,7 @@ class Choice:
 def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
     """Writes choices into a schema.
 
-    Columns in which other values are expected lose their list of values.
+    The function removes the list of values of columns in which new values are expected.
     """
     for feature in schema.feature:
         choice = choices.get(feature.name)
@@ -61,7 +62,7 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
             continue
         feature.annotation.tag.append(json.dumps(choice.settings, separators=(",", ":")))
         feature.annotation.comment.append(choice.reason)
-        if choice.type in _WITHOUT_VALUES or choice.is_number_text:
+        if choice.type in _OPEN_TYPES or choice.is_number_text:
             feature.ClearField("domain_info")
             kept = [domain for domain in schema.string_domain if domain.name != feature.name]
             del schema.string_domain[:]
@@ -69,14 +70,14 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
 
 
 def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dict[str, Choice]:
-    """Returns the choices in a schema, by column; tags that are not JSON objects are ignored.
+    """Returns the choices in a schema, by column. Tags that are not JSON objects are ignored.
 
     Args:
       schema: a schema, possibly edited by a user.
-      origin: its file, for messages.
+      origin: the name of the schema's file, for messages.
 
     Raises:
-      DataError: an annotation is not a valid feature.
+      DataError: an annotation is not the valid settings of a feature.
     """
     choices = {}
     for feature in schema.feature:
@@ -92,7 +93,7 @@ def strip_choices(schema: schema_pb2.Schema, except_columns: Collection[str] = (
 
     Args:
       schema: the schema, which is changed.
-      except_columns: columns whose choices stay.
+      except_columns: columns whose choices are kept.
     """
     for feature in schema.feature:
         if feature.name in except_columns:
@@ -104,7 +105,7 @@ def strip_choices(schema: schema_pb2.Schema, except_columns: Collection[str] = (
 
 
 def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) -> dict[str, Any]:
-    """Returns the `custom_config` of Transform and Trainer, with choices for undeclared columns.
+    """Returns the `custom_config` of Transform and Trainer with the schema's choices added.
 
     Args:
       custom_config: the result of `TrainerSettings.to_custom_config`.
@@ -123,17 +124,20 @@ def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) ->
 
 
 def _with_size(declared: Mapping[str, Any], inferred: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the config's settings of a column; pictures without a size get the chosen one."""
+    """Returns the declared settings of a column.
+
+    If the config declares an image without a size, the chosen settings complete the declared ones.
+    """
     if declared["type"] != "image" or inferred["type"] != "image" or declared.get("height"):
         return dict(declared)
     return {**inferred, **{key: value for key, value in declared.items() if value is not None}}
 
 
 def _for_model(settings: Mapping[str, Any], kind: str | None) -> dict[str, Any]:
-    """Returns the settings, without `tokens` if the model supports only one tokenization."""
+    """Returns the settings, without `tokens` if the model has its own tokenization."""
     spec = ZOO.get(kind or "")
-    usual = spec.features.get(settings["type"], {}) if spec else {}
-    return {k: value for k, value in settings.items() if k != "tokens" or k not in usual}
+    defaults = spec.features.get(settings["type"], {}) if spec else {}
+    return {k: value for k, value in settings.items() if k != "tokens" or k not in defaults}
 
 
 def _parse(tag: str, column: str, origin: str) -> dict[str, Any]:
@@ -141,20 +145,20 @@ def _parse(tag: str, column: str, origin: str) -> dict[str, Any]:
         settings = json.loads(tag)
         _FEATURE.validate_python(settings)
     except json.JSONDecodeError as error:
-        raise _unusable(tag, column, origin, f"it is not JSON ({error})") from None
+        raise _unusable(tag, column, origin, f"the annotation is not JSON ({error})") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise _unusable(tag, column, origin, f"{key}: {first['msg']}".lstrip(": ")) from None
     if is_own(settings["type"]):
         # Cache keys include the code of types in the config, but not of types in a schema.
-        reason = "declare a type of your own code under features: in the YAML"
+        reason = "types of your own code must be declared under features: in the YAML"
         raise _unusable(tag, column, origin, reason)
     return dict(settings)
 
 
 def _unusable(tag: str, column: str, origin: str, reason: str) -> DataError:
     return DataError(
-        f"{origin}: the annotation of column {column!r} is {tag}, which is not a feature:"
-        f' {reason}; right is, for instance, {{"type": "ignore"}}'
+        f"{origin}: the annotation of column {column!r} is {tag}, which is not a valid feature:"
+        f' {reason}. Expected settings such as {{"type": "ignore"}}'
     )

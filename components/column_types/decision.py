@@ -1,7 +1,7 @@
-"""The choice of each column's type from facts about its values; the only place for these rules.
+"""The rules that choose each column's type from facts about its values.
 
-In doubt a column is numeric or categorical by its dtype: leaving out a column that matters costs
-more than including one that does not.
+If no rule applies, a column is numeric or categorical by its dtype: a model without a useful column
+loses more than a model with a useless column.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from trainer_module.errors import counted
 from trainer_module.features.number_format import NumberFormat, are_plain, find_number_format
 
 ENOUGH_ROWS = 100
-"""The number of rows below which a constant, or a different value in each row, may be chance."""
+"""The minimum number of rows for a constant, or for distinct values in all rows, to count."""
 FEW_ROWS = 10
-"""The number of rows below which no rule for identifiers or sentences applies."""
-GAPLESS_ROWS = 50
-"""The number of rows from which a measurement would not take each number of a range once."""
-MANY_VALUES = 5_000
-"""The most distinct values for a vocabulary; with more, most of them would be rare."""
+"""The minimum number of rows for the rules for identifiers and sentences."""
+CODE_ROWS = 50
+"""The minimum number of rows for distinct codes to be identifiers."""
+MAX_VOCABULARY = 5_000
+"""The maximum number of distinct values for a vocabulary; of more values most would be rare."""
 HASH_BUCKETS = 2_000
+"""The number of hash buckets of a categorical column with more values than a vocabulary has."""
 ROWS_PER_NAME = 5
-"""The least average number of rows per value for numbers that are identifiers of repeated
-things."""
+"""The minimum average number of rows per value, for identifiers to be categories."""
 Rule = Callable[[Facts], Choice | None]
-"""A function that returns the type of columns to which it applies, and None for others."""
+"""A function that returns the type of a column, or None if the rule does not apply."""
 
 
 def find_empty(facts: Facts) -> Choice | None:
@@ -49,15 +49,13 @@ def find_empty(facts: Facts) -> Choice | None:
 
 
 def find_constant(facts: Facts) -> Choice | None:
-    """Ignores a constant column, unless missing values may carry information, or there are few
-    rows.
-    """
+    """Ignores a constant column, unless some rows have no value or the sample is small."""
     if facts.distinct > 1 or counts_time(facts.name):
         return None
     value = repr(facts.examples[0]) if facts.is_text else f"{facts.low:g}"
     if facts.has_gaps:
-        where = f"in {facts.known:,} of {facts.rows:,} rows, and no value in the others"
-        return replace(choose_by_dtype(facts), reason=f"{value} {where}")
+        rows = f"in {facts.known:,} of {facts.rows:,} rows, and no value in the others"
+        return replace(choose_by_dtype(facts), reason=f"{value} {rows}")
     if facts.rows < ENOUGH_ROWS:
         reason = f"{value} in each of only {counted(facts.rows, 'row')}"
         return replace(choose_by_dtype(facts), reason=reason)
@@ -75,20 +73,21 @@ def choose_by_dtype(facts: Facts) -> Choice:
 
 
 def ignore(reason: str) -> Choice:
-    """Returns the choice to leave a column out, with a reason."""
+    """Returns the choice to ignore a column."""
     return Choice({"type": "ignore"}, reason)
 
 
 def describe_values(facts: Facts) -> str:
-    """Returns the number of distinct values of a column, in words."""
+    """Returns the number of distinct values of a column as text."""
     return f"{facts.distinct:,} different values in {facts.known:,} rows"
 
 
 _GAPLESS = 1.05
-"""The largest ratio of a range of numbers to the number of rows for an identifier."""
-_MOST_NAMES = 1_000
-_MOST_SENTINELS = 2
-"""The most distinct negative numbers among identifiers: sentinels such as -1 or -999."""
+"""The maximum ratio of the range of the numbers to the number of rows, if numbers count rows."""
+_MAX_NAMES = 1_000
+"""The maximum number of distinct identifiers that are categories."""
+_MAX_SENTINELS = 2
+"""The maximum number of distinct negative numbers among identifiers, such as -1 or -999."""
 
 
 def _day_number(facts: Facts) -> Choice | None:
@@ -101,9 +100,9 @@ def _number_identifier(facts: Facts) -> Choice | None:
     if not facts.is_whole or facts.known < FEW_ROWS:
         return None
     if not facts.is_exact:
-        # Distinct numbers may be equal as float32.
+        # Numbers that differ in the data may be equal as float32.
         return (
-            ignore("an identifier by its name, with more digits than a number holds")
+            ignore("an identifier by the column's name, with more digits than float32 holds")
             if identifies(facts.name)
             else None
         )
@@ -111,41 +110,39 @@ def _number_identifier(facts: Facts) -> Choice | None:
         return None
     if identifies(facts.name):
         return ignore(
-            f"a different whole number in each of {facts.sample_rows:,} rows, and the name of an"
-            " identifier"
+            f"a different whole number in each of {facts.sample_rows:,} rows, and a column name"
+            " that means an identifier"
         )
     if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
         return None
     return ignore(
-        f"numbers the rows from {facts.low:,.0f} to {facts.high:,.0f}, as an identifier does"
+        f"counts the rows from {facts.low:,.0f} to {facts.high:,.0f}, as an identifier does"
     )
 
 
 def _counts_rows(facts: Facts) -> bool:
-    """Returns whether the numbers count the rows: a range without gaps, wherever it begins.
+    """Returns whether the numbers count the rows, from any first number and almost without gaps.
 
-    A quantity seldom takes each number of a range once, except in a few rows.
+    In 100 or more rows, a quantity rarely takes each number of a range once.
     """
     rows = facts.total_rows * facts.known / facts.rows
     return facts.known >= ENOUGH_ROWS and facts.high - facts.low + 1 <= _GAPLESS * rows
 
 
 def _number_names(facts: Facts) -> Choice | None:
-    """Returns categorical for integers that are places or identifiers of repeated things."""
+    """Returns categorical for integers that are postal codes, or identifiers that repeat."""
     are_names = identifies(facts.name) or names_places(facts.name)
-    repeats = facts.distinct * ROWS_PER_NAME <= facts.sample_rows and facts.distinct <= _MOST_NAMES
+    repeats = facts.distinct * ROWS_PER_NAME <= facts.sample_rows and facts.distinct <= _MAX_NAMES
     if not are_names or not facts.is_whole or not facts.is_exact or not repeats:
         return None
-    if facts.known < ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:
+    if facts.known < ENOUGH_ROWS or facts.negative > _MAX_SENTINELS:
         return None
     reason = f"{facts.distinct:,} different identifiers, by the column's name"
     return Choice({"type": "categorical"}, reason)
 
 
 def _zero_or_one(facts: Facts) -> Choice | None:
-    """Returns boolean for integers that are only 0 and 1, which rarely mean anything but no and
-    yes.
-    """
+    """Returns boolean for integers from 0 to 1, which nearly always mean no and yes."""
     if not facts.is_integer or (facts.low, facts.high) != (0, 1) or facts.known < ENOUGH_ROWS:
         return None
     return Choice({"type": "boolean"}, "0 and 1, which mean no and yes")
@@ -160,19 +157,20 @@ NUMBER_RULES: tuple[Rule, ...] = (
 )
 
 
-_NEARLY_ALL = 0.95
-"""The share of rows with distinct values from which a column is an identifier."""
-_MOSTLY = 0.5
-"""The share of rows with distinct values from which a column may hold sentences."""
+_IDENTIFIER_SHARE = 0.95
+"""A column is an identifier if a larger share of the rows has distinct values."""
+_SENTENCE_SHARE = 0.5
+"""A column may hold sentences if a larger share of the rows has distinct values."""
 _SENTENCE_SPACES = 3
-"""The least average number of spaces in a sentence."""
+"""The minimum average number of spaces in a sentence."""
 _SENTENCE_LENGTH = 10
-"""The least average number of characters in a sentence without spaces."""
-_LONGEST_TEXT = 512
-"""The largest number of tokens of a text; the smallest comes next."""
-_SHORTEST_TEXT = 8
-_ROOM = 1.1
-"""The number of tokens per word, as punctuation makes tokens too."""
+"""The minimum average number of characters in a sentence without spaces."""
+_MAX_TOKENS = 512
+"""The largest chosen length of a text, in tokens."""
+_MIN_TOKENS = 8
+"""The smallest chosen length of a text, in tokens."""
+_TOKENS_PER_WORD = 1.1
+"""The number of tokens per word; punctuation adds tokens."""
 
 
 def _date(facts: Facts) -> Choice | None:
@@ -201,24 +199,23 @@ def _number_in_text(facts: Facts) -> Choice | None:
     settings |= {"unit": number_format.unit} if number_format.unit else {}
     shown = next(value for value in facts.examples if number_format.fits([value]))
     reason = f"numbers in text, such as {shown!r}"
-    odd = next((value for value in facts.examples if not number_format.fits([value])), None)
+    misfit = next((value for value in facts.examples if not number_format.fits([value])), None)
     return Choice(
-        settings, reason if odd is None else f"{reason}; values such as {odd!r} count as missing"
+        settings,
+        reason if misfit is None else f"{reason}; values such as {misfit!r} count as missing",
     )
 
 
 def _are_quantities(facts: Facts, number_format: NumberFormat) -> bool:
-    """Returns whether numbers in text are quantities, and not identifiers such as repeated bare
-    digits.
-    """
+    """Returns whether numbers in text are quantities, not identifiers."""
     if number_format.unit or not (are_plain(facts.examples) or identifies(facts.name)):
         return True
-    is_named = identifies(facts.name) or names_places(facts.name)
-    return not is_named and facts.distinct * ROWS_PER_NAME > facts.known
+    has_code_name = identifies(facts.name) or names_places(facts.name)
+    return not has_code_name and facts.distinct * ROWS_PER_NAME > facts.known
 
 
 def _mixed_notation(facts: Facts) -> Choice | None:
-    """Returns the type of numbers or dates that are not written uniformly."""
+    """Returns the type of a column of dates or numbers whose notation is not uniform."""
     if facts.dates is not None:
         reason: str | None = facts.dates.description
     else:
@@ -226,7 +223,7 @@ def _mixed_notation(facts: Facts) -> Choice | None:
     if reason is None:
         return None
     if _is_distinct(facts):
-        return ignore(f"{reason}; nearly every row would be a category of its own")
+        return ignore(f"{reason}; as categories, nearly all values would occur only once")
     return replace(choose_by_dtype(facts), reason=reason)
 
 
@@ -235,15 +232,15 @@ def _sentences(facts: Facts) -> Choice | None:
         return None
     if not facts.has_words and facts.mean_length >= _SENTENCE_LENGTH:
         settings: dict[str, Any] = {"type": "text", "tokens": "characters", "ngrams": 3}
-        why = "sentences without spaces between words, split into characters"
-        usual = facts.usual_length
+        contents = "sentences without spaces between words, split into characters"
+        usual_tokens = facts.usual_length
     elif facts.mean_spaces >= _SENTENCE_SPACES:
-        settings, why, usual = {"type": "text"}, "sentences", facts.usual_words
+        settings, contents, usual_tokens = {"type": "text"}, "sentences", facts.usual_words
     else:
         return None
-    length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * usual)))
+    length = min(_MAX_TOKENS, max(_MIN_TOKENS, math.ceil(_TOKENS_PER_WORD * usual_tokens)))
     tokens = settings.get("tokens", "words")
-    reason = f"{why} ({describe_values(facts)}); the model reads the first {length} {tokens}"
+    reason = f"{contents} ({describe_values(facts)}); the model reads the first {length} {tokens}"
     return Choice({**settings, "max_tokens": length}, reason)
 
 
@@ -255,40 +252,42 @@ def _text_identifier(facts: Facts) -> Choice | None:
 
 
 def _many_values(facts: Facts) -> Choice | None:
-    if facts.distinct <= MANY_VALUES:
+    if facts.distinct <= MAX_VOCABULARY:
         return None
     settings = {"type": "categorical", "hash_buckets": HASH_BUCKETS}
     return Choice(settings, f"text with very many values ({describe_values(facts)})")
 
 
 def _is_varied(facts: Facts) -> bool:
-    """Returns whether most rows have distinct texts, or there are too many texts for categories."""
-    return facts.distinct_share > _MOSTLY or facts.distinct > MANY_VALUES
+    """Returns whether most rows have distinct values, or there are too many for a vocabulary."""
+    return facts.distinct_share > _SENTENCE_SHARE or facts.distinct > MAX_VOCABULARY
 
 
 def _is_distinct(facts: Facts) -> bool:
-    """Returns whether nearly all rows have distinct texts, in enough rows to exclude chance."""
-    is_clear = identifies(facts.name) or are_codes(facts.examples)
-    enough = FEW_ROWS if identifies(facts.name) else GAPLESS_ROWS if is_clear else ENOUGH_ROWS
-    return facts.known >= enough and facts.distinct_share > _NEARLY_ALL
+    """Returns whether nearly all rows have distinct values, in enough rows to exclude chance."""
+    if identifies(facts.name):
+        min_rows = FEW_ROWS
+    else:
+        min_rows = CODE_ROWS if are_codes(facts.examples) else ENOUGH_ROWS
+    return facts.known >= min_rows and facts.distinct_share > _IDENTIFIER_SHARE
 
 
 def choose_characters(facts: Facts) -> Choice | None:
-    """Returns characters as tokens for names, which as categories would mostly be distinct.
+    """Returns text split into characters for a column of names, or None for another column.
 
-    Used for names that are the only column left, so that a model can learn from their spelling.
+    If names are the only column left, the model can only learn from their spelling.
     """
-    is_named = facts.is_text and not facts.longest and facts.known >= ENOUGH_ROWS
-    if not is_named or not _is_varied(facts) or are_codes(facts.examples):
+    may_be_names = facts.is_text and not facts.longest and facts.known >= ENOUGH_ROWS
+    if not may_be_names or not _is_varied(facts) or are_codes(facts.examples):
         return None
-    length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
+    length = min(_MAX_TOKENS, max(_MIN_TOKENS, math.ceil(_TOKENS_PER_WORD * facts.usual_length)))
     settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}
     reason = f"names, split into characters ({describe_values(facts)})"
     return Choice(settings, f"{reason}, as no other column is left")
 
 
 TEXT_RULES: tuple[Rule, ...] = (
-    # Dates come before constants, as the data of one day has one date.
+    # The rule for dates precedes the rule for constants, as the data of one day has one date.
     _date,
     find_constant,
     _yes_or_no,
@@ -300,22 +299,23 @@ TEXT_RULES: tuple[Rule, ...] = (
 )
 
 
-_LONGEST_LIST = 50
-"""The most values of a list that a model reads; later ones add little and cost as much."""
+_MAX_LIST_VALUES = 50
+"""The maximum number of values of a list that a model reads; later values add little and cost as
+much."""
 
 
 def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
     """Returns the type of each column, by name.
 
-    A column that looks like an identifier is kept if there is nothing else to learn from.
+    If the rules ignore all columns, every column that is not constant becomes an input.
     """
     choices = {facts.name: _choose(facts) for facts in columns}
     if all(choice.is_ignored for choice in choices.values()):
         for facts in columns:
             if facts.distinct > 1:
-                choice_of_input = choose_characters(facts) or choose_by_dtype(facts)
+                as_input = choose_characters(facts) or choose_by_dtype(facts)
                 reason = f"{choices[facts.name].reason}, but no other column is left"
-                choices[facts.name] = replace(choice_of_input, reason=reason)
+                choices[facts.name] = replace(as_input, reason=reason)
     inputs = [facts for facts in columns if not choices[facts.name].is_ignored]
     if len(inputs) == 1 and choices[inputs[0].name].type == "categorical":
         choices |= {facts.name: choice for facts in inputs if (choice := choose_characters(facts))}
@@ -331,10 +331,10 @@ def _choose(facts: Facts) -> Choice:
 
 
 def _list(facts: Facts) -> Choice:
-    """Returns the type for lists of several lengths: text and integers are categorical, others a
-    sequence.
+    """Returns the type of lists whose lengths differ: categorical for text and integers, a sequence
+    for other numbers.
     """
-    length = min(facts.longest, _LONGEST_LIST)
+    length = min(facts.longest, _MAX_LIST_VALUES)
     kind = "text" if facts.is_text else "whole numbers" if facts.is_integer else "numbers"
     reason = f"lists of up to {facts.longest:,} values, {kind}"
     if length < facts.longest:
@@ -342,6 +342,6 @@ def _list(facts: Facts) -> Choice:
     if kind == "numbers":
         return Choice({"type": "sequence", "length": length}, reason)
     settings: dict[str, Any] = {"type": "categorical", "many": True, "max_values": length}
-    if facts.distinct > MANY_VALUES:
+    if facts.distinct > MAX_VOCABULARY:
         settings["hash_buckets"] = HASH_BUCKETS
     return Choice(settings, reason)

@@ -1,7 +1,7 @@
-"""Facts about a column's values; free of TensorFlow.
+"""Facts about a column's values. The module does not import TensorFlow.
 
-The numbers of distinct and missing values come from the statistics, which cover each row; the rest
-comes from a sample across the data. No fact depends on the order of the rows.
+The numbers of distinct and missing values come from the statistics, which cover every row. The
+other facts come from a sample of the data. No fact depends on the order of the rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.column_types.dates import DAYS, Dates, is_day
 
-_MOST_EXAMPLES = 2_000
-"""The most distinct values of a column that are stored."""
+_MAX_EXAMPLES = 2_000
+"""The maximum number of distinct values of a column that are stored."""
 _UNSPACED = r"(?:[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}][^\s]*){4}"
-"""The pattern of several characters in a row of a script without spaces between words."""
-_NEARLY_ALL = 0.99
-_EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
+"""The pattern of four consecutive characters of a script without spaces between words."""
+_USUAL_QUANTILE = 0.99
+"""The quantile of lengths that counts as the usual length."""
+_MAX_EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
 """The largest number up to which a type holds every integer."""
 
 
@@ -36,16 +37,16 @@ class Counts:
     longest: int
     """The largest number of values in a row."""
     distinct: int | None = None
-    """The number of distinct texts; None if the statistics do not have it."""
+    """The number of distinct strings; None if the statistics do not contain it."""
     frequent: tuple[str, ...] = ()
-    """The most frequent texts in descending order: all, or as many as the statistics hold."""
+    """The strings that the statistics list, the most frequent ones first."""
     low: float = math.nan
     """The smallest number; NaN for text."""
     high: float = math.nan
 
     @property
     def is_constant(self) -> bool:
-        """Whether all values are the same and no row lacks one."""
+        """Whether every row has a value, and all values are equal."""
         is_same = self.low == self.high if self.distinct is None else self.distinct == 1
         return is_same and 0 < self.rows == self.known
 
@@ -57,31 +58,33 @@ class Facts:
     name: str
     is_text: bool
     rows: int
-    """The number of rows in the split, or in the sample if the split's is unknown."""
+    """The number of rows in the split, or in the sample if the size of the split is unknown."""
     total_rows: int
-    """The number of rows in all splits, as far as it is known."""
+    """The number of rows in all splits, or at least the number of rows of the sample."""
     known: int
     """The number of `rows` with a value."""
     distinct: int
-    """The number of distinct values in `known` rows, or for numbers in `sample_rows` rows."""
+    """The number of distinct values in all `known` rows; for numbers, in the sample only."""
     sample_rows: int = 0
-    """The number of rows of the sample with a value."""
+    """The number of rows in the sample that have a value."""
     examples: tuple[str, ...] = ()
-    """The distinct texts, the most frequent ones first."""
+    """The distinct strings, the most frequent ones first."""
     mean_length: float = 0.0
-    """The mean number of characters of a text."""
+    """The mean number of characters of a string."""
     mean_spaces: float = 0.0
+    """The mean number of spaces in a string."""
     usual_length: int = 0
-    """The number of characters that nearly all texts do not exceed."""
+    """The number of characters that 99% of the strings do not exceed."""
     usual_words: int = 0
+    """The number of words that 99% of the strings do not exceed."""
     has_words: bool = True
-    """Whether most texts have spaces between words, as far as their script shows."""
+    """Whether most strings are in scripts with spaces between words."""
     is_integer: bool = False
     """Whether the numbers have an integer type."""
     is_whole: bool = False
     """Whether all numbers are integers."""
     is_exact: bool = True
-    """Whether the numbers are small enough for distinct ones to stay distinct."""
+    """Whether the numbers are small enough for their type to hold every integer."""
     low: float = 0.0
     high: float = 0.0
     are_days: bool = False
@@ -95,7 +98,7 @@ class Facts:
 
     @property
     def distinct_share(self) -> float:
-        """The share of distinct values in the rows with a value."""
+        """The number of distinct values, divided by the number of rows with a value."""
         return self.distinct / max(self.known, 1)
 
     @property
@@ -110,20 +113,20 @@ def collect_facts(
     total_rows: int = 0,
     counts: Mapping[str, Counts] | None = None,
 ) -> list[Facts]:
-    """Returns the facts about columns, except those of bytes that are not text.
+    """Returns the facts about columns. Columns of bytes that are not text are left out.
 
     Args:
-      columns: numbers or bytes by column, [rows] each, null where a value is missing.
-      dates: the date columns.
-      total_rows: the number of rows of all the data, if `columns` are a part of it.
+      columns: the numbers or bytes of each column, [rows]; null where a value is missing.
+      dates: the dates of each date column.
+      total_rows: the number of rows of all data, if `columns` are a part of the data.
       counts: the counts of all rows of the split, if `columns` are a sample of it.
     """
     counts = counts or {}
-    facts = (_look(name, values, total_rows) for name, values in columns.items())
+    all_facts = (_sample_facts(name, values, total_rows) for name, values in columns.items())
     return [
-        replace(_in_all_rows(one, counts.get(one.name)), dates=dates.get(one.name))
-        for one in facts
-        if one is not None
+        replace(_in_all_rows(facts, counts.get(facts.name)), dates=dates.get(facts.name))
+        for facts in all_facts
+        if facts is not None
     ]
 
 
@@ -131,7 +134,7 @@ def collect_list_facts(
     columns: Mapping[str, tuple[np.ndarray, pa.Array]],
     counts: Mapping[str, Counts] | None = None,
 ) -> list[Facts]:
-    """Returns the facts about columns of lists, which count values instead of rows.
+    """Returns the facts about columns of lists. The facts count values instead of rows.
 
     Args:
       columns: the number of values of each row, and all values, by column.
@@ -139,7 +142,7 @@ def collect_list_facts(
     """
     all_facts = []
     for name, (lengths, values) in columns.items():
-        facts, column_counts = _look(name, values, 0), (counts or {}).get(name)
+        facts, column_counts = _sample_facts(name, values, 0), (counts or {}).get(name)
         if facts is not None:
             longest = max(
                 int(lengths.max(initial=0)), column_counts.longest if column_counts else 0
@@ -150,23 +153,24 @@ def collect_list_facts(
 
 
 def _in_all_rows(facts: Facts, counts: Counts | None) -> Facts:
-    """Returns the facts with the sample's counts replaced by those of the statistics."""
+    """Returns the facts, with the counts of the statistics instead of the sample's counts."""
     if counts is None:
         return facts
     if facts.is_text:
         if counts.distinct is None:
             return facts
-        rare = [value for value in facts.examples if value not in {*counts.frequent}]
-        has_all = len(counts.frequent) >= counts.distinct
+        frequent = set(counts.frequent)
+        rare = [value for value in facts.examples if value not in frequent]
+        lists_all = len(counts.frequent) >= counts.distinct
         return replace(
             facts,
             rows=counts.rows,
             known=counts.known,
             distinct=counts.distinct,
-            examples=(*counts.frequent, *([] if has_all else rare))[:_MOST_EXAMPLES],
+            examples=(*counts.frequent, *([] if lists_all else rare))[:_MAX_EXAMPLES],
         )
     low, high = counts.low, counts.high
-    is_exact = facts.is_integer or max(-low, high) <= _EXACT[pa.float32()]
+    is_exact = facts.is_integer or max(-low, high) <= _MAX_EXACT[pa.float32()]
     return replace(
         facts,
         rows=counts.rows,
@@ -179,14 +183,14 @@ def _in_all_rows(facts: Facts, counts: Counts | None) -> Facts:
     )
 
 
-def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
+def _sample_facts(name: str, values: pa.Array, total_rows: int) -> Facts | None:
     rows, known = len(values), values.drop_null()
     total_rows = max(rows, total_rows)
     if pa.types.is_floating(known.type):
         known = known.filter(pc.invert(pc.is_nan(known)))
     elif not pa.types.is_integer(known.type) and not pa.types.is_null(known.type):
         try:
-            return _look_at_text(name, known.cast(pa.binary()).cast(pa.string()), rows, total_rows)
+            return _text_facts(name, known.cast(pa.binary()).cast(pa.string()), rows, total_rows)
         except pa.ArrowInvalid:
             return None
     if not len(known):
@@ -203,7 +207,7 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
         len(known),
         is_integer=pa.types.is_integer(known.type),
         is_whole=bool(np.all(numbers == np.floor(numbers))),
-        is_exact=max(-low, high) <= _EXACT.get(known.type, np.inf),
+        is_exact=max(-low, high) <= _MAX_EXACT.get(known.type, np.inf),
         low=low,
         high=high,
         are_days=_are_days(known, low, high),
@@ -211,9 +215,9 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
     )
 
 
-def _usual(numbers: pa.Array) -> int:
-    """Returns the number that nearly all of the numbers do not exceed."""
-    return int(pc.quantile(numbers, _NEARLY_ALL, interpolation="higher")[0].as_py())
+def _usual_value(numbers: pa.Array) -> int:
+    """Returns the number that 99% of the numbers do not exceed."""
+    return int(pc.quantile(numbers, _USUAL_QUANTILE, interpolation="higher")[0].as_py())
 
 
 def _are_days(known: pa.Array, low: float, high: float) -> bool:
@@ -222,7 +226,7 @@ def _are_days(known: pa.Array, low: float, high: float) -> bool:
     return all(map(is_day, known.unique().cast(pa.string()).to_pylist()))
 
 
-def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) -> Facts:
+def _text_facts(name: str, known: pa.StringArray, rows: int, total_rows: int) -> Facts:
     known = known.filter(pc.not_equal(pc.utf8_trim_whitespace(known), ""))
     if not len(known):
         return Facts(name, True, rows, total_rows, 0, 0)
@@ -237,17 +241,17 @@ def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) 
         len(known),
         len(counts),
         len(known),
-        examples=tuple(counts["values"].slice(0, _MOST_EXAMPLES).to_pylist()),
+        examples=tuple(counts["values"].slice(0, _MAX_EXAMPLES).to_pylist()),
         mean_length=pc.mean(pc.utf8_length(known)).as_py(),
         mean_spaces=pc.mean(spaces).as_py(),
-        usual_length=_usual(pc.utf8_length(known)),
-        usual_words=_usual(spaces) + 1,
+        usual_length=_usual_value(pc.utf8_length(known)),
+        usual_words=_usual_value(spaces) + 1,
         has_words=pc.mean(pc.match_substring_regex(known, _UNSPACED).cast("int8")).as_py() < 0.5,
     )
 
 
 _PLACEHOLDERS = {"__BYTES_VALUE__", "__LARGE_BYTES__"}
-"""The labels under which TFDV counts all long texts, and all bytes that are not text."""
+"""The labels under which TFDV counts long strings, and bytes that are not text."""
 
 
 def count_columns(
@@ -268,7 +272,7 @@ def _count(feature: statistics_pb2.FeatureNameStatistics, rows: int) -> Counts:
     known, longest = common.num_non_missing, common.max_num_values
     if feature.HasField("num_stats"):
         numbers = feature.num_stats
-        # The counts of list values are not counts of rows.
+        # In columns of lists, NaN values are not missing rows.
         missing = numbers.histograms[0].num_nan if longest == 1 and numbers.histograms else 0
         return Counts(rows, known - int(missing), longest, None, (), numbers.min, numbers.max)
     buckets = feature.string_stats.rank_histogram.buckets

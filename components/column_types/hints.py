@@ -1,4 +1,4 @@
-"""Hints from a column's name and from the notation of its texts."""
+"""Hints about a column's meaning from its name and the notation of its values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer_module.features.numeric import NO, YES
 _IDENTIFIERS = {"id", "ids", "uuid", "guid", "pk", "rowid"}
 _PLACES = {"zip", "zipcode", "postcode", "postal", "plz"}
 _ROW_NUMBERS = {"", "#", "index", "idx", "row", "no", "nr", "number", "key", "unnamed: 0"}
-"""The names that as a whole mean a row number; as a word of a longer name they may mean a
+"""The column names that mean a row number. Within a longer name, these words may mean a
 quantity."""
 _TIMES = {
     *("time", "timestamp", "date", "year", "yr", "quarter", "month", "week", "day", "hour"),
@@ -31,45 +31,46 @@ _BIRTHS = {"birth", "birthday", "birthdate", "born", "dob"}
 
 
 def identifies(name: str) -> bool:
-    """Returns whether a column has a name for identifiers."""
+    """Returns whether a column's name means an identifier, such as `user_id`."""
     words = _words(name)
     return bool(words and words[-1] in _IDENTIFIERS) or name.strip().lower() in _ROW_NUMBERS
 
 
 def names_places(name: str) -> bool:
-    """Returns whether a column has a name for postal codes."""
+    """Returns whether a column's name means a postal code."""
     return not _PLACES.isdisjoint(_words(name))
 
 
 def counts_time(name: str) -> bool:
-    """Returns whether a column has a name for values that increase with time."""
+    """Returns whether a column's name means a value that increases with time, such as `year`."""
     return not _TIMES.isdisjoint(_words(name))
 
 
 def names_moments(name: str) -> bool:
-    """Returns whether a column has a name for points in time, such as `created_at`."""
+    """Returns whether a column's name means a point in time, such as `created_at`."""
     return not _MOMENTS.isdisjoint(_words(name))
 
 
 def names_births(name: str) -> bool:
-    """Returns whether a column has a name for dates of birth, which do not date the row."""
+    """Returns whether a column's name means a date of birth, which is not the date of the row."""
     return not _BIRTHS.isdisjoint(_words(name))
 
 
 def measures(name: str) -> bool:
-    """Returns whether a column has a name for quantities, counts or ranks."""
+    """Returns whether a column's name means a quantity, a count or a rank."""
     return not _QUANTITIES.isdisjoint(_words(name))
 
 
 def _words(name: str) -> list[str]:
-    """Returns the words of a name: alike for `PassengerId`, `passenger_id` and `passenger id`."""
+    """Returns the words of a name in lower case: `PassengerId` and `passenger_id` give the same."""
     separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return re.findall(r"[^\W_]+", separated.lower())
 
 
-_LOOKED_AT = 100
+_SAMPLE_VALUES = 100
 """The number of values from which the notation is determined."""
-_NEARLY_ALL = 0.9
+_MIN_NUMBER_SHARE = 0.9
+"""The minimum share of numbers among the values, for a column to hold numbers."""
 _CURRENCY = r"(?:[$€£¥₹]|usd|eur|gbp|chf)"
 _NUMBER = re.compile(
     rf"\(?[+-]?\s*{_CURRENCY}?\s*[+-]?(?:\d{{1,3}}(?:[,.'\u00a0 ]\d{{3}})+|\d+)(?:[.,]\d+)?"
@@ -79,34 +80,36 @@ _NUMBER = re.compile(
 """The pattern of numbers with thousands separators, a currency or a per cent sign."""
 _CODE = re.compile(r"(?=.*\d)[\w.:/#-]+")
 _DIGITS = re.compile(r"\d+")
-_LONGEST_NUMBER = 15
-"""The most digits of a number that is a quantity."""
+_MAX_DIGITS = 15
+"""The maximum number of digits of a quantity; longer numbers are codes."""
 
 
 def are_yes_or_no(values: Sequence[str]) -> bool:
-    """Returns whether all values mean yes or no, and both occur."""
+    """Returns whether all values mean yes or no, with at least one yes and one no."""
     words = {value.strip(SPACES).lower() for value in values}
     return words <= {*YES, *NO} and not words.isdisjoint(YES) and not words.isdisjoint(NO)
 
 
 def are_codes(values: Sequence[str]) -> bool:
-    """Returns whether values are single words with digits, as product codes are."""
+    """Returns whether each value is a single word with a digit, like a product code."""
     return all(_CODE.fullmatch(value.strip()) for value in values)
 
 
 def describe_number_texts(values: Sequence[str]) -> str | None:
-    """Returns why numbers count as text; None if the values are not numbers."""
-    first = values[:_LOOKED_AT]
-    numbers = [value for value in first if _NUMBER.fullmatch(value.strip())]
-    if len(numbers) < _NEARLY_ALL * len(first) or are_digits(numbers):
+    """Returns why numbers in text are not read as numbers, or None for values of another kind."""
+    sample = values[:_SAMPLE_VALUES]
+    numbers = [value for value in sample if _NUMBER.fullmatch(value.strip())]
+    if len(numbers) < _MIN_NUMBER_SHARE * len(sample) or are_digits(numbers):
         return None
     shown = next((value for value in numbers if not _DIGITS.fullmatch(value)), numbers[0])
     return f"numbers written as text, such as {shown!r}: write them as plain numbers"
 
 
 def are_digits(numbers: Sequence[str]) -> bool:
-    """Returns whether numbers are codes of digits: with leading zeros, or very long."""
+    """Returns whether all strings consist of digits, and some of them have leading zeros or more
+    than 15 digits, so that they are codes.
+    """
     digits = [number for number in numbers if _DIGITS.fullmatch(number)]
     has_zeros = any(number[0] == "0" and len(number) > 1 for number in digits)
-    is_long = any(len(number) > _LONGEST_NUMBER for number in digits)
+    is_long = any(len(number) > _MAX_DIGITS for number in digits)
     return len(digits) == len(numbers) and (has_zeros or is_long)

@@ -1,6 +1,4 @@
-"""The choices of a component's schema, added to the `custom_config` of the function that it
-calls.
-"""
+"""Adds the column types that a schema stores to the `custom_config` of a component."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from components.schema_reader import read_schema_artifact
 def add_choices(
     input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the execution properties with the schema's choices in the `custom_config`.
+    """Returns the execution properties with the schema's choices added to `custom_config`.
 
-    Without an input `schema` they are unchanged.
+    If the component has no input `schema`, the properties are returned unchanged.
     """
     if SCHEMA_KEY not in input_dict:
         return dict(exec_properties)
@@ -32,5 +30,5 @@ def add_choices(
 
 
 def complete(custom_config: Mapping[str, Any], schema_folder: str) -> dict[str, Any]:
-    """Returns a `custom_config` with the choices of the schema in an artifact's folder."""
+    """Returns a `custom_config` with the choices of the schema in an artifact's folder added."""
     return with_choices(custom_config, read_schema_artifact(schema_folder))

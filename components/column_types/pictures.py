@@ -1,4 +1,4 @@
-"""The size of pictures for which the config sets none: the median size."""
+"""The size that pictures are scaled to if the config sets no size: the median of their sizes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from PIL import Image
 from components.column_types.choice import Choice
 from trainer_module.errors import counted
 
-LARGEST = 224
-"""The most pixels of the longer side: the input size of most networks; more takes long."""
+MAX_SIDE = 224
+"""The maximum length of the longer side, in pixels: the input size of most networks. Larger
+pictures make training slow."""
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
-"""Pillow's modes of pictures without colours."""
+"""Pillow's modes of greyscale pictures."""
 
 
 def choose_size(pictures: Iterable[bytes]) -> Choice | None:
-    """Returns the median height and width, and one channel if all pictures are grey.
+    """Returns the settings of an image column: the median height and width, and the channels.
 
-    The order of the pictures makes no difference.
+    The column has one channel if all pictures are greyscale. The choice does not depend on the
+    order of the pictures.
 
     Args:
       pictures: encoded pictures; bytes that are not a picture are skipped.
 
     Returns:
-      The choice; None if there is no picture.
+      The choice, or None if there is no picture.
     """
     heights, widths, colours = Counter[int](), Counter[int](), Counter[bool]()
     for encoded in pictures:
@@ -37,20 +39,20 @@ def choose_size(pictures: Iterable[bytes]) -> Choice | None:
                 widths[image.width] += 1
                 heights[image.height] += 1
                 colours[image.mode not in _GREY] += 1
-        except Exception:  # noqa: S112 - Pillow raises all sorts; Transform names what is broken.
+        except Exception:  # noqa: S112 - Pillow raises any error; Transform reports it.
             continue
     if not colours:
         return None
     height, width = (statistics.median_low(sizes.elements()) for sizes in (heights, widths))
-    share = min(1.0, LARGEST / max(height, width))
+    scale = min(1.0, MAX_SIDE / max(height, width))
     settings = {
         "type": "image",
-        "height": max(1, round(height * share)),
-        "width": max(1, round(width * share)),
+        "height": max(1, round(height * scale)),
+        "width": max(1, round(width * scale)),
         "channels": 3 if colours[True] else 1,
     }
-    is_usual = f"{height}x{width} is the median size of {counted(colours.total(), 'picture')}"
-    smaller = f", reduced to at most {LARGEST} pixels" if share < 1 else ""
+    median = f"{height}x{width} is the median size of {counted(colours.total(), 'picture')}"
+    reduced = f", reduced to at most {MAX_SIDE} pixels" if scale < 1 else ""
     return Choice(
-        settings, f"{is_usual}{smaller}; {'in colour' if colours[True] else 'all greyscale'}"
+        settings, f"{median}{reduced}; {'in colour' if colours[True] else 'all greyscale'}"
     )

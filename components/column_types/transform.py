@@ -1,4 +1,4 @@
-"""TFX's Transform, with the schema's choices for columns that the config does not declare."""
+"""TFX's Transform, with the schema's types for columns that the config does not declare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from components.column_types.injection import add_choices
 
 
 class Executor(StockExecutor):
-    """Transforms as TFX does, with the choices in the schema."""
+    """TFX's executor, with the schema's choices added to the `custom_config`."""
 
     def Do(  # noqa: N802 - TFX's name
         self,

@@ -1,1 +1,1 @@
-"""The only uses of private parts of TFX, its libraries and Beam: a module for each of them."""
+"""The only modules that use private parts of TFX, its libraries, Beam and uvicorn."""

@@ -1,9 +1,9 @@
-"""Beam, as of 2.77: caches for lookups that it repeats hundreds of times while it builds a
-pipeline.
+"""Private parts of Beam 2.77: faster lookups, servers for this machine only, errors of workers.
 
-Four of its functions are wrapped, none of which is documented; the public way would be a release
-with caches of its own. `components.compat.speed` wraps none if one is not the known function: Beam
-then repeats the lookups, and run.log reports it.
+Beam repeats some lookups hundreds of times while it builds a pipeline. Four undocumented functions
+are therefore wrapped in caches; without private parts, Beam itself would have to cache them. If one
+of the four functions has changed, `components.compat.speed` wraps none of them: Beam then repeats
+the lookups, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from trainer_module.strategies.network import LOCALHOST, find_exposed
 
 
 def remember_lookups() -> None:
-    """Caches Beam's lookups for as long as the objects that they concern exist; once in a process.
+    """Adds caches to four of Beam's functions; repeated calls have no effect.
 
-    Each type check parses the pipeline's options again, each use of a DoFn inspects the signatures
-    of all its methods, and for each pickled function the names of all modules are searched: almost
-    half of the data components' CPU time for a small table.
+    Without caches, each type check parses the pipeline's options again, each use of a DoFn inspects
+    the signatures of all its methods, and each pickled function searches the names of all modules.
+    For a small table, these lookups take almost half of the data components' CPU time.
     """
     for owner, name, remember in (
         (PipelineOptions, "view_as", _remember_views),
@@ -50,85 +50,86 @@ def remember_lookups() -> None:
 
 
 def _remember_views(view_as: Any) -> Any:
-    """Returns `view_as` with a cache; views of the same options share their values."""
+    """Returns `view_as` with a cache. Views of the same options share their values."""
     views: WeakKeyDictionary[PipelineOptions, dict[type, PipelineOptions]] = WeakKeyDictionary()
 
     @wraps(view_as)
-    def remembered(self: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOptions:
-        known = views.setdefault(self, {})
-        view = known.get(cls)
+    def cached_lookup(self: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOptions:
+        by_class = views.setdefault(self, {})
+        view = by_class.get(cls)
         if view is None or view._all_options is not self._all_options:
-            view = known[cls] = view_as(self, cls)
+            view = by_class[cls] = view_as(self, cls)
         return view
 
-    return remembered
+    return cached_lookup
 
 
 def _remember_specs(get_dofn_specs: Any) -> Any:
-    """Returns `get_dofn_specs` with a cache; the states and timers of a DoFn never change."""
-    known: WeakKeyDictionary[DoFn, tuple[set[Any], set[Any]]] = WeakKeyDictionary()
+    """Returns `get_dofn_specs` with a cache. The states and timers of a DoFn never change."""
+    cached: WeakKeyDictionary[DoFn, tuple[set[Any], set[Any]]] = WeakKeyDictionary()
 
     @wraps(get_dofn_specs)
-    def remembered(dofn: DoFn) -> tuple[set[Any], set[Any]]:
+    def cached_lookup(dofn: DoFn) -> tuple[set[Any], set[Any]]:
         if type(dofn).__hash__ is not object.__hash__:
             return get_dofn_specs(dofn)
-        if dofn not in known:
-            known[dofn] = get_dofn_specs(dofn)
-        states, timers = known[dofn]
+        if dofn not in cached:
+            cached[dofn] = get_dofn_specs(dofn)
+        states, timers = cached[dofn]
         return set(states), set(timers)
 
-    return remembered
+    return cached_lookup
 
 
 def _remember_signatures(get_signature: Any) -> Any:
-    """Returns `get_signature` with a cache; a method has the signature of its function, whatever it
-    is bound to.
+    """Returns `get_signature` with a cache for methods. All methods that are bound from the same
+    function have the same signature.
     """
-    known: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
+    cached: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
 
     @wraps(get_signature)
-    def remembered(function: Any) -> Signature:
+    def cached_lookup(function: Any) -> Signature:
         inner = getattr(function, "__func__", None)
         if not (isinstance(function, MethodType) and isinstance(inner, FunctionType)):
             return get_signature(function)
-        if inner not in known:
-            known[inner] = get_signature(function)
-        return known[inner]
+        if inner not in cached:
+            cached[inner] = get_signature(function)
+        return cached[inner]
 
-    return remembered
+    return cached_lookup
 
 
 def _remember_modules(find_imported_submodules: Any) -> Any:
     """Returns the search for submodules with a cache that is valid until other modules are
     imported.
     """
-    known: tuple[list[str], dict[str, list[tuple[str, set[str]]]]] = ([], {})
+    cached: tuple[list[str], dict[str, list[tuple[str, set[str]]]]] = ([], {})
 
     def submodules(package: str) -> list[tuple[str, set[str]]]:
-        """Returns the modules below a package, each with the components of its relative name."""
-        nonlocal known
-        names, below = known
-        if (present := list(sys.modules)) != names:
-            known = _, below = present, {}  # At once: Beam pickles in several threads.
-        if package not in below:
+        """Returns the modules below a package, each with the parts of its relative name."""
+        nonlocal cached
+        names, by_package = cached
+        if (current := list(sys.modules)) != names:
+            # Beam pickles in several threads, so one assignment replaces both values.
+            cached = _, by_package = current, {}
+        if package not in by_package:
             prefix = f"{package}."
             # Old versions of pytest register a module whose name is None.
-            inside = (name for name in present if name and name.startswith(prefix))
-            below[package] = [(name, set(name[len(prefix) :].split("."))) for name in inside]
-        return below[package]
+            inner = (name for name in current if name and name.startswith(prefix))
+            by_package[package] = [(name, set(name[len(prefix) :].split("."))) for name in inner]
+        return by_package[package]
 
     @wraps(find_imported_submodules)
-    def remembered(code: CodeType, dependencies: Iterable[Any]) -> list[ModuleType]:
-        used = set(code.co_names)
+    def cached_lookup(code: CodeType, dependencies: Iterable[Any]) -> list[ModuleType]:
+        used_names = set(code.co_names)
         return [
             sys.modules[name]
             for package in dependencies
             if isinstance(package, ModuleType) and getattr(package, "__package__", None)
-            for name, path in submodules(package.__name__)
-            if path <= used
+            for name, parts in submodules(package.__name__)
+            if parts <= used_names
         ]
 
-    return remembered
+    return cached_lookup
 
 
 _HARNESS: Known = {
@@ -138,14 +139,14 @@ _HARNESS: Known = {
 }
 
 _exposed_before: set[int] = set()
-"""The sockets of this process that were open to other machines before Beam served."""
+"""The sockets of this process that were open to other machines before Beam's servers started."""
 
 
 def listen_on_loopback() -> None:
-    """Restricts Beam's servers in this process to this machine's loopback interface.
+    """Restricts Beam's servers in this process to the loopback interface.
 
-    Beam listens on all of the machine's addresses, and serves any file on request. The replaced
-    object is the module `grpc` in `worker_handlers`.
+    By default Beam listens on all of the machine's addresses, and serves any file on request. The
+    function replaces the module `grpc` in `worker_handlers`.
 
     Raises:
       InternalError: the installed Beam creates its servers differently.
@@ -159,27 +160,31 @@ def listen_on_loopback() -> None:
 
 
 def check_listening() -> None:
-    """Raises InternalError if a server was opened to other machines since `listen_on_loopback`.
+    """Checks that this process has opened no server to other machines since `listen_on_loopback`.
 
     Raises:
-      InternalError: there is such a server.
+      InternalError: the process has opened a server to other machines.
     """
     if find_exposed().keys() - _exposed_before:
         raise _unknown_beam()
 
 
 class _Grpc:
-    """The module `grpc` as Beam's servers see it."""
+    """The replacement for the module `grpc` in `worker_handlers`."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(grpc, name)
 
     def server(self, *arguments: Any, **options: Any) -> Any:
-        """Returns a server that listens on the loopback interface, whatever host is given."""
-        made: Any = grpc.server(*arguments, **options)
-        listen = made.add_insecure_port
-        made.add_insecure_port = lambda address: listen(f"{LOCALHOST}:{address.rpartition(':')[2]}")
-        return made
+        """Returns a server that ignores the host of an address and listens on the loopback
+        interface.
+        """
+        server: Any = grpc.server(*arguments, **options)
+        listen = server.add_insecure_port
+        server.add_insecure_port = lambda address: listen(
+            f"{LOCALHOST}:{address.rpartition(':')[2]}"
+        )
+        return server
 
 
 _LOOPBACK = _Grpc()
@@ -187,15 +192,15 @@ _LOOPBACK = _Grpc()
 
 def _unknown_beam() -> InternalError:
     return InternalError(
-        f"Beam {beam.__version__} opens ports for its workers that Scopeline cannot restrict to"
-        " this machine; install the version in uv.lock, or set beam.workers: 1."
+        f"Scopeline cannot restrict the ports that Beam {beam.__version__} opens for its workers to"
+        " this machine. Install the version of Beam in uv.lock, or set beam.workers: 1."
     )
 
 
 class DescribingHarness(SdkHarness):
-    """Beam's worker harness, with errors that are encoded for the run.
+    """Beam's worker harness, which reports errors in a form that the run can raise again.
 
-    It overrides the private method by which Beam executes a request and reports an error.
+    The class overrides the private method by which Beam executes a request and reports an error.
     """
 
     def __init__(
@@ -204,7 +209,7 @@ class DescribingHarness(SdkHarness):
         """Creates the harness with Beam's arguments.
 
         Args:
-          describe: encodes an error for the run.
+          describe: a function that returns an error as text for the run.
           arguments: Beam's arguments.
           options: Beam's keyword arguments.
 

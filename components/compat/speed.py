@@ -1,7 +1,7 @@
-"""The functions of this package that speed up libraries, and the code that each of them replaces.
+"""The functions of this package that speed up libraries, and the code that each function replaces.
 
-Results are the same as the libraries' own. Each function changes its library only in this process,
-and only if the code that it replaces and calls is the known one.
+The changed libraries give the same results. A function changes its library only in this process,
+and only if the replaced code has the expected hash.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Change:
     """A function of this package that changes a library."""
 
     library: str
-    """The library; nothing is changed before it is imported."""
+    """The module that has to be imported_libraries before the change is applied."""
     function: str
-    """The module of this package, and the function in it."""
+    """The name of a module of this package and of a function in the module."""
     known: Known
-    """The code that it replaces, or whose results it has to equal; see `insides`."""
+    """The hashes of the code that the function replaces or reproduces; see `insides`."""
 
 
 CHANGES = (
@@ -116,19 +116,19 @@ CHANGES = (
 
 
 def speed_up() -> None:
-    """Applies the changes to the libraries of this process; repeated calls have no effect.
+    """Applies the changes to the libraries that this process has imported_libraries.
 
-    Libraries that are not imported yet are neither imported nor changed, and a library of another
-    version, whose results might differ, is not changed.
+    Repeated calls have no effect. A library with other code is not changed, because its
+    results might differ.
     """
-    libraries = imported()
+    libraries = imported_libraries()
     for change in CHANGES:
         if change.library in libraries:
             _apply(change)
 
 
-def imported() -> list[str]:
-    """Returns the imported libraries for which there are changes."""
+def imported_libraries() -> list[str]:
+    """Returns the imported_libraries libraries for which there are changes."""
     return [library for library in {c.library: None for c in CHANGES} if library in sys.modules]
 
 
@@ -142,4 +142,4 @@ def _apply(change: Change) -> None:
 
 @cache
 def _warn(function: str, differing: str) -> None:
-    logger.warning("slower, without %s: %s", function, differing)
+    logger.warning("The run is slower, without %s: %s", function, differing)

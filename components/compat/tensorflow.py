@@ -1,11 +1,13 @@
-"""TensorFlow, as of 2.21, imported only where needed: its state, sessions, and LiteRT's converter.
+"""Private parts of TensorFlow 2.21: its state, its sessions, and LiteRT's converter.
 
-`Session.make_callable` is the public way of running a session repeatedly, and is used if the
-private one has changed: its results are the same, and each call takes three times as long.
+TensorFlow is imported only where it is needed.
 
-LiteRT's converter supports leaving operations out only in its debugger, which converts and
-quantises everything again. Ranges or operations that are chosen differently would change the model,
-so that with another converter the variant `int8` is not made.
+If TensorFlow's private way of running a session has changed, the public `Session.make_callable`
+replaces it. The results are the same, but each call takes three times as long.
+
+LiteRT's public converter cannot leave operations out of the quantisation, and its debugger converts
+and quantises the whole model again. If the converter's private code has changed, its int8 models
+might differ, so the variant `int8` is not made.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 def has_computed() -> bool:
-    """Returns whether TensorFlow has begun to compute, after which a fork of this process hangs.
+    """Returns whether TensorFlow has initialised its runtime. If so, forks of the process hang.
 
-    The private module is looked up among the imported ones; the public way would be a function of
-    TensorFlow that does not initialise the runtime. Without the known function the result is True,
-    and new processes, which are slower, replace forks.
+    No public function of TensorFlow tests for the runtime without initialising it. If the
+    private function is missing, the result is True: the run then starts new processes, which takes
+    longer than forks.
     """
     context = sys.modules.get(_CONTEXT)
     if context is None:
@@ -36,7 +38,7 @@ def has_computed() -> bool:
     try:
         return context.context_safe() is not None
     except AttributeError:
-        logger.warning("slower, without forks: %s.context_safe is missing", _CONTEXT)
+        logger.warning("The run is slower, without forks: %s.context_safe is missing", _CONTEXT)
         return True
 
 
@@ -47,14 +49,14 @@ KNOWN: Known = {
     }
 }
 _IN_CALLER = -1
-"""The `RunOptions.inter_op_thread_pool` with which operations run one by one, in the calling
-thread."""
+"""The value of `RunOptions.inter_op_thread_pool` that runs operations one after the other in the
+calling thread."""
 
 
 def make_callable(
     session: Any, feeds: Sequence[str], fetches: Sequence[str], is_parallel: bool
 ) -> Callable[..., list[Any]]:
-    """Returns a function from the values of some tensors to those of others.
+    """Returns a function from the values of the `feeds` to the values of the `fetches`.
 
     Args:
       session: a tf.compat.v1.Session.
@@ -75,7 +77,7 @@ def make_callable(
 
 
 def _call_public(public: Callable[..., list[Any]], *values: Any) -> list[Any]:
-    """Calls the public way; turns its ValueError into the error that the graph would raise."""
+    """Calls `public`; turns its TypeError or ValueError into the graph's InvalidArgumentError."""
     import tensorflow as tf
 
     try:
@@ -93,11 +95,11 @@ _CALIBRATION: Known = {
         "mlir_quantize": "988eae383bab",
     },
 }
-"""The functions that calibrate without quantising, and that quantise."""
+"""The functions that calibrate and that quantise."""
 
 
 def calibrate(converter: Any) -> bytes:
-    """Returns the model in float32, with the calibrated ranges of its tensors.
+    """Returns the model in float32 as TFLite bytes, with the calibrated ranges of its tensors.
 
     Args:
       converter: a tf.lite.TFLiteConverter with optimizations and a representative dataset.
@@ -111,11 +113,11 @@ def calibrate(converter: Any) -> bytes:
 
 
 def quantise(calibrated: bytes, left_out: Sequence[str]) -> bytes:
-    """Returns a calibrated model in integers.
+    """Returns the quantised model as TFLite bytes.
 
     Args:
       calibrated: the result of `calibrate`.
-      left_out: the operations that stay in float32, named by their outputs.
+      left_out: the output names of the operations that remain in float32.
     """
     from tensorflow.lite.python.convert import mlir_quantize
 

@@ -1,11 +1,10 @@
-"""TensorFlow Model Analysis, as of 0.52: the options and the accumulators of its combiners.
+"""Private parts of TensorFlow Model Analysis 0.52: the options and accumulators of its combiners.
 
-The Evaluator adds metrics up by whole batches (`components.evaluator.batched`), and TFMA derives
-the metrics from the sums. This requires the combiner of a computation, its private options, and the
-form of its accumulator. The public way would be an interface of TFMA that takes sums; there is
-none. Each combiner is named here as text and identified by hashes of its source: if it differs or
-is missing, no statistic of ours replaces it, TFMA measures example by example, and run.log reports
-it.
+The Evaluator sums statistics of whole batches (`components.evaluator.batched`), and TFMA derives
+the metrics from the sums. TFMA has no public interface that takes sums, so the Evaluator reads the
+private options of TFMA's combiners and creates their accumulators. This module identifies each
+combiner by its name and by hashes of its source. If a combiner has changed or is missing, TFMA's
+own combiner measures example by example, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from tensorflow_model_analysis.metrics import binary_confusion_matrices
 from trainer_module.compat.insides import Known
 
 PerRow = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""A function from labels [rows, 1] and outputs [rows, n] to Keras's value of each row."""
+"""A function from labels [rows, 1] and outputs [rows, n] to the metric's value for each row."""
 
 
 @dataclass(frozen=True)
 class Combiners:
-    """Combiners that work alike."""
+    """Combiners that one of the Evaluator's batched statistics replaces."""
 
     names: tuple[str, ...]
-    """The names of their classes, as returned by `name_of`."""
+    """The names of the combiners' classes, as `class_name` returns them."""
     known: Known
-    """The code whose sums and options a statistic of ours reproduces."""
+    """The hashes of the code that the statistic reproduces."""
 
 
 _METRICS = "tensorflow_model_analysis.metrics"
@@ -43,9 +42,9 @@ _INPUTS: Known = {f"{_METRICS}.metric_util": {"to_label_prediction_example_weigh
 """The function that reads labels, predictions and weights for most combiners."""
 
 
-def _combiners(module: str, names: Sequence[str], prints: dict[str, str], more: Known) -> Combiners:
+def _combiners(module: str, names: Sequence[str], hashes: dict[str, str], more: Known) -> Combiners:
     module = f"{_METRICS}.{module}"
-    return Combiners(tuple(f"{module}:{name}" for name in names), {module: prints, **more})
+    return Combiners(tuple(f"{module}:{name}" for name in names), {module: hashes, **more})
 
 
 BINARY_MATRICES = _combiners(
@@ -123,57 +122,57 @@ KERAS_METRICS = _combiners(
 )
 
 
-def name_of(kind: type) -> str:
-    """Returns the name of a class as in `Combiners`, such as `package.module:Class`."""
+def class_name(kind: type) -> str:
+    """Returns the name of a class in the form `package.module:Class`, as `Combiners` has it."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def is_plain(combiner: Any) -> bool:
-    """Returns whether a combiner's metric is of the whole output, not of one class or averaged over
-    classes.
+    """Returns whether a combiner measures the whole output of a model with one output: not a single
+    class, nor an average over classes.
     """
     attributes = vars(combiner)
     keys = [attributes[name] for name in ("_key", "_metric_key") if name in attributes]
     keys += attributes.get("_keys", [])
     if not keys and "_sub_key" not in attributes:
-        return False  # Its metric is unknown.
+        return False  # The combiner does not contain the key of its metric.
     names = ("_aggregation_type", "_class_weights", "_sub_key", "_output_name")
     options = [attributes.get(name) for name in names]
     return not any(options) and not any(key.sub_key or key.output_name for key in keys)
 
 
 def weighs_examples(combiner: Any) -> bool | None:
-    """Returns whether a combiner weighs examples; None if it does not define that."""
+    """Returns whether a combiner weighs examples, or None if its attributes do not tell."""
     attributes = vars(combiner)
-    # Some combiners of TFMA have an attribute; ours have the key of their metric.
+    # Some of TFMA's combiners have an attribute; the others have the key of their metric.
     if "_example_weighted" in attributes:
         return bool(attributes["_example_weighted"])
     return bool(attributes["_key"].example_weighted) if "_key" in attributes else None
 
 
 def samples_examples(combiner: Any) -> bool:
-    """Returns whether one of BINARY_MATRICES keeps a sample of the examples."""
+    """Returns whether a combiner of BINARY_MATRICES keeps a sample of the examples."""
     return combiner._example_id_key is not None
 
 
 def matrix_thresholds(combiner: Any) -> list[float]:
-    """Returns the thresholds of one of BINARY_MATRICES."""
+    """Returns the thresholds of a combiner of BINARY_MATRICES."""
     return list(combiner._binary_confusion_matrices._thresholds)
 
 
 def takes_shares(combiner: Any) -> bool:
-    """Returns whether one of BINARY_MATRICES treats labels between 0 and 1 as shares of both
-    classes.
+    """Returns whether a combiner of BINARY_MATRICES treats a label between 0 and 1 as the share of
+    the positive class.
     """
     return bool(combiner._binary_confusion_matrices._enable_fractional_labels)
 
 
 def matrix_accumulator(thresholds: Sequence[float], counts: Iterable[Sequence[float]]) -> Any:
-    """Returns the accumulator of one of BINARY_MATRICES.
+    """Returns the accumulator of a combiner of BINARY_MATRICES.
 
     Args:
-      thresholds: [thresholds].
-      counts: for each threshold, weights in the order of TFMA's matrix.
+      thresholds: the thresholds.
+      counts: the sums of weights for each threshold, in the order of the fields of TFMA's `Matrix`.
     """
     no_examples: list[str] = []
     return {
@@ -183,25 +182,30 @@ def matrix_accumulator(thresholds: Sequence[float], counts: Iterable[Sequence[fl
 
 
 def class_thresholds(combiner: Any) -> list[float]:
-    """Returns the thresholds of one of CLASS_MATRIX."""
+    """Returns the thresholds of a combiner of CLASS_MATRIX."""
     return list(combiner._thresholds)
 
 
 def is_by_prediction(combiner: Any) -> bool:
-    """Returns whether one of HISTOGRAM has buckets of predictions, and labels may be shares."""
+    """Returns whether a combiner of HISTOGRAM sorts examples into buckets by their predictions, and
+    its labels may be shares.
+    """
     return bool(combiner._prediction_based_bucketing and combiner._fractional_labels)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The buckets of one of HISTOGRAM: of equal width, between an underflow and an overflow
-    bucket.
+    """The buckets of a combiner of HISTOGRAM.
+
+    The buckets have equal widths. An underflow bucket is before and an overflow bucket after them.
     """
 
     left: float
+    """The lower bound of the first bucket."""
     width: float
-    """The width of all buckets together."""
+    """The sum of the buckets' widths."""
     buckets: int
+    """The number of buckets."""
 
     @classmethod
     def of(cls, combiner: Any) -> Scale:
@@ -220,29 +224,29 @@ def epsilon() -> float:
 
 
 def has_logits_or_smoothing(combiner: Any) -> bool:
-    """Returns whether one of BINARY_CROSS_ENTROPY reads logits, or smooths labels."""
+    """Returns whether a combiner of BINARY_CROSS_ENTROPY reads logits or smooths labels."""
     return bool(combiner._from_logits or combiner._label_smoothing)
 
 
 def has_one_output(combiner: Any) -> bool:
-    """Returns whether all metrics of one of KERAS_METRICS are of the same output and of all its
-    classes.
+    """Returns whether all metrics of a combiner of KERAS_METRICS measure all classes of the same
+    output.
     """
     return not combiner._sub_key_in_config and len(combiner._output_names) == 1
 
 
 def metrics_of(combiner: Any) -> list[tf_keras.metrics.Metric]:
-    """Returns the metrics of the only output of one of KERAS_METRICS."""
+    """Returns the metrics of a combiner of KERAS_METRICS that has one output."""
     combiner.setup()
     (metrics,) = combiner._metrics.values()
     return list(metrics)
 
 
 def per_row(metric: tf_keras.metrics.Metric) -> PerRow | None:
-    """Returns the function whose mean a metric of tf_keras, as of 2.21, is; None for other metrics.
+    """Returns the function that a metric of tf_keras 2.21 averages, or None for other metrics.
 
-    A Keras metric that wraps a function is its mean, and the function is called as by the metric.
-    Other classes may have any `update_state`.
+    A `MeanMetricWrapper` returns the mean of its function. The returned function calls the wrapped
+    function as the metric calls it.
     """
     kind = type(metric)
     is_keras = kind.__module__.startswith("tf_keras.") and "update_state" not in vars(kind)

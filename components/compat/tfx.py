@@ -1,4 +1,4 @@
-"""TFX, as of 1.21: the Beam pipelines of executors."""
+"""Private parts of TFX 1.21: the Beam pipelines of executors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PIPELINES: Known = {
 def make_beam_pipeline(executor: BaseBeamExecutor) -> beam.Pipeline:
     """Returns TFX's pipeline for an executor, with the options of its component.
 
-    TFX's own executors call this private method; there is no public one. Options from elsewhere
-    would not include those of the run.
+    TFX's own executors call the private method `_make_beam_pipeline`. No public method of TFX
+    returns a pipeline with the options of the run.
 
     Raises:
-      InternalError: the installed TFX makes pipelines differently.
+      InternalError: the installed TFX creates pipelines by other code.
     """
     require_known(_PIPELINES, "a component's Beam pipeline")
     return executor._make_beam_pipeline()

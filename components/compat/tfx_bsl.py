@@ -1,9 +1,9 @@
-"""tfx_bsl, as of 1.21: examples are read in batches, whose size depends on the data.
+"""Private parts of tfx_bsl 1.21: readers of examples in batches, whose size depends on the data.
 
-A constant of tfx_bsl is set, and the function of TFX that makes readers is wrapped; the reader here
-derives from tfx_bsl's own and calls its private methods. The public way would be an option of TFX's
-components that names a reader. `components.compat.speed` changes nothing if the code is not the
-known one: tfx_bsl then reads in its own way, and run.log reports it.
+TFX's components have no option that names a reader. This module therefore sets a constant of
+tfx_bsl, wraps the function of TFX that creates readers, and derives a reader from tfx_bsl's reader.
+If the code of tfx_bsl or TFX has changed, `components.compat.speed` changes nothing: tfx_bsl
+then reads record by record, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from components.spreading import SpreadFiles
 from components.tfrecords import prefetch, read_batches, rows_for_columns
 from trainer_module.errors import DataError
 
-_MOST_ROWS = 1000
-"""The most rows of a batch, as by TFX's default; small images grow when they are decoded."""
+_MAX_ROWS = 1000
+"""The maximum number of rows of a batch, which is also TFX's default. More rows of encoded pictures
+could need too much memory when they are decoded."""
 
 
 def batch_by_bytes() -> None:
-    """Enables tfx_bsl's batches of 20 MiB or `_MOST_ROWS` rows; repeated calls have no effect.
+    """Makes tfx_bsl's batches end after 20 MiB or `_MAX_ROWS` rows; repeated calls have no effect.
 
-    TFX's readers let Beam determine the batch size by trial, starting with one record. The cost of
-    a batch depends on the columns more than on the rows, so that a small or wide table spends most
-    of its time on batches of a few rows. The flag is public; the number of rows, in `batch_util`,
-    is not.
+    By default Beam finds the batch size by trial and starts with one record. The time for a batch
+    depends on the columns more than on the rows, so for small or wide tables the first batches of a
+    few rows take most of the time. The flag is public; the maximum number of rows in `batch_util`
+    is private.
     """
     library: Any = batch_util
-    library._BATCH_SIZE_CAP_WITH_BYTE_TARGET = _MOST_ROWS
+    library._BATCH_SIZE_CAP_WITH_BYTE_TARGET = _MAX_ROWS
     flag = flags.FLAGS["tfxio_use_byte_size_batching"]
     flag.default = flag.value = True
 
@@ -47,12 +48,13 @@ def batch_by_bytes() -> None:
 def read_by_batches() -> None:
     """Makes TFX's components of this process read examples in batches.
 
-    Beam reads TFRecords in Python, record by record, each of which passes through every step as an
-    element until the records are batched: most of the time of StatisticsGen, and a good part of
-    Transform's. Here the elements are files, then batches. The wrapped function is `make_tfxio` in
-    TFX's `tfxio_utils`. Repeated calls have no effect.
+    By default Beam reads TFRecords in Python, and each record is an element until the records are
+    batched. This takes most of the time of StatisticsGen, and much of the time of Transform. In the
+    reader of this module, the elements are files and then batches. The function wraps `make_tfxio`
+    in TFX's `tfxio_utils`. Repeated calls have no effect.
     """
-    from tfx.components.util import tfxio_utils  # Not where tfx_bsl alone is imported.
+    # Some processes import only tfx_bsl, so TFX is not imported with the module.
+    from tfx.components.util import tfxio_utils
 
     module: Any = tfxio_utils
     make = module.make_tfxio
@@ -67,8 +69,8 @@ def read_by_batches() -> None:
 
 
 def by_batches(tfxio: Any) -> Any:
-    """Returns a batched reader of the same examples, if it supports all settings; else the given
-    reader.
+    """Returns a batched reader of the same examples, or the given reader if `BatchedExamples` does
+    not support all its settings.
     """
     if type(tfxio) is not TFExampleRecord:
         return tfxio
@@ -77,13 +79,11 @@ def by_batches(tfxio: Any) -> Any:
 
 
 class BatchedExamples(TFExampleRecord):
-    """A reader of tf.Examples in gzipped TFRecords, whose Beam elements are batches from the
-    start.
-    """
+    """A reader of tf.Examples in gzipped TFRecords, whose Beam elements are batches."""
 
     @classmethod
     def of(cls, tfxio: TFExampleRecord) -> BatchedExamples:
-        """Returns a reader with the settings of another one."""
+        """Returns a batched reader with the settings of another reader."""
         return cls(
             file_pattern=tfxio._file_pattern,
             schema=tfxio._schema,
@@ -95,7 +95,8 @@ class BatchedExamples(TFExampleRecord):
         """Returns a source of record batches.
 
         Args:
-          batch_size: the rows of all batches but the last of a file; by default `rows_for_columns`.
+          batch_size: the rows of each batch, except for the last batch of a file; by default
+            `rows_for_columns` determines the number.
         """
         schema = self._GetSchemaForDecoding()
         read = _ReadFile(
@@ -110,7 +111,7 @@ class BatchedExamples(TFExampleRecord):
 
 
 class _ReadFiles(beam.PTransform):
-    """A transform from patterns of files to record batches."""
+    """A transform from file patterns to record batches."""
 
     def __init__(self, patterns: list[str], read: _ReadFile) -> None:
         super().__init__()
@@ -128,8 +129,8 @@ def _files(pattern: str) -> list[str]:
     files = sorted(fileio.glob(pattern))
     if not files:
         raise DataError(
-            f"{pattern}: there are no examples; remove the folder of the step that wrote them, and"
-            " the next run writes them again."
+            f"No file with examples matches {pattern}. Remove the folder of the step that wrote the"
+            " examples; the next run writes them again."
         )
     return files
 
@@ -142,20 +143,18 @@ class _ReadFile(beam.DoFn):
     def __init__(self, schema: bytes | None, raw_column: str | None, rows: int | None) -> None:
         self._schema = schema
         self._raw_column = raw_column
-        self._rows_by = rows_for_columns if rows is None else lambda _: rows
+        self._choose_rows = rows_for_columns if rows is None else lambda _: rows
 
     def process(self, file: str) -> Iterator[pa.RecordBatch]:
-        """Yields batches that are decoded ahead, without Python's lock, while the next steps
-        work.
-        """
+        """Yields batches. The next batches are decoded in the background, without Python's lock."""
         for batch in prefetch(self._decode(file)):
             count_read(file, batch.num_rows)
             yield batch
 
     def _decode(self, file: str) -> Iterator[pa.RecordBatch]:
-        # A decoder of its own, as a decoder is not thread-safe.
+        # Each call creates its own decoder, as a decoder is not thread-safe.
         decoder = ExamplesToRecordBatchDecoder(*(() if self._schema is None else (self._schema,)))
-        for examples in read_batches(file, self._rows_by):
+        for examples in read_batches(file, self._choose_rows):
             records = examples.tolist()
             batch = decoder.DecodeBatch(records)
             if self._raw_column is not None:

@@ -1,8 +1,8 @@
-"""The executor of TFX's Transform, as of 1.21: transformed examples are written in batches.
+"""Private parts of the executor of TFX 1.21's Transform: a sink that writes examples in batches.
 
-The private step `TransformProcessor._EncodeAndWrite` is replaced; the public way would be an option
-of Transform that names a sink. `components.compat.speed` replaces nothing if the code is not the
-known one: Transform then writes in its own way, and run.log reports it.
+Transform has no option that names a sink, so the private step `TransformProcessor._EncodeAndWrite`
+is replaced. If the code of the step has changed, `components.compat.speed` does not replace it:
+Transform then writes record by record, and run.log reports it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _stock_encode_and_write = executor.TransformProcessor._EncodeAndWrite
 def write_by_batches() -> None:
     """Makes Transform write in batches, in this process; repeated calls have no effect.
 
-    Beam compresses and checks TFRecords in Python, record by record.
+    Beam's own sink compresses TFRecords and computes checksums in Python, record by record.
     """
     processor: Any = executor.TransformProcessor
     processor._EncodeAndWrite = staticmethod(_encode_and_write)
@@ -46,7 +46,7 @@ def _encode_and_write(
 
 
 class _Write(beam.PTransform):
-    """A transform from transformed batches to files, as many as Beam's own sink would write."""
+    """A transform that writes transformed batches to as many files as Beam's own sink."""
 
     def __init__(self, schema: schema_pb2.Schema, path: str) -> None:
         super().__init__()
@@ -72,15 +72,17 @@ class _Encode(executor.TransformProcessor._RecordBatchToExamplesFn):
         self._folder = posixpath.dirname(path)
 
     def process(self, batch: _Batch) -> Iterator[list[bytes]]:
-        """Encodes as TFX does, without the keys, which are not used."""
+        """Encodes a batch as TFX does. TFX's sink ignores the keys of examples, so they are left
+        out.
+        """
         examples = [example for _, example in super().process(batch)]
         count_written(self._folder, len(examples))
         yield examples
 
 
 class _Sink(FileBasedSink):
-    """A sink of TFRecords whose elements are lists of records; Beam renames the files at the
-    end.
+    """A sink that writes lists of records to TFRecord files with temporary names. Beam renames the
+    files at the end.
     """
 
     def __init__(self, path: str) -> None:

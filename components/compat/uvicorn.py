@@ -1,8 +1,8 @@
-"""uvicorn 0.54: the private methods that our server's connections use.
+"""Private parts of uvicorn 0.54: the methods that the connections of `serve` call or replace.
 
-uvicorn has no option for how the answer to a request is begun, nor for ending the wait for the next
-request; a hook of `HttpToolsProtocol` for each would be the public way. If they have changed, the
-limits of connections may not hold, and the server does not start.
+`HttpToolsProtocol` has no public hooks for the start of an answer and for the end of the wait for
+the next request. If the private methods have changed, the limits of connections may not work, so
+the server does not start.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ KNOWN: Known = {
 
 
 def check_uvicorn() -> None:
-    """Raises InternalError if the methods of uvicorn are not the known ones."""
+    """Raises InternalError if the private methods of uvicorn have changed."""
     require_known(KNOWN, "the limits of connections")
 
 
 class HttpConnection(HttpToolsProtocol):
-    """uvicorn's connection, with public names for the methods that a subclass calls or replaces."""
+    """uvicorn's connection, with public names for two private methods."""
 
     def begin_answer(self, cycle: Any, app: Any) -> None:
-        """Begins to answer a request by ASGI; uvicorn calls it for each request.
+        """Begins to answer a request. uvicorn calls the method for each request.
 
         Args:
           cycle: uvicorn's RequestResponseCycle of the request.
@@ -44,5 +44,5 @@ class HttpConnection(HttpToolsProtocol):
         self.begin_answer(cycle, app)
 
     def end_wait(self) -> None:
-        """Ends the wait for the next request, after which the connection would be closed."""
+        """Cancels the timeout after which uvicorn closes a connection without a new request."""
         self._unset_keepalive_if_required()

@@ -1,1 +1,1 @@
-"""The Evaluator: TFX's measurements, further metrics, and the baseline that a model has to beat."""
+"""The Evaluator: TFMA's metrics, further metrics, and the conditions for blessing a model."""

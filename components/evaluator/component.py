@@ -1,11 +1,11 @@
-"""The TFX component: the stock Evaluator with our executor and its settings."""
+"""The Evaluator component: TFX's own Evaluator with the executor and settings of this package."""
 
 from __future__ import annotations
 
 import json
 
 import tensorflow_model_analysis as tfma
-from tfx.components.evaluator.component import Evaluator as StockEvaluator
+from tfx.components.evaluator.component import Evaluator as TfxEvaluator
 from tfx.dsl.components.base import executor_spec
 from tfx.types import BaseChannel, Channel, standard_artifacts, standard_component_specs
 from tfx.types.component_spec import ChannelParameter
@@ -14,23 +14,23 @@ from tfx.utils import json_utils
 from components.evaluator.executor import CONSTANT_KEY, VERDICT_KEY, WARM_START_KEY, Executor
 from components.evaluator.intervals import (
     BASELINE_EXAMPLES_KEY,
-    LEARNT_EXAMPLES_KEY,
+    TRAINING_EXAMPLES_KEY,
     VerdictSettings,
 )
 from trainer_module.settings import Task
 
 
 class EvaluatorSpec(standard_component_specs.EvaluatorSpec):
-    """The stock spec, with the examples that both models were trained on."""
+    """The spec of TFX's Evaluator, with additional inputs: the training examples of both models."""
 
     INPUTS = standard_component_specs.EvaluatorSpec.INPUTS | {
         key: ChannelParameter(type=standard_artifacts.Examples, optional=True)
-        for key in (BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY)
+        for key in (BASELINE_EXAMPLES_KEY, TRAINING_EXAMPLES_KEY)
     }
 
 
-class Evaluator(StockEvaluator):
-    """Measures a model, beside the one in service, and decides whether it is good enough."""
+class Evaluator(TfxEvaluator):
+    """Measures a model, compares it with the model in service, and decides whether to bless it."""
 
     SPEC_CLASS = EvaluatorSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
@@ -41,7 +41,7 @@ class Evaluator(StockEvaluator):
         model: BaseChannel,
         baseline_model: BaseChannel,
         baseline_examples: BaseChannel | None,
-        learnt_examples: BaseChannel,
+        training_examples: BaseChannel,
         warm_start: bool,
         eval_config: tfma.EvalConfig,
         schema: BaseChannel,
@@ -55,21 +55,20 @@ class Evaluator(StockEvaluator):
         """Constructs the TFX component.
 
         Args:
-          examples: a channel of Examples.
-          model: a channel of Model: the one to measure.
-          baseline_model: a channel of Model: the one to beat, if there is one.
-          baseline_examples: a channel of Examples: those that `baseline_model` was trained on, as
-            they were read; None if they are not known.
-          learnt_examples: a channel of Examples: those that `model` was trained on, as they were
-            read.
+          examples: a channel of Examples with the split to measure on.
+          model: a channel of Model with the new model.
+          baseline_model: a channel of Model with the model in service; the channel may be empty.
+          baseline_examples: a channel of the raw Examples that `baseline_model` was trained on, or
+            None if these Examples are unknown.
+          training_examples: a channel of the raw Examples that `model` was trained on.
           warm_start: whether training begins with the weights of the model in service.
           eval_config: TFMA's config.
           schema: a channel of Schema.
-          label: the label's raw column.
+          label: the raw column of the label.
           task: the task.
           split: the split to measure on.
-          constant_metric: the metric, among those with a threshold, that is compared with the best
-            constant prediction; None if there is no formula for any of them.
+          constant_metric: the metric in which the model is compared with the best constant
+            prediction, or None if there is no formula for a constant prediction.
           constant_decides: whether the model has to beat the constant prediction.
           verdict: the settings for confidence intervals and ties.
         """
@@ -78,7 +77,7 @@ class Evaluator(StockEvaluator):
             model=model,
             baseline_model=baseline_model,
             baseline_examples=baseline_examples,
-            learnt_examples=learnt_examples,
+            training_examples=training_examples,
             eval_config=eval_config,
             schema=schema,
             example_splits=json_utils.dumps([split]),
@@ -86,16 +85,16 @@ class Evaluator(StockEvaluator):
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),
             blessing=Channel(type=standard_artifacts.ModelBlessing),
         )
-        # The stock constructor makes a spec without channels for training examples.
-        super(StockEvaluator, self).__init__(spec=spec)
-        # These properties are not parameters of the stock spec.
+        # TFX's own constructor makes a spec without channels for training examples.
+        super(TfxEvaluator, self).__init__(spec=spec)
+        # These properties are not parameters of TFX's own spec.
         self.exec_properties[VERDICT_KEY] = verdict.to_json()
         self.exec_properties[WARM_START_KEY] = int(warm_start)
         if constant_metric is not None:
-            named = {
+            constant_settings = {
                 "decides": constant_decides,
                 "metric": constant_metric,
                 "label": label,
                 "task": task.value,
             }
-            self.exec_properties[CONSTANT_KEY] = json.dumps(named)
+            self.exec_properties[CONSTANT_KEY] = json.dumps(constant_settings)

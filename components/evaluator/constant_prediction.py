@@ -1,8 +1,8 @@
-"""The baseline of a constant prediction, and the margin by which a model without skill may beat it.
+"""The baseline: the best constant prediction, and the margin by which a model has to beat it.
 
-A model that is no better has learnt nothing. The constant is the best one in hindsight: that of the
-evaluated examples. A model without skill beats it in half of all runs, if only by little; the
-margin is the one that such a model exceeds in one run of twenty.
+A model that is not better than a constant has learnt nothing. The baseline is the constant that is
+best for the evaluated examples. By chance, a model without skill beats the baseline in about half
+of all runs, and exceeds the margin in 5 % of all runs.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from scipy import stats
 from components.evaluator.dependence import design_effect
 
 _CONFIDENCE = 0.95
+"""The probability that a model without skill does not exceed the margin."""
 _Z = float(stats.norm.ppf(_CONFIDENCE))
 _TOLERANCE = 1e-6
-"""A bound of the relative difference between TFMA's and NumPy's sums."""
+"""An upper bound of the relative difference between TFMA's and NumPy's sums."""
 
 
 @dataclass(frozen=True)
 class ConstantPrediction:
-    """The value of a metric for the best constant prediction, and the value that a model has to
+    """The metric's value for the best constant prediction, and the value that a model has to
     reach.
     """
 
     metric: str
     value: float
     needed: float
-    """The value that a model has to reach: `value` and the margin."""
+    """The value that a model has to reach: better than `value` by the margin."""
     examples: int
     """The number of evaluated examples."""
 
@@ -42,11 +43,13 @@ class ConstantPrediction:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether there are so few examples that a model without skill is always right in more than
-        one run of twenty: even a perfect model could not be distinguished from it.
+        """Whether there are too few examples to distinguish a perfect model from a model without
+        skill.
+
+        Then a model without skill is right on all examples in more than 5 % of all runs.
         """
-        best = 0.0 if self.lower_is_better else 1.0
-        return abs(self.needed - best) <= 2 * math.sqrt(_TOLERANCE) * abs(self.value - best)
+        perfect = 0.0 if self.lower_is_better else 1.0
+        return abs(self.needed - perfect) <= 2 * math.sqrt(_TOLERANCE) * abs(self.value - perfect)
 
     def is_beaten_by(self, value: float) -> bool:
         """Returns whether a model's metric is better by more than the margin."""
@@ -56,17 +59,16 @@ class ConstantPrediction:
 def predict_constant(
     metric: str, labels: np.ndarray, units: np.ndarray | None = None
 ) -> ConstantPrediction | None:
-    """Returns the best constant prediction by a metric in `FORMULAS`.
+    """Returns the best constant prediction for a metric in `FORMULAS`.
 
     Args:
       metric: the metric's name.
       labels: [examples]; indices of classes, 0 and 1 for a binary task, or numbers.
-      units: [examples], numbers from 0 that are equal where examples depend on one another; None if
-        all are independent.
+      units: [examples], the number of each example's unit, counted from 0; examples of the same
+        unit depend on one another. None if all examples are independent.
 
     Returns:
-      The constant prediction; None if the labels are all the same, so that a constant is always
-        right.
+      The constant prediction, or None if there are no labels or all labels are equal.
     """
     labels = labels.astype(np.float64)
     if not len(labels) or labels.min() == labels.max():
@@ -77,36 +79,39 @@ def predict_constant(
 
 
 Formula = Callable[[np.ndarray, float], tuple[float, float]]
-"""A function from labels and a quantile of the normal distribution to the metric of the best
-constant and the value that a model has to reach."""
+"""A function that returns the metric of the best constant, and the value that a model has to reach.
+
+Its arguments are the labels and a quantile of the normal distribution."""
 
 
 def _dependent_quantile(metric: str, labels: np.ndarray, units: np.ndarray) -> float:
-    """Returns the quantile for dependent examples: Student's t, times the root of the design
+    """Returns the quantile for dependent examples: Student's t times the root of the design
     effect.
     """
     indicators = (
         labels[:, None] == np.unique(labels) if metric in CLASSIFICATION_METRICS else labels
     )
-    factor, count = design_effect(indicators, units)
-    return float(stats.t.ppf(_CONFIDENCE, max(count - 1, 1))) * math.sqrt(factor)
+    factor, unit_count = design_effect(indicators, units)
+    return float(stats.t.ppf(_CONFIDENCE, max(unit_count - 1, 1))) * math.sqrt(factor)
 
 
 def _accuracy(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the share of the most frequent class."""
+    """Returns the accuracy of the most frequent class, which is its share."""
     share = np.unique(labels, return_counts=True)[1].max() / len(labels)
     return share, share + _share_margin(share, len(labels), z)
 
 
 def _auc(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns 0.5, with the variance of the rank-sum statistic (Mann and Whitney, 1947)."""
+    """Returns 0.5; the margin uses the variance of the rank-sum statistic (Mann and Whitney,
+    1947).
+    """
     positive = labels.sum()
     variance = (len(labels) + 1) / (12 * positive * (len(labels) - positive))
     return 0.5, 0.5 + min(z * math.sqrt(variance), 0.5 * (1 - _TOLERANCE))
 
 
 def _mean_recall(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the mean recall of predicting always the same class."""
+    """Returns the mean recall if every prediction is the same class."""
     counts = np.unique(labels, return_counts=True)[1]
     share = 1 / len(counts)
     error = math.sqrt(np.sum(share * (1 - share) / counts)) / len(counts)
@@ -114,13 +119,13 @@ def _mean_recall(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _positive_share(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the precision if every prediction is positive, or scores carry no information."""
+    """Returns the precision if every prediction is positive, or if scores are constant."""
     share = labels.mean()
     return share, share + _share_margin(share, len(labels), z)
 
 
 def _f1(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the F1 score if every prediction is positive: recall is 1, and precision their
+    """Returns the F1 score if every prediction is positive: recall 1, precision the positive
     share.
     """
     share, needed = _positive_share(labels, z)
@@ -128,8 +133,9 @@ def _f1(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _log_loss(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the entropy of the classes; twice the gain in likelihood has a chi-squared
-    distribution.
+    """Returns the entropy of the classes.
+
+    Twice the gain in log-likelihood by chance has a chi-squared distribution.
     """
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     entropy = -np.sum(shares * np.log(shares))
@@ -137,8 +143,9 @@ def _log_loss(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _mse(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the variance; random predictions explain no more of it than their squared correlation
-    by chance.
+    """Returns the variance, the error of predicting the mean.
+
+    Random predictions explain at most the share of the squared correlation by chance.
     """
     variance = labels.var()
     return variance, variance * (1 - _chance_correlation(labels, z))
@@ -150,7 +157,7 @@ def _rmse(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _mae(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the mean distance from the median."""
+    """Returns the mean distance from the median, the error of predicting the median."""
     distance = np.abs(labels - np.median(labels)).mean()
     return distance, distance * math.sqrt(1 - _chance_correlation(labels, z))
 
@@ -160,8 +167,9 @@ def _r2(labels: np.ndarray, z: float) -> tuple[float, float]:
 
 
 def _poisson_deviance(labels: np.ndarray, z: float) -> tuple[float, float]:
-    """Returns the deviance of the mean; the gain by chance has a chi-squared distribution, scaled
-    by the dispersion.
+    """Returns the deviance of predicting the mean.
+
+    The gain by chance has a chi-squared distribution, scaled by the dispersion.
     """
     mean = labels.mean()
     logs = np.log(np.where(labels > 0, labels, 1) / mean)
@@ -187,7 +195,7 @@ FORMULAS: dict[str, Formula] = {
     "squared_correlation": _r2,
     "poisson_deviance": _poisson_deviance,
 }
-"""The formulas by the name of the metric in a config."""
+"""The formulas by the metric's name in a config."""
 CLASSIFICATION_METRICS = frozenset(FORMULAS) - {
     "mse", "rmse", "mae", "r2", "squared_correlation", "poisson_deviance"
 }  # fmt: skip
@@ -195,10 +203,10 @@ CLASSIFICATION_METRICS = frozenset(FORMULAS) - {
 
 
 def _share_margin(share: float, examples: int, z: float) -> float:
-    """Returns the margin of a share, smaller than what always being right would gain."""
+    """Returns the margin of a share; `share` plus the margin is always less than 1."""
     return min(z * math.sqrt(share * (1 - share) / examples), (1 - share) * (1 - _TOLERANCE))
 
 
 def _chance_correlation(labels: np.ndarray, z: float) -> float:
-    """Returns the squared correlation of the labels with numbers that are independent of them."""
+    """Returns the squared correlation that numbers independent of the labels reach by chance."""
     return min(z**2 / len(labels), 1 - _TOLERANCE)

@@ -1,8 +1,8 @@
-"""Rows of an evaluation that are not independent: rows of one group, and neighbours in time.
+"""Rows of an evaluation that are not independent: rows of the same group, and neighbours in time.
 
-Of 80 patients with 15 rows each, and a label that depends on the patient, intervals are as wide as
-of 80 rows. They are therefore computed by units: all rows with one value of `data.split_by`, or
-blocks of neighbours by `data.order_by`.
+With 80 patients, 15 rows each, and a label that depends only on the patient, a confidence interval
+is as wide as with 80 independent rows. Intervals are therefore computed from units: a unit is all
+rows with the same value of `data.split_by`, or a block of neighbours by `data.order_by`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trainer_module.errors import DataError
 
 BLOCKS = 12
 """The number of blocks of time in an evaluation. In simulated AR(1) series of 108 and 1,000 rows,
-with a correlation of up to 0.8 between neighbours, noise passes in 1 to 4 % (5 to 22 % if rows
-counted as independent), and an equally good model is refused in 2 to 6 %."""
+with a correlation of up to 0.8 between neighbours, 1 to 4 % of the models without skill pass (5 to
+22 % if rows count as independent), and 2 to 6 % of the equally good models are rejected."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class Dependence:
     """The column by which rows depend on one another."""
 
     group_by: str = ""
-    """The column whose equal values form a unit; a row without a value is a unit of its own."""
+    """The column of groups: rows with equal values form a unit. A row without a value is a unit."""
     order_by: str = ""
-    """The column of time; neighbours form a unit."""
+    """The column of time: a block of neighbours forms a unit."""
     ends: tuple[float, ...] = ()
     """The last key of each block of time except the last block."""
 
     @property
     def column(self) -> str:
-        """The column's name; empty where rows are independent."""
+        """The column's name, or an empty string if rows are independent."""
         return self.order_by or self.group_by
 
     def keys(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Returns the place in time of each row, [rows]; rows without a value are the oldest.
+        """Returns the sort key of each row in time, [rows]; rows without a value come first.
 
         Raises:
           DataError: a value cannot be ordered.
@@ -48,43 +48,46 @@ class Dependence:
         return read_order(rows, Cell("the eval split", 1), self.order_by).keys
 
     def blocks(self, keys: np.ndarray) -> np.ndarray:
-        """Returns the block of time that each key is in, uint64 of shape [rows]."""
+        """Returns the number of the block of time of each key, uint64 of shape [rows]."""
         return np.searchsorted(self.ends, keys).astype(np.uint64)
 
-    def units(self, rows: pa.RecordBatch, places: np.ndarray) -> np.ndarray:
-        """Returns the unit of each row: of a group a hash, of a block its number.
+    def units(self, rows: pa.RecordBatch, row_ids: np.ndarray) -> np.ndarray:
+        """Returns the unit of each row: the hash of its group, or the number of its block of time.
 
         Args:
-          rows: list columns, with the column.
-          places: [rows] uint64, a number that no other row of the evaluation has.
+          rows: a batch whose columns are lists.
+          row_ids: [rows] uint64, a unique number of each row in the evaluation.
 
         Returns:
           uint64 of shape [rows].
 
         Raises:
-          DataError: there is no such column, or a value cannot be ordered.
+          DataError: the batch lacks the column, or a value cannot be ordered.
         """
         if not self.column:
-            return places
+            return row_ids
         if self.column not in rows.schema.names:
             raise DataError(
-                f"the eval split lacks the column {self.column!r} by which the data was split; its "
-                f"columns: {show_names(rows.schema.names)}."
+                f"the eval split lacks the column {self.column!r} by which the data was split; the "
+                f"columns of the eval split are {show_names(rows.schema.names)}."
             )
         if self.order_by:
             return self.blocks(self.keys(rows))
         column = rows.select([self.column])
-        return np.where(list_lengths(column.column(0)) > 0, hash_rows(column), places)
+        return np.where(list_lengths(column.column(0)) > 0, hash_rows(column), row_ids)
 
 
 INDEPENDENT = Dependence()
+"""The dependence of independent rows."""
 
 
 def block_ends(keys: np.ndarray) -> tuple[float, ...]:
-    """Returns the ends of blocks of time with about equally many rows; equal keys stay together.
+    """Returns the `ends` of blocks of time with about equally many rows.
+
+    Equal keys are in the same block.
 
     Args:
-      keys: [rows], in any order.
+      keys: [rows], the sort keys in any order.
     """
     ordered = np.sort(keys)
     ends = ordered[np.arange(1, BLOCKS) * len(ordered) // BLOCKS] if len(ordered) else ordered
@@ -92,17 +95,17 @@ def block_ends(keys: np.ndarray) -> tuple[float, ...]:
 
 
 def design_effect(labels: np.ndarray, units: np.ndarray) -> tuple[float, int]:
-    """Returns how many times more a score varies by chance than with as many independent rows.
+    """Returns the design effect: the variance of a score, divided by that with independent rows.
 
-    The formula is for scores that are alike in each unit (Kish, 1965), with the intraclass
-    correlation of the labels as the analysis of variance estimates it (Donner and Koval, 1980).
+    The formula (Kish, 1965) contains the intraclass correlation of the labels, which is estimated
+    by an analysis of variance (Donner and Koval, 1980).
 
     Args:
-      labels: [rows] or, as indicators of classes, [rows, classes].
-      units: [rows], numbers from 0.
+      labels: [rows] numbers, or [rows, classes] indicators of classes.
+      units: [rows], the number of each row's unit, counted from 0.
 
     Returns:
-      The factor of the variance, at least 1, and the number of units.
+      The design effect, at least 1, and the number of units.
     """
     columns = labels.reshape(len(labels), -1).astype(np.float64)
     sizes = np.bincount(units)

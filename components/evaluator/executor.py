@@ -1,4 +1,4 @@
-"""The Evaluator's executor: measures a model, compares it, and blesses it if it is good enough."""
+"""The Evaluator's executor: measures a model, compares it, and blesses it if it passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
-from tfx.components.evaluator import executor as stock
+from tfx.components.evaluator import executor as tfx_evaluator
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import json_utils, path_utils, proto_utils
@@ -28,7 +28,7 @@ from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.gate import mark_blessing
 from components.evaluator.intervals import (
     BASELINE_EXAMPLES_KEY,
-    LEARNT_EXAMPLES_KEY,
+    TRAINING_EXAMPLES_KEY,
     VerdictSettings,
 )
 from components.evaluator.slices import metric_name
@@ -45,53 +45,62 @@ Inputs = dict[str, list[Artifact]]
 VERDICT_KEY = "verdict"
 """The execution property of the `VerdictSettings`, as JSON."""
 CONSTANT_KEY = "constant"
-"""The execution property, as JSON, that names the metric, its label and task, and whether the
-constant prediction decides."""
+"""The execution property for the constant prediction, as JSON: the metric, the label's column, the
+task, and whether a model that does not beat the constant prediction is rejected."""
 WARM_START_KEY = "warm_start"
-"""The execution property for whether training began with the weights of the model in service; 0 or
-1."""
+"""The execution property that is 1 if training began with the weights of the model in service, and
+0 otherwise."""
 CONSTANT_FILE = "constant_prediction.json"
-"""The file of the constant prediction, beside TFMA's files."""
+"""The file of the constant prediction, in the folder of TFMA's files."""
 
 
-class Executor(stock.Executor):
-    """Measures as TFX does, by batches, and sets further conditions for a blessing.
+class Executor(tfx_evaluator.Executor):
+    """Measures the same metrics as TFX, in batches, and adds conditions for a blessing.
 
-    A model has to be better than a constant prediction if the config sets no threshold. Two kinds
-    of models in service are left out of the comparison: one that was trained on rows of the
-    evaluation, and one that cannot read them, because a column has changed its type since or has
-    missing values that its schema does not allow. With the latter every evaluation would fail from
-    then on.
+    If the config sets no thresholds, a model has to be better than a constant prediction. There are
+    two cases without a comparison with the model in service:
+
+    - The model in service was trained on too many of the evaluated rows.
+    - The model in service cannot read the rows: the type of a column has changed, or a column has
+      missing values that the model's schema does not allow. Without this rule, every later
+      evaluation would fail.
     """
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        """Evaluates the model and writes or withholds the blessing, as the stock `Do` does.
+        """Evaluates the model and blesses it or not, as TFX's own `Do` does.
 
-        Besides the stock inputs it takes `baseline_examples` and `learnt_examples`.
+        The inputs `baseline_examples` and `training_examples` are additional to TFX's own.
 
         Raises:
-          DataError: a slice cannot be named, or a row has no label or weight.
-          Exception: an error that also occurs without the model in service.
+          DataError: the value of a slice is not UTF-8, or a row has no label or weight.
+          Exception: an error of Beam or TFMA that the model in service has not caused.
         """
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
-        input_dict, settings = _drop_overlapping_baseline(input_dict, exec_properties, settings)
-        named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
+        input_dict, settings = _drop_overlapping_model(input_dict, exec_properties, settings)
+        constant_settings = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if settings.keeps_ties is None:
             settings = replace(settings, keeps_ties=_have_same_data(input_dict))
-        # A constant that does not decide only shows how far a model in service has degraded.
-        if named and not (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
-            named = {}
+        # A constant prediction that does not decide is only useful next to a model in service: it
+        # shows how far that model has degraded.
+        if constant_settings and not (
+            constant_settings["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)
+        ):
+            constant_settings = {}
         splits = evaluated_splits(exec_properties)
-        rows = _read_rows(input_dict, splits, named.get("label", ""), settings.dependence)
+        rows = _read_rows(
+            input_dict, splits, constant_settings.get("label", ""), settings.dependence
+        )
         if settings.dependence.order_by:
             ends = block_ends(rows.keys)
             settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
-        if named:
-            labels = rows.labels_for(Task(named["task"]))
-            constant = predict_constant(named["metric"], labels, rows.units(settings.dependence))
-            if constant is not None and named["decides"]:
+        if constant_settings:
+            labels = rows.labels_for(Task(constant_settings["task"]))
+            constant = predict_constant(
+                constant_settings["metric"], labels, rows.units(settings.dependence)
+            )
+            if constant is not None and constant_settings["decides"]:
                 bound = _add_bound(exec_properties[specs.EVAL_CONFIG_KEY], constant)
                 exec_properties = {**exec_properties, specs.EVAL_CONFIG_KEY: bound}
             if constant is not None:
@@ -102,14 +111,16 @@ class Executor(stock.Executor):
         except Exception as error:  # Beam and TFMA raise errors of any type.
             if UNREADABLE not in str(error) or not input_dict.get(specs.BASELINE_MODEL_KEY):
                 raise
-            found = FEATURE_PATTERN.search(str(error))
+            feature = FEATURE_PATTERN.search(str(error))
             report_notice(
                 "the model in service cannot read this data, because columns have changed"
-                f"{f' ({found[0]})' if found else ''}: only evaluate.thresholds decide on the new "
-                "model. After its push, models are compared again"
+                f"{f' ({feature[0]})' if feature else ''}. Only evaluate.thresholds decide on the "
+                "new model. Comparisons resume after its push"
             )
-            alone = _drop_baseline(input_dict, settings, "cannot read this data")
-            self._evaluate(alone[0], output_dict, exec_properties, alone[1])
+            input_dict, settings = _drop_model_in_service(
+                input_dict, settings, "cannot read this data"
+            )
+            self._evaluate(input_dict, output_dict, exec_properties, settings)
 
     def _evaluate(
         self,
@@ -118,7 +129,7 @@ class Executor(stock.Executor):
         exec_properties: dict[str, Any],
         settings: VerdictSettings,
     ) -> None:
-        """Measures by batches, or with the stock executor if batches are not possible."""
+        """Measures in batches, or with TFX's own executor if batches are not possible."""
         config = _read_config(input_dict, exec_properties)
         evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
         examples, splits = input_dict[specs.EXAMPLES_KEY], evaluated_splits(exec_properties)
@@ -144,7 +155,7 @@ def evaluated_splits(exec_properties: dict[str, Any]) -> list[str]:
 
 
 def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.EvalConfig:
-    """Returns TFMA's config, completed as TFX does."""
+    """Returns TFMA's config, with the defaults that TFX adds."""
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(exec_properties[specs.EVAL_CONFIG_KEY], config)
     has_baseline = bool(input_dict.get(specs.BASELINE_MODEL_KEY))
@@ -156,43 +167,49 @@ def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.Ev
 
 
 def _models(config: tfma.EvalConfig, input_dict: Inputs) -> dict[str, str]:
-    """Returns the folder of each model, by TFMA's name of it, which is empty for a single model."""
-    is_alone, models = len(config.model_specs) == 1, {}
-    for one in config.model_specs:
-        key = specs.BASELINE_MODEL_KEY if one.is_baseline else specs.MODEL_KEY
+    """Returns the folder of each model by TFMA's name of the model.
+
+    If there is only one model, its name is empty.
+    """
+    models, has_one = {}, len(config.model_specs) == 1
+    for spec in config.model_specs:
+        key = specs.BASELINE_MODEL_KEY if spec.is_baseline else specs.MODEL_KEY
         artifact = artifact_utils.get_single_instance(input_dict[key])
         is_old = path_utils.is_old_model_artifact(artifact)
-        models["" if is_alone else one.name] = path_utils.serving_model_path(artifact.uri, is_old)
+        models["" if has_one else spec.name] = path_utils.serving_model_path(artifact.uri, is_old)
     return models
 
 
 def _bless(
     input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any], evaluation: str
 ) -> None:
-    """Writes the result of the validation into the blessing's artifact, as TFX does."""
+    """Writes the result of the validation into the blessing artifact, as TFX does."""
     blessing = artifact_utils.get_single_instance(output_dict[specs.BLESSING_KEY])
     if "current_component_id" in exec_properties:
         component = exec_properties["current_component_id"]
         blessing.set_string_custom_property("component_id", component)
-    is_good = tfma.load_validation_result(evaluation).validation_ok
-    mark_blessing(input_dict, blessing, is_good)
+    is_blessed = tfma.load_validation_result(evaluation).validation_ok
+    mark_blessing(input_dict, blessing, is_blessed)
 
 
 def read_constant_prediction(uri: str) -> ConstantPrediction | None:
-    """Returns the constant prediction on the data of an evaluation; None if there is none.
+    """Returns the constant prediction that an evaluation stored, or None.
 
     Args:
-      uri: the folder of the artifact.
+      uri: the folder of the evaluation artifact.
     """
     text = read_text(uri, CONSTANT_FILE)
     return None if text is None else ConstantPrediction(**json.loads(text))
 
 
-def _drop_overlapping_baseline(
+def _drop_overlapping_model(
     input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
 ) -> tuple[Inputs, VerdictSettings]:
-    """Returns the inputs and settings, without a model in service that was trained on the evaluated
-    rows.
+    """Returns the inputs and settings, without a model in service trained on the eval rows.
+
+    Raises:
+      DataError: the model in service was trained on the eval rows, and the new model started from
+        its weights.
     """
     if not input_dict.get(specs.BASELINE_MODEL_KEY):
         return input_dict, settings
@@ -200,53 +217,54 @@ def _drop_overlapping_baseline(
         input_dict[specs.EXAMPLES_KEY],
         evaluated_splits(exec_properties)[0],
         input_dict.get(BASELINE_EXAMPLES_KEY) or [],
-        input_dict.get(LEARNT_EXAMPLES_KEY) or [],
+        input_dict.get(TRAINING_EXAMPLES_KEY) or [],
     )
     if not overlap.exceeds_limit:
         return input_dict, settings
     if exec_properties.get(WARM_START_KEY):
         raise DataError(
-            "the new model was trained from the weights of the model in service, which was trained "
-            f"on {overlap.share:.0%} of the eval split's rows by another split of the data; its "
-            "metrics on these rows are not meaningful. Train the model once from scratch: "
-            "--set schedule.warm_start=false"
+            "the new model started from the weights of the model in service, and the model in "
+            f"service was trained on {overlap.share:.0%} of the eval split's rows, because the "
+            "data was split differently then. Metrics of the new model on these rows are not "
+            "meaningful. Train the model once from scratch: --set schedule.warm_start=false"
         )
     report_notice(
-        f"the model in service was trained on {overlap.share:.0%} of the eval split's rows by "
-        "another split of the data, and a comparison is not meaningful. Only evaluate.thresholds "
-        "and the baseline decide on the new model. After its push, models are compared again"
+        f"the model in service was trained on {overlap.share:.0%} of the eval split's rows, "
+        "because the data was split differently then. A comparison is not meaningful: only "
+        "evaluate.thresholds and the baseline decide on the new model. Comparisons resume after "
+        "its push"
     )
-    why = f"was trained on {overlap.share:.0%} of the eval split's rows"
-    return _drop_baseline(input_dict, settings, why)
+    reason = f"was trained on {overlap.share:.0%} of the eval split's rows"
+    return _drop_model_in_service(input_dict, settings, reason)
 
 
-def _drop_baseline(
+def _drop_model_in_service(
     input_dict: Inputs, settings: VerdictSettings, reason: str
 ) -> tuple[Inputs, VerdictSettings]:
     """Returns the inputs and settings of an evaluation without the model in service.
 
     Args:
       input_dict: inputs that include the model in service.
-      settings: the verdict's settings.
-      reason: the reason, as a clause after `which`.
+      settings: the settings for confidence intervals and ties.
+      reason: the reason as a predicate of the model in service, such as "cannot read this data".
     """
-    alone = {key: a for key, a in input_dict.items() if key != specs.BASELINE_MODEL_KEY}
-    return alone, replace(settings, not_compared=reason)
+    remaining = {
+        key: artifacts for key, artifacts in input_dict.items() if key != specs.BASELINE_MODEL_KEY
+    }
+    return remaining, replace(settings, not_compared=reason)
 
 
 def _have_same_data(input_dict: Inputs) -> bool:
-    """Returns whether both models were trained on the same data; False if that is not known."""
-    theirs, ours = (
+    """Returns whether both models were trained on the same data, or False if that is unknown."""
+    baseline_ids, training_ids = (
         {artifact.id for artifact in input_dict.get(key) or []}
-        for key in (BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY)
+        for key in (BASELINE_EXAMPLES_KEY, TRAINING_EXAMPLES_KEY)
     )
-    return bool(ours) and theirs == ours
+    return bool(training_ids) and baseline_ids == training_ids
 
 
 def _add_bound(eval_config: str, constant: ConstantPrediction) -> str:
-    """Returns the evaluation's config with the value that the model has to reach as the metric's
-    bound.
-    """
+    """Returns TFMA's config with a bound: the metric's value that beats the constant prediction."""
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(eval_config, config)
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
@@ -254,7 +272,8 @@ def _add_bound(eval_config: str, constant: ConstantPrediction) -> str:
             if not metric.per_slice_thresholds:
                 metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()])
             for per_slice in list(metric.per_slice_thresholds):
-                # The constant is that of the whole split and does not apply to slices.
+                # The constant prediction is for the whole split; slices have thresholds of their
+                # own.
                 slices = [spec for spec in per_slice.slicing_specs if spec != tfma.SlicingSpec()]
                 if slices:
                     metric.per_slice_thresholds.add(
@@ -262,11 +281,15 @@ def _add_bound(eval_config: str, constant: ConstantPrediction) -> str:
                     )
                     del per_slice.slicing_specs[:]
                     per_slice.slicing_specs.add()
-                # With both bounds a NaN fails; it would pass a missing bound.
-                bounds = per_slice.threshold.value_threshold
-                largest = sys.float_info.max
-                bounds.lower_bound.value = -largest if constant.lower_is_better else constant.needed
-                bounds.upper_bound.value = constant.needed if constant.lower_is_better else largest
+                # TFMA fails a NaN only if both bounds are set.
+                threshold = per_slice.threshold.value_threshold
+                max_float = sys.float_info.max
+                threshold.lower_bound.value = (
+                    -max_float if constant.lower_is_better else constant.needed
+                )
+                threshold.upper_bound.value = (
+                    constant.needed if constant.lower_is_better else max_float
+                )
     return json_format.MessageToJson(config)
 
 
@@ -275,19 +298,19 @@ class _Rows:
     """The labels and keys of the evaluated examples, read before the models are loaded."""
 
     labels: pa.ChunkedArray
-    """The labels; empty if they are not needed."""
+    """The labels, or an empty array if the evaluation needs no labels."""
     keys: np.ndarray
-    """[rows], the rows' places in time, or the units of a column of groups; empty if they are not
-    needed."""
+    """[rows], the sort key of each row in time, or the number of its group. Empty if all rows are
+    independent."""
 
     def labels_for(self, task: Task) -> np.ndarray:
-        """Returns the labels, [rows]: numbers as they are, classes as indices in sorted order."""
+        """Returns the labels, [rows]: numbers unchanged, and classes as their sorted indices."""
         if not task.is_classification:
             return self.labels.to_numpy()
         return pc.index_in(self.labels, pc.unique(self.labels).sort()).to_numpy()
 
     def units(self, dependence: Dependence) -> np.ndarray | None:
-        """Returns the number of each row's unit, [rows]; None if all rows are independent."""
+        """Returns the number of each row's unit, [rows], or None if all rows are independent."""
         if not len(self.keys):
             return None
         keys = dependence.blocks(self.keys) if dependence.order_by else self.keys
@@ -305,13 +328,13 @@ def _read_rows(
     Args:
       input_dict: inputs with `examples` and `schema`.
       splits: the splits to evaluate.
-      label: the label's column; empty if neither labels nor units of groups are needed.
-      dependence: which rows depend on one another.
+      label: the label's column, or an empty string if neither labels nor groups are needed.
+      dependence: the column by which rows depend on one another.
     """
     column = dependence.column if label or dependence.order_by else ""
     schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
-    features = [one for one in schema.feature if one.name in {label, column} - {""}]
-    labels, keys, first = [], [], 0
+    features = [feature for feature in schema.feature if feature.name in {label, column} - {""}]
+    labels, keys, rows_before = [], [], 0
     for split in splits if label or column else ():
         for batch in read_columns(input_dict[specs.EXAMPLES_KEY], split, features):
             if label:
@@ -319,9 +342,9 @@ def _read_rows(
             if dependence.order_by:
                 keys.append(dependence.keys(batch))
             elif column:
-                places = np.arange(first, first + batch.num_rows, dtype=np.uint64)
-                keys.append(dependence.units(batch, places))
-            first += batch.num_rows
+                row_ids = np.arange(rows_before, rows_before + batch.num_rows, dtype=np.uint64)
+                keys.append(dependence.units(batch, row_ids))
+            rows_before += batch.num_rows
     return _Rows(
         pa.chunked_array(labels) if labels else pa.chunked_array([], pa.int64()),
         np.concatenate(keys) if keys else np.zeros(0),

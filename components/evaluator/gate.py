@@ -1,5 +1,7 @@
-"""An Evaluator without TFMA: compares a family's own measurements with bounds and the model in
-service.
+"""The Evaluator of families that measure without TFMA.
+
+A function of the family measures the model. The metrics are compared with their bounds and with the
+model in service.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ REPORT_FILE = "measured.json"
 MEASURE_KEY, BOUNDS_KEY, CONFIDENCE_KEY = "measure", "bounds", "confidence"
 
 NOT_COMPARED = (
-    "the model in service cannot be measured: only evaluate.thresholds decide on the new model."
-    " After its push, models are compared again"
+    "the model in service cannot be measured. Only evaluate.thresholds decide on the new model."
+    " Comparisons resume after its push"
 )
-"""The note in the summary if the data or the environment no longer fits the model in service."""
+"""The note in the run's summary if measuring the model in service fails."""
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -49,58 +51,60 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class GateMetric:
-    """A metric of the model, with the requirement that it has to meet and the failure if it does
-    not.
-    """
+    """A metric of the model, its requirement, and the reason if the requirement is not met."""
 
     name: str
     value: float | None
-    """The metric's value; None if it is not finite, as JSON has no such numbers."""
+    """The metric's value, or None if the value is not finite, because JSON has no such numbers."""
     in_service: float | None
-    """The metric of the model in service; None if there is no such model."""
+    """The value for the model in service, or None if there is no model in service."""
     needs: str
     """The requirement, in words."""
     failure: str
-    """The reason why the requirement is not met, in words; empty if it is met."""
+    """The reason why the requirement is not met, in words. Empty if the requirement is met."""
     interval: Ends | None = None
-    """The confidence interval of the value; None if the family returns no resamples."""
+    """The confidence interval of the value, or None if the family returns no resamples."""
     difference: Ends | None = None
-    """The confidence interval of the value minus that of the model in service."""
+    """The confidence interval of the difference: the value minus the value in service."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The requirements of a metric: its bounds, and its tolerance against the model in service."""
+    """The requirements of a metric: bounds, and a comparison with the model in service."""
 
     name: str
     higher_is_better: bool
     least: float | None = None
+    """The lower bound, or None."""
     most: float | None = None
+    """The upper bound, or None."""
     tolerance: float = 0.0
-    """The difference by which the metric may be worse than that of the model in service."""
+    """How much worse than for the model in service the metric may be."""
     is_compared: bool = True
-    """Whether the metric is compared with that of the model in service."""
+    """Whether the metric is compared with the model in service."""
     is_least_sure: bool = False
-    """Whether the lower end of the interval has to keep `least`, and not only the value."""
+    """Whether the lower end of the interval has to be at least `least`, and not only the value."""
     is_most_sure: bool = False
-    """Whether the upper end of the interval has to keep `most`, and not only the value."""
+    """Whether the upper end of the interval has to be at most `most`, and not only the value."""
     keeps_ties: bool = False
-    """Whether the model in service stays if this metric is worse, but within noise."""
+    """Whether a new model is rejected if this metric is worse, but not significantly worse."""
 
     def judge(self, metric: GateMetric) -> GateMetric:
         """Returns the metric with its requirement and, if it is not met, the reason."""
         return replace(metric, needs=self._requirement(metric), failure=self._failure(metric))
 
     def _requirement(self, metric: GateMetric) -> str:
-        certain = {True: " for certain", False: ""}
-        parts = (
-            [] if self.least is None else [f"at least {self.least:g}{certain[self.is_least_sure]}"]
-        )
-        parts += [] if self.most is None else [f"at most {self.most:g}{certain[self.is_most_sure]}"]
+        parts = []
+        if self.least is not None:
+            certainty = " for certain" if self.is_least_sure else ""
+            parts.append(f"at least {self.least:g}{certainty}")
+        if self.most is not None:
+            certainty = " for certain" if self.is_most_sure else ""
+            parts.append(f"at most {self.most:g}{certainty}")
         if metric.in_service is not None and self.is_compared:
-            slack = f" by more than {self.tolerance:g}" if self.tolerance else ""
-            noise = " beyond noise" if metric.difference and not self.keeps_ties else ""
-            parts.append(f"not worse than in service{slack}{noise}")
+            tolerance = f" by more than {self.tolerance:g}" if self.tolerance else ""
+            adverb = "significantly " if metric.difference and not self.keeps_ties else ""
+            parts.append(f"not {adverb}worse than in service{tolerance}")
         return ", ".join(parts)
 
     def _failure(self, metric: GateMetric) -> str:
@@ -114,13 +118,13 @@ class Bounds:
         return self._interval_failure(metric, text) or self._comparison_failure(metric, text)
 
     def _interval_failure(self, metric: GateMetric, text: str) -> str:
-        """Returns why an interval breaks a bound that its end has to keep; empty if it does not."""
+        """Returns the bound that an end of the interval breaks, in words, or an empty string."""
         if not (self.is_least_sure or self.is_most_sure):
             return ""
         if metric.interval is None:
             return (
                 f"{text} and has no confidence interval to compare with the threshold"
-                f" (the family returns no resamples of {self.name} that are all numbers)"
+                f" (the family returns no resamples of {self.name}, or some are not finite)"
             )
         low, high = metric.interval
         if self.least is not None and self.is_least_sure and low < self.least:
@@ -137,29 +141,38 @@ class Bounds:
         return loss > self.tolerance
 
     def describe_tie(self, metric: GateMetric) -> str:
-        """Returns by how much a metric is worse within noise; empty if it is not worse."""
+        """Returns the loss of a metric that is worse, but not significantly worse.
+
+        The string is empty if the metric is not worse.
+        """
         if metric.difference is None or not self._is_worse(metric):
             return ""
         low, high = metric.difference
         return (
-            f"{self.name} {metric.value:.4g}, worse than {metric.in_service:.4g}, within noise"
-            f" ({low:+.3g} to {high:+.3g})"
+            f"{self.name} {metric.value:.4g}, not significantly worse than {metric.in_service:.4g}"
+            f" (difference: {low:+.3g} to {high:+.3g})"
         )
 
     def _comparison_failure(self, metric: GateMetric, text: str) -> str:
-        """Returns why the metric counts as worse than in service; empty if it does not."""
+        """Returns the reason if the comparison with the model in service fails, or else ''."""
         if not self._is_worse(metric):
             return ""
-        worse = f"{text}, worse than the {metric.in_service:.4g} of the model in service"
+        worse = f"worse than the {metric.in_service:.4g} of the model in service"
         key = f"evaluate.thresholds.{self.name}.tolerance"
         if metric.difference is None:
-            return f"{worse} (a larger {key} allows for noise)"
+            return f"{text}, {worse} (a larger {key} allows a larger difference)"
         low, high = metric.difference
-        shown = f"the difference lies between {low:+.3g} and {high:+.3g}"
+        difference = f"the difference lies between {low:+.3g} and {high:+.3g}"
         if (high < -self.tolerance) if self.higher_is_better else (low > self.tolerance):
-            return f"{worse} beyond noise: {shown}. A larger {key} allows more"
+            return (
+                f"{text}, significantly {worse}: {difference}. A larger {key} allows a larger"
+                " difference"
+            )
         if self.keeps_ties:
-            return f"{worse} within noise: {shown}. The model in service stays (evaluate.ties)"
+            return (
+                f"{text}, not significantly {worse}: {difference}. The model in service is kept"
+                " (evaluate.ties: keep)"
+            )
         return ""
 
 
@@ -171,11 +184,11 @@ class GateReport:
     reason: str
     metrics: tuple[GateMetric, ...]
     confidence: float | None = None
-    """The confidence of the intervals; None if there are none."""
+    """The confidence of the intervals, or None if there are no intervals."""
     notes: tuple[str, ...] = ()
     """Sentences for the summary of the run."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Details that the family stores with the evaluation."""
+    """Details that the family stores with the report."""
 
 
 def decide(
@@ -187,29 +200,30 @@ def decide(
     """Returns the report on a model, with the decision whether to bless it.
 
     Args:
-      bounds: the bounds of the metrics that decide; other metrics are reported only.
+      bounds: the bounds of the metrics that decide; other metrics are only reported.
       measured: the measurements of the model.
-      in_service: the measurements of the model in service, if there is one.
-      confidence: the confidence of intervals; None to compare the values alone.
+      in_service: the measurements of the model in service, or None.
+      confidence: the confidence of the intervals, or None to compare only the values.
 
     Raises:
-      TrainingError: a metric that decides was not measured, or the two models were resampled a
-        different number of times.
+      TrainingError: a metric that decides was not measured, or the family resampled the two
+        models a different number of times.
     """
-    if missing := [one.name for one in bounds if one.name not in measured.metrics]:
+    if missing := [bound.name for bound in bounds if bound.name not in measured.metrics]:
         raise TrainingError(
-            f"evaluate: the thresholds need {', '.join(missing)}, but the family measures"
-            f" {', '.join(measured.metrics) or 'nothing'}."
+            f"evaluate.thresholds: there are thresholds for {', '.join(missing)}, but the family"
+            f" measures only: {', '.join(measured.metrics) or 'nothing'}."
         )
-    by_name, others = (
-        {one.name: one for one in bounds},
-        in_service.metrics if in_service else {},
-    )
-    found = [
-        _compare(name, value, others.get(name), confidence)
+    by_name = {bound.name: bound for bound in bounds}
+    service_metrics = in_service.metrics if in_service else {}
+    compared = [
+        _compare(name, value, service_metrics.get(name), confidence)
         for name, value in measured.metrics.items()
     ]
-    metrics = tuple(by_name[one.name].judge(one) if one.name in by_name else one for one in found)
+    metrics = tuple(
+        by_name[metric.name].judge(metric) if metric.name in by_name else metric
+        for metric in compared
+    )
     failures = [*measured.failures, *(metric.failure for metric in metrics if metric.failure)]
     reason = "; ".join(failures) or _blessing_reason(by_name, metrics, in_service is not None)
     has_intervals = any(metric.interval for metric in metrics)
@@ -220,43 +234,48 @@ def decide(
 
 
 def _blessing_reason(
-    by_name: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_baseline: bool
+    by_name: Mapping[str, Bounds], metrics: Sequence[GateMetric], has_model_in_service: bool
 ) -> str:
-    """Returns why a model is blessed."""
-    has_bounds = any(one.least is not None or one.most is not None for one in by_name.values())
+    """Returns the reason why a model is blessed."""
+    has_bounds = any(
+        bounds.least is not None or bounds.most is not None for bounds in by_name.values()
+    )
     thresholds = "every threshold is met" if has_bounds else "no thresholds are set"
-    if not has_baseline:
+    if not has_model_in_service:
         return f"{thresholds}, and there is no model in service to compare with"
-    described = (by_name[one.name].describe_tie(one) for one in metrics if one.name in by_name)
+    described = (
+        by_name[metric.name].describe_tie(metric) for metric in metrics if metric.name in by_name
+    )
     ties = ", ".join(tie for tie in described if tie)
-    noise = f" beyond noise: {ties}" if ties else ""
-    return f"{thresholds}, and it is not worse than the model in service{noise}"
+    if ties:
+        return f"{thresholds}, and the model is not significantly worse than in service: {ties}"
+    return f"{thresholds}, and the model is not worse than the model in service"
 
 
 def _compare(
     name: str,
-    measured: float | Estimate,
-    baseline: float | Estimate | None,
+    new: float | Estimate,
+    old: float | Estimate | None,
     confidence: float | None,
 ) -> GateMetric:
-    """Returns a metric of both models, with intervals if the family has resampled it."""
+    """Returns a metric of both models, with intervals if the family has resampled the metric."""
     value, in_service = (
-        _finite_value(measured),
-        None if baseline is None else _finite_value(baseline),
+        _finite_value(new),
+        None if old is None else _finite_value(old),
     )
     interval = difference = None
-    if confidence is not None and isinstance(measured, Estimate) and value is not None:
-        interval = _finite_interval(measured.interval(confidence))
-        if isinstance(baseline, Estimate) and in_service is not None:
+    if confidence is not None and isinstance(new, Estimate) and value is not None:
+        interval = _finite_interval(new.interval(confidence))
+        if isinstance(old, Estimate) and in_service is not None:
             try:
-                difference = _finite_interval(measured.difference(baseline, confidence))
+                difference = _finite_interval(new.difference(old, confidence))
             except ValueError as error:
                 raise TrainingError(f"evaluate: {name}: {error}.") from None
     return GateMetric(name, value, in_service, "", "", interval, difference)
 
 
 def _finite_interval(ends: Ends) -> Ends | None:
-    """Returns an interval; None if an end is not finite, in which case the values are compared."""
+    """Returns an interval, or None if an end is not finite. Then only the values are compared."""
     return ends if all(math.isfinite(end) for end in ends) else None
 
 
@@ -266,13 +285,17 @@ def _finite_value(measured: float | Estimate) -> float | None:
 
 
 def read_report(uri: str) -> GateReport | None:
-    """Returns the report of an evaluation; None if TFMA has written the evaluation."""
+    """Returns the report of an evaluation, or None if TFMA has written the evaluation.
+
+    Args:
+      uri: the folder of the evaluation artifact.
+    """
     text = read_text(uri, REPORT_FILE)
     return None if text is None else TypeAdapter(GateReport).validate_python(json.loads(text))
 
 
 class GateExecutor(base_executor.BaseExecutor):
-    """Measures a model and the one in service, and blesses the new one if it is good enough."""
+    """Measures the new model and the model in service, and blesses the new model if it passes."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -283,21 +306,27 @@ class GateExecutor(base_executor.BaseExecutor):
         """Writes the report to `evaluation` and the decision to `blessing`.
 
         Raises:
-          TrainingError: the measuring function does not exist, or leaves out a metric that decides.
+          TrainingError: the measuring function does not exist, or does not return a metric that
+            decides.
         """
         custom_config = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
         if examples := input_dict.get(specs.EXAMPLES_KEY):
             names = artifact_utils.decode_split_names(examples[0].split_names)
             custom_config[EXAMPLES_KEY] = {name: split_files(examples, name) for name in names}
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
-        bounds = [Bounds(**one) for one in json.loads(exec_properties[BOUNDS_KEY])]
+        bounds = [Bounds(**fields) for fields in json.loads(exec_properties[BOUNDS_KEY])]
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])
-        (model,), baselines = input_dict[specs.MODEL_KEY], input_dict.get(specs.BASELINE_MODEL_KEY)
+        (model,), models_in_service = (
+            input_dict[specs.MODEL_KEY],
+            input_dict.get(specs.BASELINE_MODEL_KEY),
+        )
         measured = _to_measured(measure(_model_folder(model), custom_config))
         in_service, notes = None, measured.notes
-        if baselines:
+        if models_in_service:
             try:
-                in_service = _to_measured(measure(_model_folder(baselines[0]), custom_config))
+                in_service = _to_measured(
+                    measure(_model_folder(models_in_service[0]), custom_config)
+                )
             except ScopelineError as error:
                 notes = (*notes, f"{NOT_COMPARED} ({error})")
         report = decide(bounds, replace(measured, notes=notes), in_service, confidence)
@@ -312,7 +341,8 @@ def _as_json(report: GateReport) -> str:
         return json.dumps(asdict(report), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise TrainingError(
-            f"evaluate: the family's details cannot be written as JSON: {error}."
+            f"evaluate: the details that the family's `measure` returns cannot be written as JSON:"
+            f" {error}."
         ) from None
 
 
@@ -330,8 +360,8 @@ def mark_blessing(
     """Writes the blessing and the properties that name the models, as TFX does.
 
     Args:
-      input_dict: inputs with `model`, and `baseline_model` if there is one.
-      blessing: the artifact.
+      input_dict: inputs with `model`, and with `baseline_model` if there is a model in service.
+      blessing: the blessing artifact.
       is_good: whether to bless the model.
     """
     names = {
@@ -348,17 +378,15 @@ def mark_blessing(
         for artifact in input_dict.get(key) or []:
             blessing.set_string_custom_property(uri, artifact.uri)
             blessing.set_int_custom_property(number, artifact.id)
-    found = (constants.BLESSED_FILE_NAME, constants.BLESSED_VALUE)
-    refused = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
-    file, value = found if is_good else refused
+    blessed = (constants.BLESSED_FILE_NAME, constants.BLESSED_VALUE)
+    not_blessed = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
+    file, value = blessed if is_good else not_blessed
     write_text("", blessing.uri, file)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)
 
 
 class GateSpec(component_spec.ComponentSpec):
-    """The inputs, outputs and parameters of the component; `GateEvaluator` explains the
-    parameters.
-    """
+    """The inputs, outputs and parameters of `GateEvaluator`, whose constructor explains them."""
 
     PARAMETERS = {
         name: ExecutionParameter(type=str)
@@ -376,7 +404,7 @@ class GateSpec(component_spec.ComponentSpec):
 
 
 class GateEvaluator(base_component.BaseComponent):
-    """Measures a model by a function of its family, and decides whether it is good enough."""
+    """Measures a model with a function of its family, and decides whether to bless the model."""
 
     SPEC_CLASS = GateSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(GateExecutor)
@@ -395,20 +423,22 @@ class GateEvaluator(base_component.BaseComponent):
 
         Args:
           model: a channel of Model.
-          baseline_model: the model to beat; the channel may be empty.
-          measure: the import path of a function from the folder of an exported model and the
-            `custom_config` to the values of metrics by name, or to a `Measured`.
+          baseline_model: a channel of Model with the model in service; the channel may be empty.
+          measure: the import path of the measuring function. Its arguments are the folder of an
+            exported model and the `custom_config`. It returns the values of metrics by name, or a
+            `Measured`.
           bounds: the bounds of the metrics that decide.
           custom_config: the second argument of `measure`.
           examples: a channel of Examples, whose files `measure` may read.
-          confidence: the confidence of the intervals of resampled metrics; None for no intervals.
+          confidence: the confidence of the intervals of resampled metrics, or None for no
+            intervals.
         """
         spec = GateSpec(
             model=model,
             baseline_model=baseline_model,
             examples=examples,
             measure=measure,
-            bounds=json.dumps([asdict(one) for one in bounds]),
+            bounds=json.dumps([asdict(bound) for bound in bounds]),
             confidence=json.dumps(confidence),
             custom_config=json.dumps(custom_config),
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),

@@ -1,4 +1,4 @@
-"""Readers of TFMA's EvalConfig and of its results by slice and by model."""
+"""Functions that read TFMA's EvalConfig, and TFMA's results by slice and model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tensorflow_model_analysis.proto import config_pb2
 
 
 def metric_name(metric: config_pb2.MetricConfig) -> str | None:
-    """Returns the name of a metric; None if its config gives it none."""
+    """Returns the name in a metric's config, or None."""
     return _settings(metric).get("name")
 
 
 def metric_classes(config: config_pb2.EvalConfig) -> dict[str, str]:
-    """Returns the class of each metric that has a name."""
+    """Returns the class name of each metric that has a name."""
     metrics = (metric for spec in config.metrics_specs for metric in spec.metrics)
     return {name: metric.class_name for metric in metrics if (name := metric_name(metric))}
 
 
 def plain_metrics(config: config_pb2.EvalConfig) -> set[str]:
-    """Returns the names of the metrics that have no arguments beside their names."""
+    """Returns the names of the metrics that have no other settings than a name."""
     metrics = (metric for spec in config.metrics_specs for metric in spec.metrics)
     return {
         settings["name"] for metric in metrics if set(settings := _settings(metric)) == {"name"}
@@ -30,19 +30,20 @@ def plain_metrics(config: config_pb2.EvalConfig) -> set[str]:
 
 
 def _settings(metric: config_pb2.MetricConfig) -> dict[str, Any]:
-    """Returns a metric's settings, which TFMA accepts with and without braces."""
+    """Returns the settings of a metric, which TFMA accepts with and without braces."""
     text = metric.config if metric.config.startswith("{") else f"{{{metric.config}}}"
-    found: dict[str, Any] = json.loads(text)
-    return found
+    settings: dict[str, Any] = json.loads(text)
+    return settings
 
 
 CANDIDATE = "candidate"
+"""TFMA's name of the new model."""
 BASELINE = "baseline"
-"""The name of the model in service where there are two models; CANDIDATE is the new one's."""
+"""TFMA's name of the model in service."""
 
 
 def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Returns the metrics that are numbers: slice -> model -> metric -> value.
+    """Returns the values of metrics that are numbers, by slice, by model, and by metric.
 
     The whole split is the slice with an empty name.
 
@@ -50,9 +51,9 @@ def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
       uri: the folder that TFMA wrote to.
     """
     values: dict[str, dict[str, dict[str, float]]] = {}
-    for of_slice in tfma.load_metrics(uri):
-        name = slice_name(of_slice.slice_key.single_slice_keys)
-        for item in of_slice.metric_keys_and_values:
+    for slice_metrics in tfma.load_metrics(uri):
+        name = slice_name(slice_metrics.slice_key.single_slice_keys)
+        for item in slice_metrics.metric_keys_and_values:
             is_number = item.value.WhichOneof("type") == "double_value"
             if is_number and not item.key.is_diff:
                 model = item.key.model_name or CANDIDATE
@@ -62,13 +63,16 @@ def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def slice_name(keys: Iterable[Any]) -> str:
-    """Returns the name of a slice from TFMA's SingleSliceKeys; empty for the whole split."""
+    """Returns the name of the slice of some SingleSliceKeys, or an empty string for the whole
+    split.
+    """
     return ", ".join(f"{key.column}={slice_value(key)}" for key in keys)
 
 
 def slice_value(key: Any) -> str:
-    """Returns a value that names a slice as the data has it: integers of a CSV are floats in
-    TFMA.
+    """Returns the value in a SingleSliceKey as a string.
+
+    TFMA stores integers as floats: they are written without a decimal point, as in the data.
     """
     value = getattr(key, key.WhichOneof("kind"))
     if isinstance(value, float) and value.is_integer():

@@ -1,1 +1,1 @@
-"""Example generation: CSV, Parquet, TFRecord, image folders and IDX to tf.Examples, in splits."""
+"""Example generation: reads files of several formats and writes tf.Examples in splits."""

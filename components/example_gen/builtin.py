@@ -1,4 +1,4 @@
-"""Datasets that come with the installed packages, so that the first run needs no download."""
+"""Datasets in the installed packages, so that the first run needs no download."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ DIGITS_LEVELS = 16
 
 @dataclass(frozen=True)
 class BuiltinData:
-    """A dataset of an installed package: its format, and a function that returns its path and
-    writes the files below a cache folder if need be.
-    """
+    """A dataset of an installed package."""
 
     format: str
+    """The name of the format, as in `data.format`."""
     locate: Callable[[Path], Path]
+    """A function that takes a cache folder and returns the path of the dataset. If the package has
+    no usable files, the function first writes them to the cache folder."""
 
 
 def _package_folder(package: str) -> Path:
-    """Returns the folder that a package is installed in, without importing it."""
+    """Returns the folder of an installed package without importing the package."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"the package {package} is not installed")
+        raise ModuleNotFoundError(f"The package {package} is not installed.")
     return Path(spec.origin).parent
 
 
 def _locate_digits(cache: Path) -> Path:
-    """Returns the 1,797 digits of scikit-learn as PNG files, written once below the cache
-    folder.
+    """Returns a folder with the 1,797 digits of scikit-learn as PNG files.
+
+    The first call writes the files to the cache folder.
     """
     target = cache / "digits"
     if target.is_dir():
@@ -49,7 +51,7 @@ def _locate_digits(cache: Path) -> Path:
         scratch.chmod(0o755)
         scratch.rename(target)
     except OSError:
-        # Another run may have created the folder first; its files are the same.
+        # Another run may have created the folder at the same time, with the same files.
         if not target.is_dir():
             raise
     finally:
@@ -80,5 +82,5 @@ BUILTIN_DATA = {
     "reviews": BuiltinData("csv", _in_tfx("imdb/data/imdb_small_with_labels.txt")),
     "taxi": BuiltinData("csv", _in_tfx("chicago_taxi_pipeline/data/big_tipper_label/data.csv")),
 }
-"""The datasets by name: 1,797 digits of scikit-learn; of TFX 100 film reviews and 15,002 Chicago
-taxi trips."""
+"""The datasets by name: 1,797 digits of scikit-learn, and 100 film reviews and 15,002 Chicago taxi
+trips of TFX."""

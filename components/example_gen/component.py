@@ -1,5 +1,5 @@
-"""The TFX component: the stock driver with hourly spans, and an executor that uses Arrow
-batches.
+"""The component ArrowExampleGen: TFX's driver with hourly spans, and an executor that reads files
+with Arrow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Splits = Iterable[example_gen_pb2.Input.Split]
 
 
 class Driver(driver.FileBasedDriver):
-    """TFX's driver of files, with the placeholder {HH}."""
+    """TFX's driver for files, which also replaces the placeholder {HH}."""
 
     def get_input_processor(
         self,
@@ -31,57 +31,61 @@ class Driver(driver.FileBasedDriver):
         """Returns the processor that finds the span, its version and its files.
 
         Raises:
-          ValueError: the splits have hours, and the range names no span.
+          ValueError: a split's pattern contains {HH}, and the range config has no static range.
         """
         splits = list(splits)
         if not any(is_hourly(split.pattern) for split in splits):
             return super().get_input_processor(splits, range_config, input_base_uri)
         if range_config is None or not range_config.HasField("static_range"):
-            raise ValueError("{HH} in a split's pattern needs the span to read, in a static_range")
+            raise ValueError(
+                "A split's pattern contains {HH}: give the span to read as static_range of the"
+                " range_config."
+            )
         return _HourProcessor(
             input_base_uri or "", splits, range_config.static_range.start_span_number
         )
 
 
 class _HourProcessor(input_processor.FileBasedInputProcessor):
-    """TFX's processor for the day of an hour, with that hour for {HH}.
+    """TFX's processor for one hour. It replaces {HH} by the hour, and TFX replaces the date.
 
-    Callers count spans in hours since 1970; the parent class counts days.
+    A span of this class is a number of hours since 1970. A span of the parent class is a number of
+    days.
     """
 
     def __init__(self, input_base_uri: str, splits: Splits, span: int) -> None:
         day, hour = divmod(span, HOURS_A_DAY)
         self._span, self._hour = span, f"{hour:02d}"
-        of_the_hour = [copy.deepcopy(split) for split in splits]
-        for split in of_the_hour:
+        hour_splits = [copy.deepcopy(split) for split in splits]
+        for split in hour_splits:
             split.pattern = self._with_hour(split.pattern)
-        only = range_config_pb2.StaticRange(start_span_number=day, end_span_number=day)
+        days = range_config_pb2.StaticRange(start_span_number=day, end_span_number=day)
         super().__init__(
-            input_base_uri, of_the_hour, range_config_pb2.RangeConfig(static_range=only)
+            input_base_uri, hour_splits, range_config_pb2.RangeConfig(static_range=days)
         )
 
     def resolve_span_and_version(self) -> tuple[int, int | None]:
-        """Returns the span of the range, and its latest version."""
+        """Returns the span, and its latest version or None."""
         _, version = super().resolve_span_and_version()
         return self._span, version
 
     def get_pattern_for_span_version(self, pattern: str, span: int, version: int | None) -> str:
-        """Returns a split's glob without placeholders."""
-        filled: str = super().get_pattern_for_span_version(
+        """Returns a split's glob, in which all placeholders are replaced."""
+        glob: str = super().get_pattern_for_span_version(
             self._with_hour(pattern), span // HOURS_A_DAY, version
         )
-        return filled
+        return glob
 
     def _with_hour(self, pattern: str) -> str:
         return pattern.replace(f"{{{HOUR}}}", self._hour)
 
 
 class ArrowExampleGen(FileBasedExampleGen):
-    """Reads files of one of the `FORMATS`, checks them and writes tf.Examples in splits.
+    """An ExampleGen that reads files of one of the `FORMATS`, checks them and writes tf.Examples.
 
-    The output is that of stock ExampleGens, `examples` of type Examples, with the same
-    fingerprints, {SPAN}, {VERSION} and date placeholders of split patterns, and caching. {HH}
-    beside a date makes a span of each hour, numbered by the hours since 1970.
+    The output `examples`, the fingerprints, the caching and the placeholders {SPAN}, {VERSION} and
+    dates are the same as in TFX's ExampleGens. In addition, {HH} next to a date makes each hour a
+    span, whose number is the number of hours since 1970.
     """
 
     DRIVER_CLASS = Driver
@@ -96,16 +100,16 @@ class ArrowExampleGen(FileBasedExampleGen):
         output_config: example_gen_pb2.Output | None = None,
         range_config: range_config_pb2.RangeConfig | None = None,
     ) -> None:
-        """Takes the stock arguments and the settings of our executor.
+        """Creates the component with the arguments of TFX's FileBasedExampleGen and the settings.
 
         Args:
-          settings: the format, label and task.
+          settings: the settings for reading and checking the files.
           input_base: the folder that split patterns are relative to.
-          input_config: one glob, or one per split; `*` if unset.
-          output_config: hash buckets per split; train and eval, 2 to 1, if unset and the input has
-            one glob.
-          range_config: the range of spans to choose from; the latest if unset, which hourly spans
-            do not support.
+          input_config: a glob for all data, or a glob for each split; by default `*`.
+          output_config: the number of hash buckets of each split. By default, data with one glob is
+            split into train and eval, 2 to 1.
+          range_config: the range of spans to choose from; by default the latest span. Hourly spans
+            need a static range.
         """
         super().__init__(
             input_base=input_base,

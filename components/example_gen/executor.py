@@ -1,6 +1,8 @@
-"""The executor: Beam distributes chunks of files, which Arrow and tfx_bsl process.
+"""The executor of ArrowExampleGen. Beam distributes chunks of files, and Arrow and tfx_bsl process
+the chunks.
 
-Single records never become Beam elements, on which stock ExampleGens spend most of their time.
+TFX's ExampleGens spend most of their time on Beam elements that are single records. In this
+executor a Beam element is a chunk.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from components.example_gen.picture_files import check_encoded_pictures
 from components.example_gen.planning import Chunk, Plan, make_plan, note_origin, plan_chunks
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Batch, Source, Survey
-from components.example_gen.sources.pictures import cut, read_pictures
+from components.example_gen.sources.pictures import limit_batches, read_pictures
 from components.example_gen.sources.surveys import (
     ColumnKinds,
     gather_notes,
@@ -70,7 +72,7 @@ def pack_settings(settings: ExampleGenSettings) -> example_gen_pb2.CustomConfig:
 
 
 def unpack_settings(custom_config: str) -> ExampleGenSettings:
-    """Reads the settings from the JSON of a CustomConfig, as executors receive it."""
+    """Returns the settings in a CustomConfig, which executors receive as JSON."""
     config = example_gen_pb2.CustomConfig()
     proto_utils.json_to_proto(custom_config, config)
     struct = struct_pb2.Struct()
@@ -79,24 +81,25 @@ def unpack_settings(custom_config: str) -> ExampleGenSettings:
 
 
 def shard_name(shard: int, shards: int) -> str:
-    """Returns the file name of a shard, counted from 0."""
+    """Returns the file name of a shard. Shards are counted from 0."""
     return f"{DEFAULT_TF_RECORD_FILE_NAME}-{shard:05d}-of-{shards:05d}.gz"
 
 
 class ShardWriter:
-    """A writer of gzipped TFRecord files under temporary names, which it renames on a clean exit.
+    """A writer of gzipped TFRecord files.
 
-    A chunk that fails or is repeated therefore leaves no incomplete shard for readers to find.
+    The files have temporary names until the `with` block ends without an error. A chunk that fails
+    or is repeated therefore leaves no incomplete shard.
     """
 
     def __init__(self, temporary_folder: str) -> None:
         self._temporary_folder = temporary_folder
         self._writers: dict[str, tuple[str, tf.io.TFRecordWriter]] = {}
         self.rows: Counter[str] = Counter()
-        """The number of rows written, by path."""
+        """The number of rows in each file, by path."""
 
     def write(self, path: str, examples: Sequence[bytes]) -> None:
-        """Appends serialized examples to the shard that will be `path`."""
+        """Appends serialized examples to the shard whose final path is `path`."""
         if path not in self._writers:
             temporary = posixpath.join(self._temporary_folder, uuid.uuid4().hex)
             self._writers[path] = temporary, open_writer(temporary)
@@ -118,11 +121,11 @@ class ShardWriter:
                 fileio.rename(temporary, path, overwrite=True)
 
 
-_FOUND = "found.json"
+_NOTES_FILE = "found.json"
 
 
 class _WriteChunk(beam.DoFn):
-    """Reads a chunk and writes its examples to the splits; yields its ChunkReport."""
+    """A DoFn that writes the examples of a chunk to the splits, and yields the ChunkReport."""
 
     def __init__(self, plan: Plan, source: Source) -> None:
         self._plan = plan
@@ -134,14 +137,14 @@ class _WriteChunk(beam.DoFn):
         plan, report, encoder = self._plan, ChunkReport(chunks=1), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
             batches = _read(self._source, chunk, kinds)
-            batches = cut(batches) if plan.settings.pictures else batches
+            batches = limit_batches(batches) if plan.settings.pictures else batches
             for number, batch in enumerate(batches):
                 report.files.add(batch.notes)
                 if not batch.rows.num_rows:
                     continue
                 check_encoded_pictures(batch.rows, batch.first, plan.settings)
-                rows, whole = read_pictures(batch.rows, batch.first, plan.settings, report.files)
-                splits = np.where(whole, self._assign(chunk, batch, cuts), -1)
+                rows, usable = read_pictures(batch.rows, batch.first, plan.settings, report.files)
+                splits = np.where(usable, self._assign(chunk, batch, cuts), -1)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
                 examples = np.array(batch.examples or encoder.encode(rows), object)
                 shard = chunk.first_shard + number % chunk.shards
@@ -153,7 +156,9 @@ class _WriteChunk(beam.DoFn):
         yield report
 
     def _assign(self, chunk: Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
-        """Returns the index of each row's split, [rows]; -1 for a row that is left out."""
+        """Returns the index of each row's split, [rows]. The index is -1 for a row without a split,
+        which is left out.
+        """
         plan = self._plan
         kept = is_kept(batch.rows, plan.settings)
         splits = np.full(batch.rows.num_rows, chunk.input_split)
@@ -167,11 +172,11 @@ class _WriteChunk(beam.DoFn):
 
 
 class Executor(BaseExampleGenExecutor):
-    """Reads, checks and writes the examples in one Beam pipeline."""
+    """An executor that reads, checks and writes the examples in one Beam pipeline."""
 
     def GetInputSourceToExamplePTransform(self) -> beam.PTransform:  # noqa: N802 - TFX's name
-        """Raises NotImplementedError: stock's one record per element is not used by `Do`."""
-        raise NotImplementedError("Examples are made in chunks, not as single Beam elements.")
+        """Raises NotImplementedError: `Do` does not need a transform to single records."""
+        raise NotImplementedError("ArrowExampleGen writes examples in chunks, not one by one.")
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -183,12 +188,12 @@ class Executor(BaseExampleGenExecutor):
 
         Args:
           input_dict: empty.
-          output_dict: `examples`, the artifact to fill.
-          exec_properties: the properties of stock FileBasedExampleGen, with the settings in
+          output_dict: a dict with the output artifact, `examples`.
+          exec_properties: the properties of TFX's FileBasedExampleGen, with the settings in
             `custom_config`.
 
         Raises:
-          DataError: the data cannot be used; from a worker Beam may wrap it in a RuntimeError.
+          DataError: the data cannot be used. Beam may wrap a worker's DataError in a RuntimeError.
         """
         input_config, output_config = example_gen_pb2.Input(), example_gen_pb2.Output()
         proto_utils.json_to_proto(exec_properties[specs.INPUT_CONFIG_KEY], input_config)
@@ -206,7 +211,7 @@ class Executor(BaseExampleGenExecutor):
         for folder in (*plan.split_folders, plan.temporary_folder):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
-        data_notes = _read_found(plan)
+        data_notes = _read_data_notes(plan)
         write_notes(examples, DataNotes([*notes, *data_notes.sentences], data_notes.dates))
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
@@ -225,17 +230,20 @@ class Executor(BaseExampleGenExecutor):
                 | "ListSurveys" >> beam.combiners.ToList()
             )
             kinds = surveys | "MergeSurveys" >> beam.Map(merge_surveys, settings)
-            known = beam.pvalue.AsSingleton(kinds)
+            column_kinds = beam.pvalue.AsSingleton(kinds)
             cuts = None
             if plan.is_ranked:
-                ranked = planned | "Rank" >> beam.FlatMap(_rank_chunk, known, source, settings)
-                listed = ranked | "ListRanks" >> beam.combiners.ToList()
-                cuts = beam.pvalue.AsSingleton(listed | "Cut" >> beam.Map(_cut, plan))
+                ranks = (
+                    planned
+                    | "Rank" >> beam.FlatMap(_rank_chunk, column_kinds, source, settings)
+                    | "ListRanks" >> beam.combiners.ToList()
+                )
+                cuts = beam.pvalue.AsSingleton(ranks | "Cut" >> beam.Map(_cut, plan))
             (
                 planned
-                | "Write" >> beam.ParDo(_WriteChunk(plan, source), known, cuts)
+                | "Write" >> beam.ParDo(_WriteChunk(plan, source), column_kinds, cuts)
                 | "SumReports" >> beam.CombineGlobally(ChunkReport.sum)
-                | "KeepCounts" >> beam.Map(_keep_counts, plan, len(chunks))
+                | "KeepCounts" >> beam.Map(_store_row_counts, plan, len(chunks))
                 | "Check"
                 >> beam.Map(
                     check_report,
@@ -245,7 +253,9 @@ class Executor(BaseExampleGenExecutor):
                     plan.could_stratify,
                 )
                 | "WriteNotes"
-                >> beam.Map(_write_found, plan, beam.pvalue.AsSingleton(surveys), known, cuts)
+                >> beam.Map(
+                    _write_data_notes, plan, beam.pvalue.AsSingleton(surveys), column_kinds, cuts
+                )
             )
 
 
@@ -266,41 +276,42 @@ def _cut(ranks: list[Ranks], plan: Plan) -> Cuts:
     return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
 
 
-def _keep_counts(report: ChunkReport, plan: Plan, chunks: int) -> ChunkReport:
-    """Writes the number of rows of each file, after all of them are complete."""
+def _store_row_counts(report: ChunkReport, plan: Plan, chunks: int) -> ChunkReport:
+    """Stores the number of rows of each written file, after checking that no chunk is missing."""
     if report.chunks != chunks:
-        raise lost_rows_error(f"{report.chunks:,} of {chunks:,} parts of the data were written")
+        raise lost_rows_error(f"{report.chunks:,} of {chunks:,} chunks of the data were written")
     write_row_counts(
         plan.uri, {posixpath.relpath(p, plan.uri): n for p, n in report.shards.items()}
     )
     return report
 
 
-def _write_found(
+def _write_data_notes(
     data_notes: DataNotes,
     plan: Plan,
     surveys: list[Survey],
     kinds: ColumnKinds,
     cuts: Cuts | None,
 ) -> None:
-    """Writes the findings of a worker to a file, as the worker may run on another machine."""
-    of_files = [
+    """Writes all notes to a temporary file for `Do`, as this worker may run on another machine."""
+    notes = [
         *gather_notes(surveys),
         *note_unseen_values(surveys, plan.settings),
         *note_columns(surveys, kinds, plan.settings),
+        *data_notes.sentences,
+        *(cuts.notes if cuts is not None else []),
     ]
-    notes = [*of_files, *data_notes.sentences, *(cuts.notes if cuts is not None else [])]
-    with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
+    with fileio.open(posixpath.join(plan.temporary_folder, _NOTES_FILE), "w") as file:
         file.write(DataNotes(notes, data_notes.dates).to_json())
 
 
-def _read_found(plan: Plan) -> DataNotes:
-    with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "r") as file:
+def _read_data_notes(plan: Plan) -> DataNotes:
+    with fileio.open(posixpath.join(plan.temporary_folder, _NOTES_FILE), "r") as file:
         return DataNotes.from_json(file.read())
 
 
 def _set_formats(examples: types.Artifact, exec_properties: dict[str, Any]) -> None:
-    """Sets the artifact's payload and file format as the stock `Do` does."""
+    """Sets the artifact's payload format and file format, as the `Do` of TFX's ExampleGen does."""
     payload_format = exec_properties.get(specs.OUTPUT_DATA_FORMAT_KEY)
     if payload_format:
         examples_utils.set_payload_format(examples, payload_format)

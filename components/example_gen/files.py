@@ -1,6 +1,6 @@
-"""Local and remote files: opens them and detects their kind by their first bytes; free of TFX.
+"""Opens local and remote files, and detects the kind of a file by its first bytes.
 
-Modules for remote files are imported only for them, as that takes seconds.
+The module does not import TFX or Beam before it reads a remote file, as their import takes seconds.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from trainer_module.errors import DataError
 
 
 def open_file(file: str) -> pa.NativeFile:
-    """Returns the stream of a local or remote file's raw bytes."""
+    """Returns a stream of the bytes of a local or remote file."""
     if not is_remote(file):
         return pa.OSFile(file)
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
 
-    opened = FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
-    return pa.PythonFile(opened, mode="r")
+    stream = FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
+    return pa.PythonFile(stream, mode="r")
 
 
 def open_stream(file: str) -> pa.NativeFile:
-    """Returns the stream of a file's bytes, decompressed for .gz; reading a damaged one raises
-    OSError.
+    """Returns a stream of the bytes of a file; a .gz file is decompressed.
+
+    Reading from the stream of a damaged .gz file raises OSError.
     """
     stream = open_file(file)
     return pa.CompressedInputStream(stream, "gzip") if is_gzip(file) else stream
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is a local or remote file or folder."""
+    """Returns whether a local or remote file or folder exists."""
     if not is_remote(path):
         return os.path.exists(path)
     from tfx.dsl.io import fileio
@@ -69,11 +70,11 @@ def unreadable_error(file: str, error: Exception) -> DataError:
 def reason_of(error: Exception) -> str:
     """Returns a library's error message on one line, without unprintable characters."""
     words = " ".join(str(error).split())
-    return "".join(sign if sign.isprintable() else "?" for sign in words)
+    return "".join(character if character.isprintable() else "?" for character in words)
 
 
 MAGIC_BYTES = 40
-"""The number of first bytes from which the kind of a file is detected."""
+"""The number of bytes at the beginning of a file from which its kind is detected."""
 _BINARY_KINDS = {
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -102,10 +103,11 @@ _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
 
 
 def kind_of_file(head: bytes) -> str:
-    """Returns the kind of a file with the given first bytes, for messages; empty if it is not
-    known.
+    """Returns the kind of a file by its first bytes for messages, such as `a PNG image`.
+
+    The result is an empty string for an unknown kind.
     """
-    # A table may have a column PAR1.
+    # A text file may begin with letters such as PAR1 or BZh, as in the header of a table.
     is_binary = not _CONTROL.isdisjoint(head)
     kinds = _BINARY_KINDS if is_binary else _TEXT_KINDS
     start = head if is_binary else head.lower()
@@ -113,11 +115,14 @@ def kind_of_file(head: bytes) -> str:
 
 
 def check_is_text(file: str, expected: str) -> None:
-    """Raises DataError for a file whose first bytes identify another kind of file, such as a PDF.
+    """Checks that a file is not of another known kind, such as a PDF.
 
     Args:
       file: the path; a .gz file is decompressed.
-      expected: the expected kind.
+      expected: the expected kind, for messages.
+
+    Raises:
+      DataError: the file is of another kind or cannot be read.
     """
     try:
         with open_stream(file) as stream:

@@ -1,5 +1,6 @@
-"""Checks of local files before TFX is imported, with ExampleGen's own checks; listed in
-`formats`.
+"""Checks of local files with ExampleGen's own checks, before TFX is imported.
+
+`formats.FORMATS` names these functions.
 """
 
 from __future__ import annotations
@@ -35,26 +36,29 @@ from components.example_gen.sources.surveys import count_values, merge_surveys, 
 from trainer_module.errors import DataError
 
 ALL = "all"
-"""The name of the one split, as the rows' splits are not known yet."""
+"""The name of the split for all rows, as rows are not assigned to splits yet."""
 
 
 _BLOCK_BYTES = 1 << 16
 
 
 def csv_holds_rows(file: str, settings: CsvSettings) -> bool:
-    """Returns whether there is a row besides the header."""
-    needed = 2 if settings.header is None else 1
+    """Returns whether a CSV file has a row in addition to the header.
+
+    The result is True for a file that cannot be read, as reading it later reports the error.
+    """
+    min_rows = 2 if settings.header is None else 1
     try:
         encoding = settings.encoding or find_encoding(file)
         dialect = Dialect(settings.delimiter or ",", encoding, settings.quote)
         with read_text(file, encoding) as text:
-            return len(list(islice(dialect.rows(text), needed))) == needed
+            return len(list(islice(dialect.rows(text), min_rows))) == min_rows
     except (csv.Error, DataError, OSError, UnicodeError):
         return True
 
 
 def text_holds_lines(file: str, settings: CsvSettings) -> bool:
-    """Returns whether there is anything but white space."""
+    """Returns whether a file contains anything but white space, or cannot be read."""
     del settings
     try:
         with open_stream(file) as stream:
@@ -67,7 +71,7 @@ def text_holds_lines(file: str, settings: CsvSettings) -> bool:
 
 
 def parquet_holds_rows(file: str, settings: CsvSettings) -> bool:
-    """Returns whether the footer counts any rows."""
+    """Returns whether a Parquet file has rows, or cannot be read."""
     del settings
     try:
         with open_file(file) as stream:
@@ -77,7 +81,7 @@ def parquet_holds_rows(file: str, settings: CsvSettings) -> bool:
 
 
 def holds_bytes(file: str, settings: CsvSettings) -> bool:
-    """Returns whether the file, decompressed for .gz, is not empty."""
+    """Returns whether a file has content or cannot be read. A .gz file is decompressed."""
     del settings
     try:
         with open_stream(file) as stream:
@@ -86,21 +90,22 @@ def holds_bytes(file: str, settings: CsvSettings) -> bool:
         return True
 
 
-# The bytes of pictures to decode, in a second or two; further pictures are only opened.
-_MOST_DECODED = 4 << 20
-# The most files to open, in a second or two, spread over all classes.
-_MOST_OPENED = 10_000
+# The maximum bytes of pictures to decode, which takes about 2 seconds. The other pictures are only
+# opened.
+_MAX_DECODED = 4 << 20
+# The maximum number of files to open, which takes about 2 seconds. The files are from all classes.
+_MAX_OPENED = 10_000
 
 
 def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
-    """Checks folders of images, and decodes the images if they are few.
+    """Checks files of images, decodes the first images and returns the names of the columns.
 
     Raises:
       DataError: the images cannot be used.
     """
     images = select_images(files)
     if settings.on_bad_file is OnBadFile.FAIL:
-        _check_pictures(images[:: 1 + len(images) // _MOST_OPENED], settings.max_pixels)
+        _check_pictures(images[:: 1 + len(images) // _MAX_OPENED], settings.max_pixels)
     report = ChunkReport({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
     names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
     report.classes[ALL] = Counter(names)
@@ -108,28 +113,26 @@ def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozense
     return frozenset(report.columns)
 
 
-def _check_pictures(files: Sequence[str], most_pixels: int) -> None:
-    """Raises DataError for a local file that is not a picture; decodes only the first few
-    megabytes.
-    """
-    decoded = 0
+def _check_pictures(files: Sequence[str], max_pixels: int) -> None:
+    """Raises DataError for a file that is not a picture. Only the first megabytes are decoded."""
+    read_bytes = 0
     for file in files:
         try:
             with open_file(file) as stream:
                 data = stream.read()
         except OSError as error:
             raise unreadable_error(file, error) from error
-        decoded += len(data)
+        read_bytes += len(data)
         try:
-            with open_picture(data, most_pixels) as image:
-                if decoded <= _MOST_DECODED:
+            with open_picture(data, max_pixels) as image:
+                if read_bytes <= _MAX_DECODED:
                     image.load()
         except DataError as error:
             raise broken_image_error(file, str(error), OnBadFile.FAIL) from None
 
 
-MOST_ROWS = 20_000
-"""The most rows of a first look at the columns."""
+MAX_ROWS = 20_000
+"""The maximum number of rows that `read_first_rows` reads."""
 
 
 @dataclass(frozen=True)
@@ -137,17 +140,17 @@ class FirstRows:
     """The columns of the first rows of a table."""
 
     columns: dict[str, pa.Array]
-    """[rows] each, null where a value is missing; columns of several values a row are left out."""
+    """The columns with at most one value per row, [rows]; null where a value is missing."""
     lists: dict[str, tuple[np.ndarray, pa.Array]]
-    """The columns of lists of several lengths: the number of values of each row, and all values."""
+    """The columns of lists whose lengths differ: the length of each list, and all values."""
     vectors: dict[str, tuple[int, bool]]
-    """The columns of lists of one length: the number of values of a row, and whether they are
-    text."""
+    """The columns of lists of equal length: the length, and whether the values are text."""
     rows: int
-    is_all: bool
-    """Whether there are no further rows."""
+    """The number of rows that were read."""
+    is_complete: bool
+    """Whether the files have no further rows."""
     total: int
-    """The least number of rows in all files."""
+    """The number of rows in all files, as far as it has been counted."""
     dates: dict[str, Dates]
     """The date columns that the config does not declare."""
 
@@ -166,19 +169,19 @@ def check_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset
         for batch in source.read(group, kinds):
             splits = np.where(is_kept(batch.rows, settings), 0, -1)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
-            # A missing column is reported by check_named_columns.
+            # `check_named_columns` reports a missing column.
             if settings.order_by in batch.rows.schema.names:
                 read_order(batch.rows, batch.first, settings.order_by)
             for name in settings.pictures.keys() & set(batch.rows.schema.names):
                 column, folder = batch.rows.column(name), settings.pictures[name]
-                named = picture_files(name, column, batch.first, folder)
-                check_files_exist(name, named, batch.first)
+                pictures = picture_files(name, column, batch.first, folder)
+                check_files_exist(name, pictures, batch.first)
     check_report(report, [ALL], [], settings)
     return frozenset(kinds)
 
 
 def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> FirstRows:
-    """Reads the first rows of a table, as ExampleGen does.
+    """Reads the first rows of a table in the same way as ExampleGen.
 
     Raises:
       DataError: the files cannot be used.
@@ -187,23 +190,23 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
     groups = source.plan(files)
     surveys = [source.survey(group) for group in groups]
     kinds = merge_surveys(surveys, settings)
-    read: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     tallies: dict[str, DateTally] = {}
-    rows, is_all = 0, True
+    rows, is_complete = 0, True
     for batch in (batch for group in groups for batch in source.read(group, kinds)):
-        part = batch.rows.slice(0, MOST_ROWS - rows)
-        read.append(part)
+        part = batch.rows.slice(0, MAX_ROWS - rows)
+        batches.append(part)
         tallies = merge_tallies(tallies, tally_dates(part, batch.first, settings))
         rows += part.num_rows
         if part.num_rows < batch.rows.num_rows:
-            is_all = False
+            is_complete = False
             break
     lists, vectors = {}, {}
-    for name, (lengths, values) in list_columns(read).items():
+    for name, (lengths, values) in list_columns(batches).items():
         if lengths.min() < lengths.max():
             lists[name] = lengths, values
         else:
             vectors[name] = int(lengths[0]), pa.types.is_binary(values.type)
     total = max([rows, *(count_values(surveys, name) for name in kinds)])
     dates = find_dates(tallies)
-    return FirstRows(flat_columns(read), lists, vectors, rows, is_all, total, dates)
+    return FirstRows(flat_columns(batches), lists, vectors, rows, is_complete, total, dates)

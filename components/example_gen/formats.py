@@ -1,4 +1,7 @@
-"""The settings of example generation, and the registry of formats; free of TensorFlow and TFX."""
+"""The settings of example generation, and the registry of formats.
+
+The module does not import TensorFlow or TFX.
+"""
 
 from __future__ import annotations
 
@@ -16,52 +19,53 @@ from trainer_module.settings import Feature, Task, TaskSettings
 from trainer_module.settings.tasks import BaseTask, as_task
 
 
-def _sign(text: str) -> str:
-    if len(text) != 1 or not text.isascii() or text in "\r\n":
-        raise ValueError('right is one ASCII character, such as ";" or "\\t" for a tab')
-    return text
+def _check_character(value: str) -> str:
+    if len(value) != 1 or not value.isascii() or value in "\r\n":
+        raise ValueError('expected one ASCII character, such as ";" or "\\t" for a tab')
+    return value
 
 
-def _encoding(name: str) -> str:
+def _check_encoding(name: str) -> str:
     try:
         codecs.lookup(name)
     except LookupError:
-        raise ValueError("right is an encoding that Python supports, such as cp1252") from None
+        raise ValueError("expected an encoding that Python supports, such as cp1252") from None
     return name
 
 
 class CsvSettings(Settings):
-    """The dialect of CSV files, as far as it cannot be detected; it is detected for each file."""
+    """The dialect of CSV files. An unset `delimiter` or `encoding` is detected for each file."""
 
-    delimiter: Annotated[str, AfterValidator(_sign)] | None = None
-    """The delimiter between cells; default: a comma, semicolon, tab or bar, whichever fits."""
-    encoding: Annotated[str, AfterValidator(_encoding)] | None = None
-    """The encoding, such as cp1252; default: that of the byte order mark, or UTF-8 if the file is
-    valid UTF-8, or cp1252."""
+    delimiter: Annotated[str, AfterValidator(_check_character)] | None = None
+    """The delimiter between cells; by default a comma, semicolon, tab or bar is detected."""
+    encoding: Annotated[str, AfterValidator(_check_encoding)] | None = None
+    """The encoding, such as cp1252. By default the byte order mark determines the encoding. A file
+    without a mark is read as UTF-8 if the file is valid UTF-8, and otherwise as cp1252."""
     header: list[str] | None = Field(default=None, min_length=1)
-    """The columns' names, in order, of files whose first row is data."""
-    quote: Annotated[str, AfterValidator(_sign)] | None = '"'
-    """The quotation mark around cells that contain delimiters or line ends; null: cells are never
-    quoted."""
+    """The names of the columns in order, for files without a header."""
+    quote: Annotated[str, AfterValidator(_check_character)] | None = '"'
+    """The quotation mark around cells that contain delimiters or line ends; null if quotation marks
+    have no special meaning."""
     decimal: Literal[".", ","] = "."
     """The decimal separator of numbers."""
     missing_values: list[str] = []
-    """Cells that mean a missing value, such as NA, besides empty ones."""
+    """The values of cells that mean a missing value, such as NA, in addition to empty cells."""
     strip: bool = True
-    """Whether to remove spaces around cells and names of columns."""
+    """Whether to remove spaces around the values of cells and the names of columns."""
 
 
 class LabelsSettings(Settings):
-    """Files of labels that are joined to the data."""
+    """The files of labels that are joined to the data."""
 
     path: str = Field(min_length=1)
-    """A file, folder or glob of CSV, JSON lines or Parquet, with a column of the label's name."""
+    """A file, folder or glob of CSV, JSON lines or Parquet files with the label's column."""
     key: str = Field(min_length=1)
-    """The column that is in the data and in these files, such as `request_id` in the files of
-    `serve --log-requests`. Of several labels with the same key the last one counts."""
+    """The column by which labels are joined to rows, such as `request_id` in the files of
+    `serve --log-requests`. Both the data and the files of labels contain the column. If several
+    labels have the same key, the last label is used."""
 
 
-# The feature that holds the encoded image, of formats that hold images.
+# The feature with the encoded image, in formats of images.
 IMAGE_FEATURE = "image"
 
 
@@ -70,32 +74,32 @@ class FormatSpec:
     """The properties of a format that are needed before its source is imported."""
 
     source: str
-    """The import path of the `Source` that reads the format; empty if it has no files."""
+    """The import path of the `Source` that reads the format; empty if the format has no files."""
     pattern: str = "*"
-    """The glob of the format's files in a folder."""
+    """The glob that selects the format's files in a folder."""
     endings: tuple[str, ...] = ()
-    """The endings of file names, in lower case, that identify the format; `.gz` may follow."""
+    """The endings of file names in lower case that identify the format. `.gz` may follow."""
     has_files: bool = True
-    """Whether `data.path` leads to files; otherwise a family of tasks interprets it."""
+    """Whether `data.path` is the path of files. If not, the task's family interprets the path."""
     holds_images: bool = False
-    """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
+    """Whether an example consists of an image, the feature `IMAGE_FEATURE`, and its class."""
     has_file_per_example: bool = False
-    """Whether each file is one example, so that a broken file can be left out."""
+    """Whether each file is one example, so that the run can leave out a broken file."""
     names_pictures: bool = False
     """Whether a column may hold the paths of pictures."""
     holds_bytes: bool = True
-    """Whether a value may be any bytes, such as an encoded picture."""
+    """Whether a value may contain any bytes, for instance an encoded picture."""
     guesses_types: bool = False
-    """Whether types are inferred from the values alone. A schema then has to preserve them, as the
-    values of one day may fit a simpler type."""
+    """Whether the types of columns are inferred from their values alone. A schema then preserves
+    the types for later data, whose values may fit a simpler type."""
     may_lack_columns: bool = False
-    """Whether a file may lack some columns, as each row names its own."""
+    """Whether a file may lack some columns, because each row contains the names of its columns."""
     first_look: str = ""
-    """The import path of the function that checks local files before TFX is imported; it takes
-    settings and files, and returns the names of the columns."""
+    """The import path of the function that checks local files before TFX is imported. The function
+    takes the settings and the files, and returns the names of the columns."""
     holds_rows: str = ""
-    """The import path of the function that returns whether a file that is not empty holds a row; it
-    takes the path and the `CsvSettings`."""
+    """The import path of the function that returns whether a file that is not empty has rows. The
+    function takes the path and the `CsvSettings`."""
 
 
 _SOURCES = "components.example_gen.sources"
@@ -149,7 +153,7 @@ FORMATS: dict[str, FormatSpec] = {
 
 
 def format_by_name(file: str) -> str | None:
-    """Returns the format of a file by the ending of its name; None if the ending is unknown."""
+    """Returns the format of a file by the ending of its name, or None for an unknown ending."""
     ending = posixpath.splitext(file.lower().removesuffix(".gz"))[1]
     return next((name for name, spec in FORMATS.items() if ending in spec.endings), None)
 
@@ -175,67 +179,68 @@ class Unlabelled(StrEnum):
 
 
 class ExampleGenSettings(Settings):
-    """The settings for reading and checking the files; part of the component's cache key."""
+    """The settings for reading and checking the files, which are part of the cache key."""
 
     format: DataFormat
     label: str
-    """The column to predict; for formats of images, the name of the label's feature."""
+    """The column to predict. In formats of images, it is the name of the feature of the class."""
     target: TaskSettings = Field(alias="task")
+    """The settings of the task."""
     csv: CsvSettings = CsvSettings()
     """The dialect of CSV files."""
     weight: str = ""
-    """The column of the examples' weights; empty if all have the same weight."""
+    """The column of the examples' weights; empty if all examples have the same weight."""
     mixed_columns: tuple[str, ...] = ()
-    """The columns that may hold numbers and text, as they are declared categorical or ignored."""
+    """The columns that are declared categorical or ignored, so that they may hold both numbers and
+    text."""
     number_columns: tuple[str, ...] = ()
-    """The columns that are declared numeric; leading zeros do not make them codes."""
+    """The columns that are declared numeric, so that leading zeros do not make them codes."""
     features: dict[str, Feature] = {}
-    """The columns whose declared type accepts only certain notations of text."""
+    """The declared features of columns whose type accepts only certain notations."""
     pictures: dict[str, str] = {}
-    """The columns that hold paths of pictures, and the folder that the paths are relative to; empty
-    for the folder of the file that holds the column."""
+    """The columns that hold paths of pictures, with the folder that the paths are relative to. An
+    empty string is the folder of the file that contains the column."""
     pictures_revision: str = ""
-    """A fingerprint that changes with the pictures."""
+    """A fingerprint that changes when the pictures change."""
     encoded_pictures: tuple[str, ...] = ()
     """The columns that hold encoded pictures."""
     max_pixels: int = DATA_PIXELS
-    """The most pixels that a picture may have."""
+    """The maximum number of pixels of a picture."""
     known_dates: dict[str, str] | None = None
-    """The formats of the columns that an earlier schema declares as dates; None if the data decides
-    which columns are dates."""
+    """The formats of the columns that an earlier schema declares as dates. With None, dates are
+    detected in the data."""
     on_bad_file: OnBadFile | None = OnBadFile.FAIL
-    """Whether a broken file that is one example ends the run; None outside a pipeline, where each
-    file is a request of its own."""
+    """The handling of a broken file in formats with one file per example; None outside a pipeline,
+    where each file is a request."""
     unlabelled: Unlabelled = Unlabelled.FAIL
-    """Whether a row without a label ends the run."""
+    """The handling of rows without a label."""
     may_lack_label: bool = False
-    """Whether all rows may lack a label, which gives them one class; for tasks without a label."""
+    """Whether the task needs no label, so that rows without a label get the same class."""
     labels: LabelsSettings | None = None
-    """The files of the labels, if these are not in the rows; the path is absolute."""
+    """The files of labels, if the rows do not contain their labels. The path is absolute."""
     labels_revision: str = ""
-    """A fingerprint that changes with the files of labels."""
+    """A fingerprint that changes when the files of labels change."""
     stratify: bool = False
-    """Whether each class is split by itself."""
+    """Whether the rows of each class are split separately."""
     order_by: str = ""
-    """The column by whose order the rows are split."""
+    """The column that orders the rows before they are split; empty for no order."""
     split_by: str = ""
-    """The column whose equal values go to the same split."""
+    """The column by which rows are grouped: rows with the same value are in the same split."""
     schema_file: str = ""
-    """The path of a schema, if it exists, that preserves the types of columns in formats that guess
-    them."""
+    """The path of the schema that preserves the types of columns. The file may not exist yet."""
     schema_revision: str = ""
-    """A fingerprint that changes with that schema."""
+    """A fingerprint that changes when `schema_file` changes."""
     code: str = ""
-    """A fingerprint that changes with the code that reads the files."""
+    """A fingerprint that changes when the code that reads the files changes."""
 
     @property
     def task(self) -> Task:
-        """The kind of the label."""
+        """The label's kind of task, such as regression."""
         return self.label_task.label_kind
 
     @property
     def label_task(self) -> BaseTask:
-        """The task, if it is supervised; raises TypeError if it has no label."""
+        """The settings of a supervised task. For a task without a label, a TypeError is raised."""
         return as_task(self.target)
 
     @property
@@ -244,21 +249,21 @@ class ExampleGenSettings(Settings):
         return FORMATS[self.format]
 
     @property
-    def names(self) -> frozenset[str]:
-        """The columns whose integers are identifiers: of classes, groups or positions in an
-        order.
+    def exact_columns(self) -> frozenset[str]:
+        """The columns whose integers must stay exact: classes, categories, groups, keys and the
+        column that orders the rows.
         """
         label = self.label if self.task.is_classification else ""
         key = self.labels.key if self.labels else ""
         return frozenset({*self.mixed_columns, self.split_by, self.order_by, label, key} - {""})
 
-    def are_numbers(self, column: str) -> bool:
-        """Returns whether numbers in a column cannot be codes."""
+    def is_numeric(self, column: str) -> bool:
+        """Returns whether a column must be numeric, so that its numbers are never codes."""
         is_number = column == self.label and not self.task.is_classification
         return is_number or column in (*self.number_columns, self.weight, self.order_by)
 
-    def keeps_words(self, column: str) -> bool:
-        """Returns whether a word such as NA is a value of its own, as in a category or a class."""
+    def keeps_placeholders(self, column: str) -> bool:
+        """Returns whether NA is a category or class of a column, and not a missing number."""
         is_class = column == self.label and self.task.is_classification
         return is_class or column in self.mixed_columns
 
@@ -268,6 +273,6 @@ class ExampleGenSettings(Settings):
         spec = FORMATS.get(info.data.get("format", ""))
         if spec is not None and spec.holds_images and label == IMAGE_FEATURE:
             raise ValueError(
-                f"must not be {IMAGE_FEATURE!r}, which is the name of the column of images"
+                f"must not be {IMAGE_FEATURE!r}, which is the name of the feature with the images"
             )
         return label

@@ -1,4 +1,7 @@
-"""Notes on usable data for the summary; stored with the examples for cached reruns."""
+"""Notes on the data for the summary of a run.
+
+The notes are stored with the examples, so that a run that reuses the examples reports them too.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,23 @@ from components.column_types.dates import Dates
 from trainer_module.errors import counted
 
 _PROPERTY = "findings"
-# The most files in a note.
+# The maximum number of files that a note names.
 _SHOWN_FILES = 3
 
 
 @dataclass
 class FileNotes:
-    """The counts of files that are converted or left out; can be added over all of the data."""
+    """The counts of pictures that are converted or left out, in a part of the data."""
 
     converted: Counter[str] = field(default_factory=Counter)
-    """The number of pictures that were converted to PNG, by their format."""
+    """The number of pictures that are converted to PNG, by their original format."""
     broken: list[str] = field(default_factory=list)
-    """The first files that are left out, each with the reason."""
+    """The first broken files, each with the reason."""
     broken_files: int = 0
+    """The number of broken files."""
 
     def add_broken(self, sentence: str) -> None:
-        """Counts a file that is left out."""
+        """Counts a broken file, which is left out."""
         self.add(FileNotes(broken=[sentence], broken_files=1))
 
     def add(self, other: FileNotes) -> None:
@@ -48,29 +52,29 @@ class FileNotes:
             )
         if total := self.converted.total():
             kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self.converted.items()))
-            became = "became a PNG" if total == 1 else "became PNGs"
+            verb = "was converted" if total == 1 else "were converted"
             notes.append(
-                f"{counted(total, 'picture')} {became}, since TensorFlow does not decode these"
-                f" files, or differently from a viewer ({kinds})"
+                f"{counted(total, 'picture')} {verb} to PNG ({kinds}): TensorFlow cannot decode the"
+                " original format, or decodes it differently from picture viewers"
             )
         return notes
 
 
-def note_left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
-    """Returns a note on files or folders that are not read, if there are any."""
+def note_left_out(paths: Sequence[str], noun: str, reason: str) -> list[str]:
+    """Returns a note on files or folders that are not read, or an empty list without any."""
     shown = sorted(paths)[:_SHOWN_FILES]
     listed = f"{', '.join(shown)}{_more(len(paths), shown)}"
-    return [f"{counted(len(paths), noun)} {why}: {listed}"] if shown else []
+    return [f"{counted(len(paths), noun)} {reason}: {listed}"] if shown else []
 
 
 @dataclass(frozen=True)
 class DataNotes:
-    """The notes on usable data, and its date columns."""
+    """The notes on the data, and the data's date columns."""
 
     sentences: list[str]
     """The notes for the summary."""
     dates: dict[str, Dates]
-    """The dates in columns that the config does not declare."""
+    """The date columns that the config does not declare, by name."""
 
     def to_json(self) -> str:
         """Returns the notes as JSON."""
@@ -78,7 +82,7 @@ class DataNotes:
 
     @classmethod
     def from_json(cls, text: str) -> DataNotes:
-        """Returns the notes that `to_json` has written."""
+        """Returns the notes that `to_json` has converted."""
         values = json.loads(text)
         return cls(
             values["sentences"], {name: Dates(**fields) for name, fields in values["dates"].items()}
@@ -86,12 +90,12 @@ class DataNotes:
 
 
 def write_notes(artifact: Any, notes: DataNotes) -> None:
-    """Stores the notes with the examples, a TFX artifact."""
+    """Stores the notes as a property of the examples' artifact."""
     artifact.set_string_custom_property(_PROPERTY, notes.to_json())
 
 
 def read_notes(artifact: Any) -> DataNotes:
-    """Returns the notes that are stored with the examples."""
+    """Returns the notes that are stored with the examples' artifact."""
     text = artifact.get_string_custom_property(_PROPERTY)
     return DataNotes.from_json(text) if text else DataNotes([], {})
 

@@ -1,7 +1,7 @@
-"""The conversion of a user's path to TFX's input base and split pattern; no TensorFlow needed.
+"""The conversion of a user's path to TFX's input base and split pattern.
 
-Of the placeholders for spans, TFX supports {SPAN}, {VERSION}, {YYYY}, {MM} and {DD}; {HH} is our
-own and makes a span of each hour.
+TFX supports the placeholders {SPAN}, {VERSION}, {YYYY}, {MM} and {DD}. Scopeline adds {HH}, which
+makes each hour a span. The module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ DATE = ("YYYY", "MM", "DD")
 NAMES = (SPAN, VERSION, *DATE, HOUR)
 
 HOURS_A_DAY = 24
-"""The hours of a day; hourly spans are numbered by the hours since 1970, as TFX numbers daily ones
-by days."""
+"""The number of hours in a day. The number of an hourly span is the number of hours since 1970, and
+TFX's number of a daily span is the number of days."""
 
 PLACEHOLDER = re.compile(rf"\{{(?:(?:{SPAN}|{VERSION})(?::\d+)?|{'|'.join((*DATE, HOUR))})\}}")
-"""Matches a placeholder, such as {SPAN:3}, which has three digits."""
+"""The pattern of a placeholder. {SPAN:3} is a span with three digits."""
 _BRACES = re.compile(r"\{([^{}/]*)\}")
 
 
 def is_span_pattern(pattern: str) -> bool:
-    """Returns whether the pattern holds {SPAN} or a date."""
+    """Returns whether the pattern contains {SPAN} or a placeholder of a date."""
     return not {SPAN, *DATE, HOUR}.isdisjoint(_names(pattern))
 
 
@@ -44,25 +44,26 @@ def is_hourly(pattern: str) -> bool:
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """Returns what is wrong with a pattern's placeholders, with a correction; None if nothing
-    is.
+    """Returns the first error in a pattern's placeholders, with a correction.
+
+    The result is None if all placeholders are correct.
     """
     names = _names(pattern)
     for placeholder in _BRACES.findall(pattern):
         near = difflib.get_close_matches(placeholder.upper(), NAMES, n=1, cutoff=0.4)
-        # Braces around another word may be part of a file's name.
+        # Braces around a word that is not like a placeholder may be part of a file's name.
         if near and not PLACEHOLDER.fullmatch(f"{{{placeholder}}}"):
             return f"found {{{placeholder}}}; did you mean {{{near[0]}}}?"
     if repeated := [name for name in NAMES if names.count(name) > 1]:
         return f"found {{{repeated[0]}}} twice; write it once"
     parts = [name for name in (*DATE, HOUR) if name in names]
     if parts and SPAN in names:
-        return f"found {{{SPAN}}} beside {{{parts[0]}}}; spans are numbers or dates, never both"
+        return f"found both {{{SPAN}}} and {{{parts[0]}}}; spans are either numbers or dates"
     if parts and (missing := [name for name in DATE if name not in names]):
-        right = "{YYYY}-{MM}-{DD}/{HH}" if HOUR in parts else "{YYYY}-{MM}-{DD}"
+        example = "{YYYY}-{MM}-{DD}/{HH}" if HOUR in parts else "{YYYY}-{MM}-{DD}"
         absent = enumerate_names([f"{{{name}}}" for name in missing], "and")
         return (
-            f"found {{{parts[0]}}} without {absent}; right is {right}, or {{SPAN}} for numbered "
+            f"found {{{parts[0]}}} without {absent}; expected {example}, or {{SPAN}} for numbered "
             "spans"
         )
     if VERSION in names and not is_span_pattern(pattern):
@@ -71,7 +72,7 @@ def pattern_fault(pattern: str) -> str | None:
 
 
 def _names(pattern: str) -> list[str]:
-    """Returns the placeholders in their order, without braces and widths."""
+    """Returns the names of the placeholders in order, without braces and numbers of digits."""
     return [match[0].strip("{}").split(":")[0] for match in PLACEHOLDER.finditer(pattern)]
 
 
@@ -81,7 +82,7 @@ PICTURE_EXTENSIONS = (
 )
 LABEL_FORMATS = ("csv", "jsonl", "parquet")
 """The formats of files with labels that arrive after the rows."""
-_MAGIC = re.compile(r"[*?\[{]")
+_WILDCARDS = re.compile(r"[*?\[{]")
 
 
 def is_remote(path: str) -> bool:
@@ -92,7 +93,7 @@ def is_remote(path: str) -> bool:
 def is_hidden(path: str) -> bool:
     """Returns whether the name begins with `.` or `_`, which marks files that are not data.
 
-    Pictures that begin with `_` are not hidden: cameras name them _DSC0001.JPG.
+    A picture whose name begins with `_` is not hidden, as cameras use names such as _DSC0001.JPG.
     """
     name = posixpath.basename(path)
     is_marked = name.startswith("_") and not name.lower().endswith(PICTURE_EXTENSIONS)
@@ -100,27 +101,27 @@ def is_hidden(path: str) -> bool:
 
 
 def resolve_input(path: str, data_format: str) -> tuple[str, str]:
-    """Splits a file, folder or glob into TFX's `input_base` and split pattern.
+    """Returns TFX's `input_base` and split pattern for a file, folder or glob.
 
-    A remote path is a folder if it ends in a slash, as looking it up would be slow.
+    A remote path is a folder only if it ends with a slash, as a request to the store would be slow.
 
     Args:
       path: the path in the config.
-      data_format: a name in `FORMATS`, which defines the glob for a folder.
+      data_format: a name in `FORMATS`, whose pattern selects the files in a folder.
     """
     fixed, rest = [], path.split("/")
-    while len(rest) > 1 and not _MAGIC.search(rest[0]):
+    while len(rest) > 1 and not _WILDCARDS.search(rest[0]):
         fixed.append(rest.pop(0))
     base, pattern = "/".join(fixed), "/".join(rest)
-    if not _MAGIC.search(pattern) and (not pattern or Path(path).is_dir()):
+    if not _WILDCARDS.search(pattern) and (not pattern or Path(path).is_dir()):
         base, pattern = path.rstrip("/") or "/", FORMATS[data_format].pattern
     return base or ("/" if fixed else "."), pattern
 
 
 def check_files_exist(input_base: str, pattern: str) -> None:
-    """Raises DataError unless a local file matches the split pattern.
+    """Raises DataError if no local file matches the split pattern.
 
-    Placeholders such as {SPAN} match anything here; remote paths are not checked.
+    Placeholders such as {SPAN} match any text. Remote paths are not checked.
     """
     if is_remote(input_base):
         return
@@ -131,51 +132,52 @@ def check_files_exist(input_base: str, pattern: str) -> None:
         path.name.lower().endswith(PICTURE_EXTENSIONS) for path in base.glob("*")
     ):
         raise DataError(
-            f"No file matches {posixpath.join(input_base, pattern)!r}: pictures lie in"
-            f" {input_base!r} itself; put them into a folder for each class there, or, where the"
-            f" task needs no classes, write data.path: {input_base}/*"
+            f"No file matches {posixpath.join(input_base, pattern)!r}, but {input_base!r} contains"
+            " pictures: move the pictures of each class into a subfolder named after the class. If"
+            f" the task needs no classes, write data.path: {input_base}/*"
         )
     raise no_file_error(posixpath.join(input_base, pattern), find_neighbours(base, wildcards))
 
 
 def find_neighbours(base: Path, glob: str) -> list[str]:
-    """Returns the names of all files and folders in the folders of a glob, except hidden ones."""
+    """Returns the names of all visible files and folders in the folders that a glob searches."""
     parent = posixpath.dirname(glob)
     folders = [path for path in (base.glob(parent) if parent else [base]) if path.is_dir()]
     names = [path.name for folder in folders for path in folder.iterdir()]
     return [name for name in names if not is_hidden(name)]
 
 
-def no_file_error(
-    path: str, neighbours: Iterable[str] = (), named_by: str = "data.path"
-) -> DataError:
+def no_file_error(path: str, neighbours: Iterable[str] = (), key: str = "data.path") -> DataError:
     """Returns the error for a pattern that matches no file.
 
     Args:
       path: the pattern, with its folder.
       neighbours: the files that the folder contains.
-      named_by: the key or option to correct.
+      key: the config key or command-line option to correct.
     """
     names = sorted(neighbours)
-    contents = "which is missing or empty"
+    contents = "which does not exist or is empty"
     if names:
         near = difflib.get_close_matches(posixpath.basename(path), names, n=1)
-        contents = f"which holds {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
+        contents = f"which contains {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
         contents += f"; did you mean {near[0]!r}?" if near else ""
     return DataError(
         f"No file matches {path!r}: looked in {posixpath.dirname(path) or '.'!r}, {contents}"
-        f"{'' if contents.endswith('?') else f'; correct {named_by}.'}"
+        f"{'' if contents.endswith('?') else f'; correct {key}.'}"
     )
 
 
 def find_label_files(path: str) -> list[str]:
     """Returns the files of labels, sorted by name.
 
+    Args:
+      path: a file, folder or glob.
+
     Raises:
-      DataError: there is no file, or one has an unknown format.
+      DataError: there is no file, or a file has an unknown format.
     """
     source = Path(path)
-    if source.is_file():  # Also if its name looks like a glob or is hidden.
+    if source.is_file():  # A single file may be hidden, and its name may look like a glob.
         label_format(path)
         return [path]
     pattern = "*" if source.is_dir() else source.name
@@ -186,7 +188,7 @@ def find_label_files(path: str) -> list[str]:
         if file.is_file() and not file.name.startswith((".", "_"))
     ]
     if not files:
-        raise DataError(f"data.labels.path: no file matches {path!r}; correct it.")
+        raise DataError(f"data.labels.path: no file matches {path!r}; correct the path.")
     for file in files:
         label_format(file)
     return files
@@ -202,7 +204,7 @@ def label_format(file: str) -> str:
     if file_format not in LABEL_FORMATS:
         endings = (ending for name in LABEL_FORMATS for ending in FORMATS[name].endings)
         raise DataError(
-            f"data.labels.path: {file} has an unknown format; right are file names that end in"
-            f" {enumerate_names(endings, 'or')}."
+            f"data.labels.path: {file} has an unknown format; the name of a file of labels must"
+            f" end with {enumerate_names(endings, 'or')}."
         )
     return file_format

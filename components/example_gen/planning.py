@@ -1,4 +1,4 @@
-"""The plan of example generation: chunks of files, and the splits and shards of their rows."""
+"""The plan of example generation: the chunks of files, and the splits and shards for their rows."""
 
 from __future__ import annotations
 
@@ -20,31 +20,35 @@ from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Batch, Files, Source
 from components.example_gen.sources.surveys import merge_surveys
 
-# Input bytes per shard of one large file, so that readers of the examples can work in parallel.
+# The input bytes for each shard of a large file. Several shards allow later steps to read in
+# parallel.
 _SHARD_BYTES = 128 << 20
-# The same for tables with paths of pictures: about as many rows as a shard of pictures has.
-_NAMING_BYTES = 32 << 10
-# Input bytes of small files that go to one shard: each step spends about as long on a shard as on
-# some thousand rows. It is less where the data is small, so that several processes can share it.
+# The input bytes for each shard of a table with paths of pictures. A few kilobytes of paths have
+# about as many rows as a shard of pictures.
+_PATHS_SHARD_BYTES = 32 << 10
+# The maximum input bytes of the small files that share a shard. A shard takes each step about as
+# long as some thousand rows, so many small shards would be slow.
 _BUNDLE_BYTES = 8 << 20
-_BUNDLES = 8
-# The most shards of one large file, whose reader writes to all shards of all splits at once.
-_MOST_SHARDS = 64
+# The minimum number of bundles of small files, so that several processes can share little data.
+_MIN_BUNDLES = 8
+# The maximum number of shards of a large file, as its reader writes to all shards at the same time.
+_MAX_SHARDS = 64
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A unit of work: groups of files that are read one after another, and the shards for their
-    rows.
-    """
+    """A unit of work for Beam: files to read, and the shards for their rows."""
 
     groups: tuple[Files, ...]
-    """The groups; the files of a group are read together."""
+    """The groups of files. The files of a group are read together."""
     input_split: int
+    """The index of the input split that contains the files."""
     first_shard: int
+    """The number of the chunk's first shard."""
     shards: int
+    """The number of the chunk's shards."""
     all_shards: int
-    """The number of shards of all chunks that go to the same splits."""
+    """The number of shards of all chunks of the input split."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,15 @@ class Plan:
     split_names: list[str]
     split_folders: list[str]
     hash_buckets: list[int]
-    """The hash buckets by split; empty if each input split is an output split."""
+    """The number of hash buckets of each split; empty if each input split is an output split."""
     partition_feature: str | None
+    """The column whose hash determines the split; None if the whole row determines the split."""
     uri: str
     """The folder of the examples."""
 
     @property
     def temporary_folder(self) -> str:
-        """The folder of incomplete files."""
+        """The folder for files that are not complete yet."""
         return posixpath.join(self.uri, ".incomplete")
 
     @property
@@ -72,7 +77,7 @@ class Plan:
 
     @property
     def could_stratify(self) -> bool:
-        """Whether the config could set data.stratify."""
+        """Whether the config may set data.stratify in addition."""
         by_record = self.partition_feature is None and not self.is_ranked
         return bool(self.hash_buckets) and by_record
 
@@ -83,7 +88,7 @@ def make_plan(
     output_config: example_gen_pb2.Output,
     settings: ExampleGenSettings,
 ) -> Plan:
-    """Sets the artifact's splits and returns how rows are assigned to them."""
+    """Sets the splits of the examples' artifact and returns the plan."""
     names = utils.generate_output_split_names(input_config, output_config)
     examples.split_names = artifact_utils.encode_split_names(names)
     split_config = output_config.split_config
@@ -104,12 +109,12 @@ def plan_chunks(
     input_config: example_gen_pb2.Input,
     settings: ExampleGenSettings,
 ) -> tuple[list[Chunk], list[str]]:
-    """Returns the chunks of all input splits, and notes on files that are in no chunk.
+    """Returns the chunks of all input splits, and notes on files that are left out.
 
-    Small files share a chunk; shards are numbered per input split.
+    Small files share a chunk. The shards of each input split are numbered from 0.
     """
     chunks, notes = [], []
-    shard_bytes = _NAMING_BYTES if settings.pictures else _SHARD_BYTES
+    shard_bytes = _PATHS_SHARD_BYTES if settings.pictures else _SHARD_BYTES
     for index, split in enumerate(input_config.splits):
         pattern = posixpath.join(input_base, split.pattern)
         files = [file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)]
@@ -128,14 +133,14 @@ def plan_chunks(
 
 
 def _bundle(groups: Sequence[Files], shard_bytes: int) -> Iterator[tuple[tuple[Files, ...], int]]:
-    """Yields bundles of groups, in order, and the number of shards of each; large groups are
-    alone.
+    """Yields bundles of groups in order, each with its number of shards. A large group is a bundle
+    of its own.
     """
     sizes = [_size(files) for files in groups]
-    most = min(_BUNDLE_BYTES, shard_bytes, sum(sizes) // _BUNDLES)
+    max_size = min(_BUNDLE_BYTES, shard_bytes, sum(sizes) // _MIN_BUNDLES)
     bundle, size = list[Files](), 0
     for files, group_size in zip(groups, sizes, strict=True):
-        if bundle and size + group_size > most:
+        if bundle and size + group_size > max_size:
             yield tuple(bundle), _count_shards(size, shard_bytes)
             bundle, size = [], 0
         bundle.append(files)
@@ -144,37 +149,40 @@ def _bundle(groups: Sequence[Files], shard_bytes: int) -> Iterator[tuple[tuple[F
 
 
 def _size(files: Files) -> int:
-    # Groups of more than two files are pictures for one shard; reading their sizes takes long.
+    # A group of more than two files consists of pictures for one shard. Reading their sizes would
+    # take long.
     return sum(fileio.stat(file).length for file in files) if len(files) <= 2 else _BUNDLE_BYTES
 
 
 def _count_shards(size: int, shard_bytes: int) -> int:
-    return min(1 + size // shard_bytes, _MOST_SHARDS)
+    return min(1 + size // shard_bytes, _MAX_SHARDS)
 
 
 ORIGIN_PROPERTY = "origin"
-"""The artifact's property with the files and the settings for reading them, as JSON."""
+"""The property of the examples' artifact with the globs and the settings as JSON."""
 
-MOST_BYTES = 256 << 20
-"""The most bytes of files that are read again, as one process reads them while the user waits."""
+MAX_REREAD_BYTES = 256 << 20
+"""The maximum size of the files that `read_origin` reads, in bytes, as the user waits for it."""
 
 
 def note_origin(
     examples: types.Artifact, settings: ExampleGenSettings, patterns: Sequence[str]
 ) -> None:
-    """Stores the globs of the input splits, and the settings for reading their files."""
+    """Stores the globs of the input splits and the settings for reading their files with the
+    examples' artifact.
+    """
     origin = {"settings": settings.model_dump(mode="json"), "patterns": list(patterns)}
     examples.set_string_custom_property(ORIGIN_PROPERTY, json.dumps(origin))
 
 
 def read_origin(examples: types.Artifact) -> Iterator[Batch]:
-    """Yields the rows of the original files again; none if they are unknown or too large.
+    """Reads the original files of the examples again and yields their rows.
 
-    Files that are one example each are left out: they have no rows, and pictures take long to
-    decode.
+    The function yields nothing if the files are not recorded or too large, or if each file is one
+    example: decoding pictures takes long.
 
     Raises:
-      DataError: the files have changed and can no longer be read.
+      DataError: the files can no longer be read, for instance because they have changed.
     """
     text = examples.get_string_custom_property(ORIGIN_PROPERTY)
     if not text:
@@ -190,7 +198,7 @@ def read_origin(examples: types.Artifact) -> Iterator[Batch]:
         for files in files_by_split
         for group in source.plan([file for file in files if not is_hidden(file)])
     ]
-    if sum(fileio.stat(file).length for group in groups for file in group) > MOST_BYTES:
+    if sum(fileio.stat(file).length for group in groups for file in group) > MAX_REREAD_BYTES:
         return
     kinds = merge_surveys([source.survey(group) for group in groups], settings)
     for group in groups:

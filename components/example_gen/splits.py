@@ -1,4 +1,4 @@
-"""The assignment of rows to splits: by a hash, or by an order within classes or in time."""
+"""The assignment of rows to splits: by hashes, by order in time, or within each class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainer_module.data.order import ends_between_values
 from trainer_module.errors import DataError, counted
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# The largest modulus of to_hash_bucket_fast: as good as the whole farmhash fingerprint.
+# The largest number of buckets of to_hash_bucket_fast, so that nearly all bits of a hash are used.
 _BUCKETS = 2**63 - 1
 
 
@@ -34,8 +34,8 @@ def assign_splits(hashes: np.ndarray, hash_buckets: list[int]) -> np.ndarray:
     """Returns the index of each row's split, int64 of shape [rows].
 
     Args:
-      hashes: uint64 of shape [rows], from `split_hashes`.
-      hash_buckets: each split's share.
+      hashes: the result of `split_hashes`.
+      hash_buckets: the number of buckets of each split.
     """
     ends = np.cumsum(hash_buckets).astype(np.uint64)
     return np.searchsorted(ends, hashes % ends[-1], side="right")
@@ -45,8 +45,9 @@ def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> 
     """Returns the hash by which each row is assigned to a split, uint64 of shape [rows].
 
     Args:
-      rows: list columns of int64, float32 or binary.
-      partition_feature: the only column to hash, so that its equal values stay together.
+      rows: a batch whose columns are lists of int64, float32 or binary.
+      partition_feature: the column to hash, so that rows with equal values are in the same split;
+        None hashes all columns.
 
     Raises:
       DataError: there is no column `partition_feature`.
@@ -62,8 +63,9 @@ def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> 
 
 
 def hash_rows(rows: pa.RecordBatch) -> np.ndarray:
-    """Returns a hash of each row's values, uint64 of shape [rows]; independent of the columns'
-    order.
+    """Returns a hash of each row's values, uint64 of shape [rows].
+
+    The hash does not depend on the order of the columns.
     """
     total = np.zeros(rows.num_rows, np.uint64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -73,8 +75,9 @@ def hash_rows(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def _hash_column(column: pa.Array, seed: np.uint64) -> np.ndarray:
-    """Returns the sum over a row's values of a hash of column, position and value; 0 without
-    values.
+    """Returns the sum of the hashes of each row's values in a column and their positions.
+
+    The sum of a row without values is 0.
     """
     lengths = list_lengths(column)
     hashes = _hash_values(column.flatten())
@@ -83,14 +86,14 @@ def _hash_column(column: pa.Array, seed: np.uint64) -> np.ndarray:
     starts = np.cumsum(lengths) - lengths
     positions = (np.arange(len(hashes)) - np.repeat(starts, lengths)).astype(np.uint64)
     hashes = _mix(hashes + seed + positions * _GOLDEN)
-    # Sums of runs as differences of a running sum; the overflow of uint64 cancels out.
+    # The sum of a row is a difference of cumulative sums. Overflows of uint64 cancel out.
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes)])
     return sums[starts + lengths] - sums[starts]
 
 
 def _hash_values(values: pa.Array) -> np.ndarray:
     if pa.types.is_floating(values.type):
-        # Adding 0 makes -0.0, which equals 0.0, the same bits.
+        # Adding 0 gives -0.0 the bits of 0.0, as both are equal.
         bits = (values.to_numpy() + np.float32(0)).view(np.uint32)
         return _mix(bits.astype(np.uint64))
     if pa.types.is_integer(values.type):
@@ -104,9 +107,7 @@ def _seed(name: str) -> np.uint64:
 
 
 def _mix(bits: np.ndarray) -> np.ndarray:
-    """Applies the finalizer of SplitMix64 (Steele et al., 2014): every bit depends on every
-    other.
-    """
+    """Returns the bits mixed by the finalizer of SplitMix64 (Steele et al., 2014)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -114,18 +115,18 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The groups and keys by which some rows are assigned to splits."""
+    """The groups and keys by which the rows of a batch are assigned to splits."""
 
     groups: pa.Array
     """The group of each row, binary of shape [rows]."""
     keys: np.ndarray
     """The keys that order the rows of a group, of shape [rows]."""
     missing: np.ndarray | None = None
-    """Whether a row has no value to be ordered by and counts as the oldest, bool of shape [rows];
-    None if rows are not ordered by a value."""
+    """Whether a row has no value of `order_by`, so that it counts as the oldest, bool of shape
+    [rows]; None without `order_by`."""
 
     def only(self, kept: np.ndarray) -> Ranks:
-        """Returns the ranks of the kept rows, given as [rows] bool."""
+        """Returns the ranks of the rows for which `kept`, bool of shape [rows], is True."""
         if kept.all():
             return self
         missing = None if self.missing is None else self.missing[kept]
@@ -139,11 +140,12 @@ class Cuts:
     groups: pa.Array
     """The groups, binary of shape [groups]."""
     last_keys: np.ndarray
-    """The last key of each split except the last split, of shape [groups, splits - 1]."""
+    """The last key of each split in each group, except for the last split, of shape
+    [groups, splits - 1]."""
     order: np.ndarray
     """The indices of the splits, in the order in which they are filled."""
     notes: list[str]
-    """Notes on rows without a value to be ordered by."""
+    """Notes on rows without a value of `order_by`."""
 
     def assign(self, ranks: Ranks) -> np.ndarray:
         """Returns the index of each row's split, int64 of shape [rows]."""
@@ -152,12 +154,15 @@ class Cuts:
 
 
 def rank_rows(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> Ranks:
-    """Returns the ranks of a batch: by time if `order_by` names a column, otherwise by class.
+    """Returns the ranks of a batch's rows.
+
+    With `order_by`, rows are ordered by the column. Otherwise the groups are the classes, and the
+    rows of a class are ordered by their hash.
 
     Args:
-      rows: list columns of int64, float32 or binary.
-      first: the place of the batch's first row.
-      settings: the settings `order_by` and `label`.
+      rows: a batch whose columns are lists of int64, float32 or binary.
+      first: the cell of the batch's first row.
+      settings: the settings of example generation.
 
     Raises:
       DataError: a value cannot be ordered, or there is no such column.
@@ -174,13 +179,13 @@ def cut_groups(
     """Returns the boundaries of the splits in each group, from the ranks of all rows.
 
     Args:
-      parts: the ranks, in any order.
-      split_names: the names of the splits; train is filled first, the others in their order.
-      shares: the share of each split.
-      order_by: the column that the rows are ordered by; empty if they are stratified.
+      parts: the ranks of all batches, in any order.
+      split_names: the names of the splits. Train is filled first, then the other splits in order.
+      shares: the number of hash buckets of each split.
+      order_by: the column that orders the rows; empty for stratified splits.
     """
     order = np.array(sorted(range(len(shares)), key=lambda i: split_names[i] != TRAIN_SPLIT))
-    parts_of_whole = np.cumsum(np.array(shares)[order])[:-1] / sum(shares)
+    cumulative_shares = np.cumsum(np.array(shares)[order])[:-1] / sum(shares)
     encoded = pa.chunked_array([part.groups for part in parts]).dictionary_encode()
     encoded = encoded.combine_chunks()
     groups, codes = encoded.dictionary, encoded.indices.to_numpy()
@@ -188,9 +193,9 @@ def cut_groups(
     by_group = np.lexsort((keys, codes))
     sizes = np.bincount(codes)
     if order_by:
-        ends = ends_between_values(keys[by_group], parts_of_whole)[None, :]
+        ends = ends_between_values(keys[by_group], cumulative_shares)[None, :]
     else:
-        ends = _ends_in_proportion(groups, sizes, parts_of_whole)
+        ends = _ends_in_proportion(groups, sizes, cumulative_shares)
     last_rows = (np.cumsum(sizes) - sizes)[:, None] + ends - 1
     missing = sum(int(part.missing.sum()) for part in parts if part.missing is not None)
     notes = []
@@ -200,21 +205,22 @@ def cut_groups(
 
 
 def _ends_in_proportion(
-    classes: pa.Array, sizes: np.ndarray, parts_of_whole: np.ndarray
+    classes: pa.Array, sizes: np.ndarray, cumulative_shares: np.ndarray
 ) -> np.ndarray:
-    """Returns the number of rows of each class that are in a split or an earlier one, of shape
+    """Returns the cumulative number of rows of each class in the splits, of shape
     [classes, splits - 1].
 
-    Each class has its share to within one row. The class determines the rounding, so that many
-    small classes together have their share; the first split has at least one row.
+    The number of rows of a class in a split differs from the split's share by at most one row. A
+    hash of the class determines the rounding, so that the share of many small classes is right in
+    total. The first split has at least one row of each class.
     """
     rounding = hash_rows(pa.record_batch([single_values(classes)], ["class"])) / 2.0**64
-    ends = np.floor(sizes[:, None] * parts_of_whole + rounding[:, None]).astype(np.int64)
+    ends = np.floor(sizes[:, None] * cumulative_shares + rounding[:, None]).astype(np.int64)
     return np.clip(ends, 1, sizes[:, None])
 
 
 def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
-    """Returns the label of each row as binary; empty if a row has none."""
+    """Returns the label of each row as binary; empty for a row without a label."""
     if label not in rows.schema.names:
         return _one_group(rows)
     values = first_values(rows.column(label))

@@ -1,1 +1,1 @@
-"""An ExampleValidator whose severe anomalies stop the run."""
+"""An ExampleValidator that stops the run if it finds severe anomalies."""

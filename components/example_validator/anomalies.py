@@ -1,4 +1,4 @@
-"""Anomalies of columns, described in words, and whether they are severe."""
+"""Anomalies of columns: their descriptions, and which of them are severe."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from components.example_validator.wording import (
 )
 
 FILE = "anomalies.json"
-"""The file of the anomalies of all splits in the artifact; the splits' folders hold TFDV's
-protos."""
+"""The file in the artifact with the anomalies of all splits. The folders of the splits contain
+TFDV's protos."""
 
 ALL_COLUMNS = "all columns"
 
@@ -35,7 +35,7 @@ _Type = anomalies_pb2.AnomalyInfo
 _Reason: TypeAlias = anomalies_pb2.AnomalyInfo.Reason
 
 UNREADABLE = {
-    # Transform cannot parse a column that is missing or has another type.
+    # Transform cannot parse columns that are missing or have another type.
     _Type.SCHEMA_MISSING_COLUMN,
     _Type.FEATURE_TYPE_NOT_PRESENT,
     _Type.FEATURE_TYPE_NO_VALUES,
@@ -43,16 +43,15 @@ UNREADABLE = {
     _Type.INVALID_FEATURE_SHAPE,
     _Type.INVALID_SCHEMA_SPECIFICATION,
 }
-"""The anomalies that are severe for every column that the model uses; any anomaly of the label is
-severe."""
+"""The kinds of anomaly that are severe for every column that the model uses. For the label, every
+anomaly is severe."""
 
 OUT_OF_RANGE = BEYOND_BOUNDS | NOT_FINITE
-"""Further severe anomalies: the bounds of a feature are never inferred, so that a user has set
-them."""
+"""Further kinds of anomaly that are severe. Bounds are never inferred, so a user has set them."""
 
 NUMBER_OF_VALUES = {_Type.FEATURE_TYPE_LOW_NUMBER_VALUES, _Type.FEATURE_TYPE_HIGH_NUMBER_VALUES}
-"""The anomalies that are severe for columns of one value a row, as Transform could not parse
-them."""
+"""The kinds of anomaly that are severe for columns with one value per row, as Transform cannot
+parse several values."""
 
 MISSING = {
     _Type.FEATURE_TYPE_NOT_PRESENT,
@@ -63,15 +62,18 @@ MISSING = {
 
 @dataclass(frozen=True)
 class Anomaly:
-    """The anomaly of one column, in the splits that share it."""
+    """An anomaly of a column."""
 
     splits: tuple[str, ...]
+    """The splits with the anomaly."""
     column: str
     description: str
     severe: bool
+    """Whether the anomaly stops the run if the config does not prevent it."""
     is_new_column: bool = False
+    """Whether the schema does not contain the column."""
     is_drift: bool = False
-    """Whether it is a difference from older data, and not from the schema."""
+    """Whether the anomaly is a difference from older data, not from the schema."""
 
     def __str__(self) -> str:
         splits = " and ".join(self.splits) + (" split" if len(self.splits) == 1 else " splits")
@@ -83,17 +85,17 @@ _ANOMALIES = TypeAdapter(list[Anomaly])
 
 @dataclass(frozen=True)
 class SplitValidation:
-    """A split's statistics, and TFDV's anomalies of them."""
+    """The statistics of a split, and the anomalies that TFDV has found in them."""
 
     statistics: statistics_pb2.DatasetFeatureStatisticsList
     anomalies: anomalies_pb2.Anomalies
     older: OlderData | None = None
-    """The older data for the comparison, if there is any."""
+    """The older data from which drift is measured; None if drift is not measured."""
 
 
 @dataclass(frozen=True)
 class _Contradiction:
-    """The reasons for an anomaly of a column, and the splits in which it occurs."""
+    """The reasons why a column contradicts the schema, and the splits in which it does."""
 
     splits: dict[str, SplitValidation]
     reasons: list[_Reason]
@@ -111,53 +113,52 @@ def find_anomalies(
     drift_is_severe: bool,
     examples: types.Artifact | None,
 ) -> list[Anomaly]:
-    """Returns the anomalies of all splits, severe ones first.
+    """Returns the anomalies of all splits. Severe anomalies come first.
 
     Args:
       checked: the statistics and TFDV's anomalies, by split.
-      schema: the schema of the comparison.
+      schema: the schema with which the statistics were compared.
       label: the label's column.
       ignored: columns that are not inputs of the model.
-      drift_is_severe: whether drift of any column is severe.
-      examples: the artifact whose files are searched for the rows.
+      drift_is_severe: whether drift is severe.
+      examples: the examples, whose original files are searched for anomalous rows.
     """
     all_anomalies = _describe_drift(checked, drift_is_severe)
     contradictions = _by_column(checked, schema)
     features = {feature.name: feature for feature in schema.feature}
     columns = _checked_columns(contradictions, checked, schema, features)
     findings_by_column = {
-        name: findings(columns[name], one.reasons)
+        name: findings(columns[name], contradiction.reasons)
         if name in columns
-        else [Finding.from_tfdv(reason.description) for reason in one.reasons]
-        for name, one in contradictions.items()
+        else [Finding.from_tfdv(reason.description) for reason in contradiction.reasons]
+        for name, contradiction in contradictions.items()
     }
     searches = {
-        f"{name} {i}": (name, finding.is_odd)
-        for name, of_column in findings_by_column.items()
-        for i, finding in enumerate(of_column)
-        if finding.is_odd is not None
+        f"{name} {i}": (name, finding.is_anomalous)
+        for name, column_findings in findings_by_column.items()
+        for i, finding in enumerate(column_findings)
+        if finding.is_anomalous is not None
     }
     rows = find_rows(examples, searches)
-    for name, one in contradictions.items():
+    for name, contradiction in contradictions.items():
         text = "; ".join(
             f.sentence(rows.get(f"{name} {i}")) for i, f in enumerate(findings_by_column[name])
         )
-        severe = name == label or (
-            name not in ignored and _is_severe(one.kinds, features.get(name))
-        )
-        is_new = _Type.SCHEMA_NEW_COLUMN in one.kinds
-        all_anomalies.append(Anomaly(tuple(one.splits), name, text, severe, is_new))
+        kinds = contradiction.kinds
+        severe = name == label or (name not in ignored and _is_severe(kinds, features.get(name)))
+        is_new = _Type.SCHEMA_NEW_COLUMN in kinds
+        all_anomalies.append(Anomaly(tuple(contradiction.splits), name, text, severe, is_new))
     return sorted(all_anomalies, key=lambda anomaly: not anomaly.severe)
 
 
 def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
     """Writes the anomalies into an ExampleAnomalies artifact."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "w") as file:
-        file.write(json.dumps([asdict(one) for one in anomalies], indent=1))
+        file.write(json.dumps([asdict(anomaly) for anomaly in anomalies], indent=1))
 
 
 def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
-    """Returns the anomalies that `write_anomalies` has written, severe ones first."""
+    """Returns the anomalies that `write_anomalies` has written. Severe anomalies come first."""
     with fileio.open(posixpath.join(artifact.uri, FILE), "r") as file:
         return _ANOMALIES.validate_python(json.loads(file.read()))
 
@@ -183,23 +184,23 @@ def _is_severe(kinds: set[int], feature: schema_pb2.Feature | None) -> bool:
 def _by_column(
     checked: Mapping[str, SplitValidation], schema: schema_pb2.Schema
 ) -> dict[str, _Contradiction]:
-    """Returns the contradictions of the schema in all splits, by column."""
+    """Returns the contradictions between the data and the schema, by column."""
     contradictions: dict[str, _Contradiction] = {}
     maybe_empty = {f.name for f in schema.feature if _may_be_empty(f)}
-    for split, one in checked.items():
-        for name, info in _infos(one.anomalies):
-            # If rows may lack a value, they may lack the feature.
-            waived = DRIFT | (MISSING if name in maybe_empty else set())
-            reasons = [reason for reason in info.reason if reason.type not in waived]
+    for split, validation in checked.items():
+        for name, info in _infos(validation.anomalies):
+            # A row may lack the feature if it may lack a value.
+            permitted = DRIFT | (MISSING if name in maybe_empty else set())
+            reasons = [reason for reason in info.reason if reason.type not in permitted]
             if reasons:
                 column = contradictions.setdefault(name, _Contradiction({}, []))
-                column.splits[split] = one
+                column.splits[split] = validation
                 column.reasons.extend(reasons)
     return contradictions
 
 
 def _may_be_empty(feature: schema_pb2.Feature) -> bool:
-    """Returns whether a schema requires a feature's presence, but not a value in it."""
+    """Returns whether a schema allows rows without a value of a feature."""
     return not feature.HasField("value_count") and not feature.HasField("shape")
 
 
@@ -217,11 +218,11 @@ def _checked_columns(
     schema: schema_pb2.Schema,
     features: Mapping[str, schema_pb2.Feature],
 ) -> dict[str, CheckedColumn]:
-    """Returns the schema and the statistics of each column with an anomaly, by name."""
+    """Returns the columns that contradict the schema, by name, with their statistics."""
     domains = {domain.name: domain for domain in schema.string_domain}
-    counted = {
-        split: {tuple(f.path.step): f for f in one.statistics.datasets[0].features}
-        for split, one in checked.items()
+    by_split = {
+        split: {tuple(f.path.step): f for f in validation.statistics.datasets[0].features}
+        for split, validation in checked.items()
     }
     checked_columns = {}
     for name in contradictions.keys() - {ALL_COLUMNS}:
@@ -235,7 +236,7 @@ def _checked_columns(
         checked_columns[name] = CheckedColumn(
             feature,
             tuple(domain.value),
-            tuple(counted[split][name,] for split in splits if (name,) in counted[split]),
+            tuple(by_split[split][name,] for split in splits if (name,) in by_split[split]),
             sum(one.statistics.datasets[0].num_examples for one in splits.values()),
         )
     return checked_columns
@@ -243,12 +244,12 @@ def _checked_columns(
 
 def _describe_drift(checked: Mapping[str, SplitValidation], is_severe: bool) -> list[Anomaly]:
     all_anomalies = []
-    for split, one in checked.items():
-        for name, measured in measured_columns(one.anomalies).items():
+    for split, validation in checked.items():
+        for name, measurements in measured_columns(validation.anomalies).items():
             texts = [
-                describe_measured(m, name, one.statistics, one.older)
-                for m in measured
-                if m.value > m.threshold
+                describe_measured(measured, name, validation.statistics, validation.older)
+                for measured in measurements
+                if measured.value > measured.threshold
             ]
             if texts:
                 all_anomalies.append(

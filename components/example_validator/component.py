@@ -1,4 +1,6 @@
-"""An ExampleValidator that stops the run at severe anomalies and reports the others."""
+"""The component ExampleValidator: it stops the run if it finds severe anomalies, and reports other
+anomalies.
+"""
 
 from __future__ import annotations
 
@@ -55,31 +57,32 @@ DRIFT_SPLIT = "train"
 
 @dataclass(frozen=True)
 class ValidationSettings:
-    """The config's settings for columns and their anomalies."""
+    """The settings of ExampleValidator."""
 
     label: str
-    """The label's column, of which every anomaly is severe."""
+    """The label's column. All its anomalies are severe."""
     task: Task
-    """The task of the model."""
+    """The label's kind of task, such as regression."""
     declared: Sequence[str] | None
-    """The columns that the config declares; the others are reviewed. None reviews no columns."""
+    """The columns that the config declares, which are not reviewed. With None, no column is
+    reviewed."""
     ignored: Sequence[str] = ()
-    """The columns that are not inputs of the model, of which no anomaly is severe."""
+    """The columns that are not inputs of the model. None of their anomalies is severe."""
     on_anomaly: str = "fail"
     """The handling of severe anomalies: `fail` or `warn`."""
     named: Mapping[str, str] = field(default_factory=dict)
-    """The columns that the config names, by the key."""
+    """The columns in the config, by the key whose value is the column."""
     drift: Drift = field(default_factory=Drift)
-    """The thresholds by column, and whether exceeding one stops the run."""
+    """The thresholds of columns, and the handling of drift."""
     compared_with: str = ""
-    """The name of the data that drift is measured from, such as `span 2026-01-05`."""
+    """The name of the older data from which drift is measured, such as `span 2026-01-05`."""
     group: str = ""
-    """The column whose equal values keep rows together in one split; empty if there is none."""
+    """The column by which rows are grouped into splits (`data.split_by`); empty for no column."""
     dates: Mapping[str, str | None] | None = None
-    """The declared columns that may date the rows, with the config's format; None if the config
-    sets whether rows are split by time."""
+    """The declared columns that may hold the date of a row, with the format in the config. None if
+    the config sets `data.order_by`, so that the split is not reviewed."""
     on_leakage: str = "warn"
-    """The handling of label leakage by a column or by a random split of dated rows: `fail` or
+    """The handling of label leakage by a column, or by a random split of dated rows: `fail` or
     `warn`."""
 
 
@@ -87,7 +90,7 @@ _SETTINGS = TypeAdapter(ValidationSettings)
 
 
 class Executor(base_executor.BaseExecutor):
-    """Validates as TFX does and measures drift, then stops at severe anomalies."""
+    """An executor that finds anomalies with TFDV, measures drift and reviews the columns."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -100,8 +103,8 @@ class Executor(base_executor.BaseExecutor):
         Reads `statistics`, `schema`, `previous_statistics` and `examples`.
 
         Raises:
-          DataError: the data lacks a column that the config names, drift cannot be measured as
-            configured, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
+          DataError: the data lacks a column of the config, a drift threshold does not suit the type
+            of its column, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
             `on_drift` is `fail`, or there is label leakage and `on_leakage` is `fail`.
           InternalError: the statistics have no split.
         """
@@ -116,7 +119,7 @@ class Executor(base_executor.BaseExecutor):
         if previous:
             older = OlderData(_load_statistics(previous, DRIFT_SPLIT), settings.compared_with)
         examples = next(iter(input_dict.get(EXAMPLES_KEY) or []), None)
-        # The config's declaration of a column takes precedence.
+        # The config's declaration of a column takes precedence over the schema's choice.
         choices = read_choices(schema).items()
         excluded = {n for n, choice in choices if choice.is_ignored} - {*(settings.declared or ())}
         statistics = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
@@ -149,7 +152,7 @@ class Executor(base_executor.BaseExecutor):
             logging.warning("Anomaly: %s", anomaly)
         check_anomalies(anomalies, settings.on_anomaly == "fail")
         if examples is not None and settings.declared is not None:
-            # Columns that contradict the schema are reported already.
+            # Columns that contradict the schema are not reviewed, as their anomalies are reported.
             contradicting = {anomaly.column for anomaly in anomalies if anomaly.severe}
             exempt = {*settings.declared, *excluded, *contradicting}
             review = Review()
@@ -181,8 +184,8 @@ def _validate(
     older: OlderData | None,
     examples: types.Artifact | None,
 ) -> SplitValidation:
-    """Compares the statistics of one split with the schema, and with older ones if there are
-    any.
+    """Returns the anomalies of a split: differences from the schema, and drift if there is older
+    data.
     """
     if older is None:
         return SplitValidation(statistics, tfdv.validate_statistics(statistics, schema), None)
@@ -194,19 +197,20 @@ def _validate(
 
 
 def _write(artifact: types.Artifact, checked: Mapping[str, SplitValidation]) -> None:
-    """Writes the anomalies of each split, and marks the splits without anomalies, as TFX does."""
+    """Writes TFDV's anomalies of each split, and marks the splits without anomalies as blessed."""
     if not checked:
-        raise InternalError("the statistics have no split, so there is nothing to validate.")
-    for split, one in checked.items():
+        raise InternalError("ExampleValidator cannot run, as the statistics have no split.")
+    for split, validation in checked.items():
         path = os.path.join(
             artifact_utils.get_split_uri([artifact], split), stock.DEFAULT_FILE_NAME
         )
-        writer_utils.write_anomalies(path, one.anomalies)
+        writer_utils.write_anomalies(path, validation.anomalies)
     blessed = {
         split: stock.NOT_BLESSED_VALUE
-        if one.anomalies.anomaly_info or one.anomalies.HasField("dataset_anomaly_info")
+        if validation.anomalies.anomaly_info
+        or validation.anomalies.HasField("dataset_anomaly_info")
         else stock.BLESSED_VALUE
-        for split, one in checked.items()
+        for split, validation in checked.items()
     }
     artifact.set_json_value_custom_property(stock.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
 
@@ -231,7 +235,7 @@ class ExampleValidatorSpec(component_spec.ComponentSpec):
 
 
 class ExampleValidator(base_component.BaseComponent):
-    """Compares the statistics of every split with the schema."""
+    """An ExampleValidator that finds anomalies and drift in statistics, and reviews the columns."""
 
     SPEC_CLASS = ExampleValidatorSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
@@ -249,11 +253,11 @@ class ExampleValidator(base_component.BaseComponent):
         Args:
           statistics: a channel of ExampleStatistics.
           schema: a channel of Schema.
-          settings: the config's settings.
-          previous_statistics: a channel of ExampleStatistics, from which drift is measured; it may
-            be empty.
-          examples: a channel of Examples, whose files are searched for anomalies and whose columns
-            are reviewed.
+          settings: the settings.
+          previous_statistics: a channel of the ExampleStatistics of older data, from which drift is
+            measured; the channel may be empty.
+          examples: a channel of Examples. Their original files are searched for anomalous rows, and
+            their columns are reviewed.
         """
         spec = ExampleValidatorSpec(
             statistics=statistics,
@@ -269,7 +273,7 @@ class ExampleValidator(base_component.BaseComponent):
 def _read_values(
     examples: types.Artifact | None, split: str, columns: list[schema_pb2.Feature]
 ) -> dict[str, np.ndarray]:
-    """Returns all numbers of some columns; empty if there are no examples to read."""
+    """Returns all numbers of each column, by name. The result is empty without examples."""
     if examples is None or not columns:
         return {}
     batches = [*read_columns([examples], split, columns)]

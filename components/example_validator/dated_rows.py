@@ -1,12 +1,12 @@
-"""A test of whether labels of neighbouring dates are more alike than chance explains.
+"""A test of whether the labels of neighbouring dates are more similar than chance explains.
 
-If they are, the rows of a random eval split lie between similar rows of train, and a metric
-describes the model on days in the training data, not on later days.
+If they are, each row of a random eval split has similar rows in train, from about the same date.
+The metrics then describe the model on dates of the training data, not on later dates.
 
-The labels of each date are summed, then those of 2, 4, 8 ... consecutive dates, and each sum is
-correlated with the next. The test statistic is the largest of these correlations divided by its
-standard error, over all date columns. It is compared with the statistic of randomly permuted
-labels: an exact test for independent rows, whatever the distribution of the labels.
+The test sums the labels of each date, and then of 2, 4, 8 ... consecutive dates, and correlates
+each sum with the next sum. The test statistic is the largest correlation divided by its standard
+error, over all date columns. The test compares it with the statistics of randomly permuted labels.
+This is an exact test for independent rows with any distribution of labels.
 """
 
 from __future__ import annotations
@@ -28,35 +28,39 @@ from trainer_module.errors import DataError
 from trainer_module.features.date_formats import find_format
 from trainer_module.settings import Task
 
-_FEWEST_DATES = 20
-"""The least number of dates for the test; with fewer, a split by time would leave too few to
-measure on."""
-_FEWEST_SUMS = 16
-_MOST_CLASSES = 8
-"""The number of most frequent classes that are tested; fewer if several columns hold dates."""
+_MIN_DATES = 20
+"""The minimum number of dates for the test. With fewer dates, a split by time would leave too few
+dates in eval."""
+_MIN_SUMS = 16
+"""The minimum number of sums for a correlation."""
+_MAX_CLASSES = 8
+"""The maximum number of classes that are tested, the most frequent ones. Each date column reduces
+the number."""
 _PERMUTATIONS = 999
-_MOST_REACHING = 1
-"""The most permutations that may reach the statistic; labels are then among the largest 2 of 1,000
-by chance."""
-_SMALLEST_SHARE = 0.02
-"""The least share of the labels' variance; with very many rows smaller shares are significant but
-harmless."""
-_LOOKED_AT = 2_000
-"""The number of distinct texts of a column from which the date format is determined."""
-_TRIED_AS_DATES = 20
-_MOMENTS = 631_152_000, 4_102_444_800
-"""The years 1990 and 2100, in seconds since 1970."""
+_MAX_REACHING = 1
+"""The maximum number of permutations that may reach the statistic. By chance, the statistic is
+among the largest 2 of 1,000 in 1 of 500 tables."""
+_MIN_SHARE = 0.02
+"""The minimum share of the labels' variance that is reported. In very many rows, smaller shares are
+significant but harmless."""
+_FORMAT_SAMPLE = 2_000
+"""The number of distinct values of a column from which the date format is determined."""
+_DATE_SAMPLE = 20
+"""The number of distinct values of a column from which is decided whether it may hold dates."""
+_EPOCH_RANGE = 631_152_000, 4_102_444_800
+"""The beginning of the years 1990 and 2100, in seconds since 1970."""
 _UNITS = 1, 1_000, 1_000_000, 1_000_000_000
-"""The number of units in a second."""
+"""The supported units of time, as the number of units in a second."""
 
 
 @dataclass(frozen=True)
 class SplitFinding:
-    """A finding against splitting dated rows at random."""
+    """A finding about a random split of dated rows."""
 
     found: str
+    """The finding as a sentence."""
     misleads: bool
-    """Whether labels of neighbouring dates are more alike than chance explains."""
+    """Whether the labels of neighbouring dates are more similar than chance explains."""
 
 
 def review_split(
@@ -66,19 +70,18 @@ def review_split(
     formats: Mapping[str, str | None],
     group: str = "",
 ) -> SplitFinding | None:
-    """Returns a finding if eval rows lie between train rows with similar labels.
+    """Returns a finding if a random split of dated rows misleads, or assigns whole dates to splits.
 
     Args:
       columns: the features, [rows] each of numbers or bytes, null where a value is missing.
-      labels: [rows], numbers of classes, or numbers; NaN where a label is missing.
-      task: the task.
-      formats: the date formats of columns that are known to hold dates; None if the format is
-        unknown.
-      group: the column whose equal values keep rows together in one split; empty if there is none.
+      labels: the labels, or the indices of classes, [rows]; NaN where a label is missing.
+      task: the label's kind of task.
+      formats: the date columns with their formats; None for a column whose format is not known.
+      group: the column by which rows are grouped into splits; empty for no column.
 
     Returns:
-      The finding; None if no column dates the rows, if the groups that are kept together are not
-        dates, or if neighbouring dates are no more alike than chance explains.
+      The finding. None if no column holds the date of a row, if `group` does not hold dates, or,
+        without `group`, if the labels of neighbouring dates are not similar.
     """
     names = [group] if group else [name for name in columns if not names_births(name)]
     read = {n: _read_moments(n, columns[n], formats) for n in names if n in columns}
@@ -98,10 +101,10 @@ def review_split(
 def _describe(
     column: str, values: pa.Array, similarity: Similarity | None, *, is_split_by: bool
 ) -> str:
-    """Returns the effect of a random split of dated rows, and the settings for the alternatives."""
+    """Returns a sentence about a random split of dated rows, with the settings for alternatives."""
     name = json.dumps(column, ensure_ascii=False)
     key = column if column.isidentifier() else name
-    dated, instead = f"column {name} dates the rows", ""
+    dated, instead = f"column {name} holds the date of each row", ""
     if is_split_by:
         dated = f"data.split_by assigns whole dates of column {name} to the splits at random"
         instead = " in place of split_by"
@@ -110,8 +113,9 @@ def _describe(
         date_count = "one date" if similarity.dates == 1 else f"{similarity.dates} dates"
         alike = (
             ", and labels of neighbouring dates are more alike than chance explains (correlation"
-            f" {similarity.correlation:.2f} of {date_count} with the next): with a random split the"
-            " metrics do not show how well the model predicts newer rows than those of train"
+            f" {similarity.correlation:.2f} of {date_count} with the next): with a random split,"
+            " the metrics do not show how well the model predicts rows that are newer than the"
+            " training data"
         )
     notation = "" if _can_be_ordered(column, values) else ", with dates written as 2026-01-31"
     return (
@@ -132,8 +136,8 @@ def _can_be_ordered(column: str, values: pa.Array) -> bool:
 def _read_moments(
     name: str, values: pa.Array, formats: Mapping[str, str | None]
 ) -> np.ndarray | None:
-    """Returns the times of rows, [rows] in any unit, NaN if missing; None if the column holds no
-    times.
+    """Returns the time of each row, [rows] in any unit, NaN where it is missing. The result is None
+    for a column that does not hold times.
     """
     is_known = name in formats
     if pa.types.is_null(values.type):
@@ -147,31 +151,31 @@ def _read_moments(
 
 
 def _are_moments(numbers: np.ndarray) -> bool:
-    """Returns whether numbers count seconds, or fractions of a second, since 1970."""
+    """Returns whether numbers are times since 1970 in one of the `_UNITS`."""
     known = numbers[~np.isnan(numbers)]
-    first, last = _MOMENTS
+    first, last = _EPOCH_RANGE
     return len(known) > 0 and any(
         first * unit <= known.min() and known.max() < last * unit for unit in _UNITS
     )
 
 
 def read_days(texts: pa.Array, date_format: str | None = None) -> np.ndarray | None:
-    """Returns the days since 1970 in a column of text, as the graph of a model parses them.
+    """Returns the days since 1970 in a column of text, parsed in the same way as by a model.
 
     Args:
-      texts: [rows] of bytes, null where a value is missing.
-      date_format: the format of the dates; detected if it is None.
+      texts: the values as bytes, [rows]; null where a value is missing.
+      date_format: the format of the dates; None to detect it.
 
     Returns:
-      [rows], NaN where a value is not a date; None if the column does not hold dates.
+      The days, [rows], NaN where a value is not a date. None if the column does not hold dates.
     """
     encoded = texts.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.binary())
-    if date_format is None and may_be_dates(_words(distinct[:_TRIED_AS_DATES])):
-        date_format = find_format(_words(distinct[:_LOOKED_AT]))
+    if date_format is None and may_be_dates(_words(distinct[:_DATE_SAMPLE])):
+        date_format = find_format(_words(distinct[:_FORMAT_SAMPLE]))
     if date_format is None or not len(distinct):
         return None
-    # These imports load TensorFlow and TensorFlow Transform, which takes seconds.
+    # Imported here, as TensorFlow and TensorFlow Transform take seconds to import.
     import tensorflow as tf
 
     from trainer_module.features.calendar import read_texts
@@ -193,7 +197,7 @@ class Similarity:
     column: str
     """The column of dates."""
     correlation: float
-    """The correlation between the sums of some consecutive dates and of the next."""
+    """The correlation between the sum of some consecutive dates and the sum of the next dates."""
     dates: int
     """The number of dates in a sum."""
     share: float
@@ -201,7 +205,7 @@ class Similarity:
 
 
 class _DatedRows:
-    """The rows in the order of a column of dates."""
+    """The rows in the order of a date column."""
 
     def __init__(self, column: str, dates: np.ndarray) -> None:
         self._column = column
@@ -213,17 +217,17 @@ class _DatedRows:
         self.count = len(self._starts)
 
     def similarity(self, labels: np.ndarray) -> tuple[float, Similarity]:
-        """Returns the largest correlation divided by its standard error, and its description.
+        """Returns the test statistic, and the similarity with the largest correlation.
 
         Args:
-          labels: [values, rows], of any mean.
+          labels: the labels, [values, rows]; their mean may be any number.
         """
         ordered, rows = labels[:, self._order], self._rows
         sums = np.add.reduceat(ordered, self._starts, axis=1)
         sums -= rows * ordered.mean(axis=1, keepdims=True)
         correlations, dates = [(0.0, 0.0, 1)], 1
-        while len(rows) >= _FEWEST_SUMS:
-            # Sums divided by the root of their number of rows have the same variance.
+        while len(rows) >= _MIN_SUMS:
+            # Each sum is divided by the root of its number of rows, so that variances are equal.
             scaled = sums / np.sqrt(rows)
             spread = float((scaled**2).sum())
             if spread:
@@ -233,51 +237,53 @@ class _DatedRows:
             sums, rows = sums[:, :pairs:2] + sums[:, 1:pairs:2], rows[:pairs:2] + rows[1:pairs:2]
             dates *= 2
         statistic, correlation, dates = max(correlations)
-        # If all pairs of rows in a sum have the same correlation s: r = n s / (1 + (n - 1) s).
+        # This solves r = n s / (1 + (n - 1) s) for s, the correlation of two rows, where r is the
+        # correlation of sums of n rows.
         per_sum = dates * len(self._order) / self.count
         share = correlation / (per_sum - (per_sum - 1) * correlation)
         return statistic, Similarity(self._column, correlation, dates, share)
 
 
 def find_similarity(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Similarity | None:
-    """Returns the similarity of labels of neighbouring dates; None if it is chance or negligible.
+    """Returns the similarity of labels of neighbouring dates, or None if it is not significant.
 
-    Of tables with independent rows, 1 in 500 is reported by chance, however many columns it has.
+    If rows are independent, 1 of 500 tables is reported by chance, with any number of columns.
 
     Args:
-      dates: the columns of dates, [rows] each, in any unit, NaN where a date is missing.
-      labels: [values, rows], from `rank_labels` or `class_labels`.
+      dates: the date columns, [rows] each in any unit, NaN where a date is missing.
+      labels: the result of `rank_labels` or `class_labels`, [values, rows].
     """
     columns = [_DatedRows(name, values) for name, values in dates.items()]
-    columns = [column for column in columns if column.count >= _FEWEST_DATES]
+    columns = [column for column in columns if column.count >= _MIN_DATES]
     if not columns:
         return None
-    # Limits the time of a permutation, which grows with the number of columns.
-    labels = labels[: max(1, _MOST_CLASSES // len(columns))]
+    # With many date columns, fewer classes are tested, which limits the time of a permutation.
+    labels = labels[: max(1, _MAX_CLASSES // len(columns))]
 
     def largest(labels: np.ndarray) -> tuple[float, Similarity]:
         return max((c.similarity(labels) for c in columns), key=lambda result: result[0])
 
     statistic, similarity = largest(labels)
-    if similarity.share < _SMALLEST_SHARE:
+    if similarity.share < _MIN_SHARE:
         return None
     random, reaching = np.random.default_rng(0), 0
     for _ in range(_PERMUTATIONS):
         reaching += largest(labels[:, random.permutation(labels.shape[1])])[0] >= statistic
-        if reaching > _MOST_REACHING:
+        if reaching > _MAX_REACHING:
             return None
     return similarity
 
 
 def rank_labels(labels: np.ndarray) -> np.ndarray:
-    """Returns numbers as their ranks, [1, rows], so that a few large ones do not dominate."""
+    """Returns the ranks of numeric labels, [1, rows], so that large labels do not dominate."""
     return ranks_of(labels)[None]
 
 
 def class_labels(labels: np.ndarray) -> np.ndarray:
-    """Returns indicators of the most frequent classes, [classes, rows]; for two classes only
-    one.
+    """Returns 0 or 1 for each of the most frequent classes and each row, [classes, rows].
+
+    Of two classes, only one is returned.
     """
     classes, counts = np.unique(labels, return_counts=True)
-    frequent = classes[np.argsort(-counts, kind="stable")][: min(_MOST_CLASSES, len(classes) - 1)]
+    frequent = classes[np.argsort(-counts, kind="stable")][: min(_MAX_CLASSES, len(classes) - 1)]
     return (labels == frequent[:, None]).astype(np.float64)

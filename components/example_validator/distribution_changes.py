@@ -1,4 +1,4 @@
-"""The change of a column between two sets of statistics, described by shares, means and spreads."""
+"""Describes the change of a column between two statistics: shares, means, standard deviations."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 Column: TypeAlias = statistics_pb2.FeatureNameStatistics
 
 SHOWN_MOVES = 3
-"""The number of values of a column, or of columns, that a message names: those that moved most."""
-_LEAST_SHARE = 0.005
-"""The least change of a share; smaller ones look the same when rounded."""
-_LEAST_DISTANCE = 0.05
-"""The least distance of a column that counts as an explanation."""
-_CHANCE = 1.95
-"""The factor of the root of 1/n + 1/m: the distance that two samples of one distribution exceed
-once in a thousand times (Smirnov, 1948)."""
-_LEAST_SHRINKING = 0.5
-_LEAST_SPREAD = 1.25
-"""The least factor by which a reported standard deviation grew or shrank."""
+"""The maximum number of values or columns in a message: those with the largest changes."""
+_MIN_SHARE = 0.005
+"""The minimum change of a share that is reported. Smaller changes disappear in rounding."""
+_MIN_DISTANCE = 0.05
+"""The minimum distance of a column that is reported."""
+_CHANCE_FACTOR = 1.95
+"""The factor of the root of 1/n + 1/m. The product is the distance that two samples of n and m rows
+of the same distribution exceed once in a thousand times (Smirnov, 1948)."""
+_MIN_SHRINKING = 0.5
+"""The minimum share by which the smaller standard deviation is below the larger one, for their
+difference to count as a distance."""
+_MIN_SPREAD_RATIO = 1.25
+"""The minimum ratio of two standard deviations that is reported."""
 
 
 def find_column(statistics: Statistics, name: str) -> Column | None:
-    """Returns the statistics of a column; None if there are none."""
+    """Returns the statistics of a column, or None if the column is missing."""
     features = (f for f in statistics.datasets[0].features if list(f.path.step) == [name])
     return next(features, None)
 
@@ -39,20 +41,20 @@ def common_of(column: Column) -> statistics_pb2.CommonStatistics:
 
 
 def describe_move(before: Column | None, now: Column | None) -> str:
-    """Returns a change, such as `'apple' from 41 % to 12 %, 'melon' new with 30 %`, or `mean 38.2
-    to 61`.
+    """Returns the change of a column, such as `'apple' from 41 % to 12 %`, or `mean 38.2 to 61`.
 
-    Empty if no share, mean, spread or number of missing values has changed.
+    The result is empty if no share, mean, standard deviation or number of missing values has
+    changed.
     """
     if before is None or now is None:
-        return "" if before is now else "the column is new" if now else "the column is gone"
+        return "" if before is now else "the column is new" if now else "the column is missing"
     return ", ".join(_moves(before, now))
 
 
 def _moves(before: Column, now: Column) -> Iterator[str]:
     kinds = {column.WhichOneof("stats") for column in (before, now)}
     if len(kinds) > 1:
-        yield "its values are of another type"
+        yield "the values have another type"
     elif kinds == {"string_stats"}:
         yield from _moves_of_values(_shares(before), _shares(now))
     elif kinds == {"num_stats"}:
@@ -60,51 +62,52 @@ def _moves(before: Column, now: Column) -> Iterator[str]:
         if f"{old.mean:.4g}" != f"{new.mean:.4g}":
             yield f"mean {old.mean:.4g} to {new.mean:.4g}"
         smaller, larger = sorted([old.std_dev, new.std_dev])
-        if larger > smaller * _LEAST_SPREAD:
+        if larger > smaller * _MIN_SPREAD_RATIO:
             yield f"standard deviation {old.std_dev:.4g} to {new.std_dev:.4g}"
     old_missing, new_missing = _missing(before), _missing(now)
-    if abs(new_missing - old_missing) > _LEAST_SHARE:
+    if abs(new_missing - old_missing) > _MIN_SHARE:
         yield f"missing {_percent(old_missing)} to {_percent(new_missing)}"
 
 
 def _moves_of_values(old: dict[str, float], new: dict[str, float]) -> Iterator[str]:
     moves = _differences(old, new)
     for value in sorted(moves, key=lambda value: (-moves[value], value))[:SHOWN_MOVES]:
-        if moves[value] < _LEAST_SHARE:
+        if moves[value] < _MIN_SHARE:
             return
         shown = show_value(value)
         if value not in old:
             yield f"{shown} new with {_percent(new[value])}"
         elif value not in new:
-            yield f"{shown} gone, had {_percent(old[value])}"
+            yield f"{shown} from {_percent(old[value])} to none"
         else:
             yield f"{shown} from {_percent(old[value])} to {_percent(new[value])}"
 
 
-def most_moved(before: Statistics, now: Statistics) -> list[str]:
-    """Returns the columns that moved most, and more than by chance, furthest first, with figures.
+def describe_most_moved(before: Statistics, now: Statistics) -> list[str]:
+    """Returns the columns with the largest significant changes, each with the change.
 
     Args:
-      before: the statistics of one split of older data.
-      now: the statistics of the same split of other data.
+      before: the statistics of a split of older data.
+      now: the statistics of the same split of newer data.
     """
     older = {column.path.step[0]: column for column in before.datasets[0].features}
     newer = {column.path.step[0]: column for column in now.datasets[0].features}
     pairs = {name: (older.get(name), column) for name, column in newer.items()}
     distances = {name: _distance(*pair) for name, pair in pairs.items()}
-    chance = _CHANCE * math.sqrt(sum(1 / max(s.datasets[0].num_examples, 1) for s in (before, now)))
-    moved = [name for name, far in distances.items() if far > max(chance, _LEAST_DISTANCE)]
-    furthest = sorted(moved, key=lambda name: -distances[name])[:SHOWN_MOVES]
-    return [f"{name}: {move}" for name in furthest if (move := describe_move(*pairs[name]))]
+    inverse_rows = sum(1 / max(s.datasets[0].num_examples, 1) for s in (before, now))
+    min_distance = max(_CHANCE_FACTOR * math.sqrt(inverse_rows), _MIN_DISTANCE)
+    moved = [name for name, distance in distances.items() if distance > min_distance]
+    most_moved = sorted(moved, key=lambda name: -distances[name])[:SHOWN_MOVES]
+    return [f"{name}: {move}" for name in most_moved if (move := describe_move(*pairs[name]))]
 
 
 def _distance(before: Column | None, now: Column) -> float:
-    """Returns a distance from 0 to 1: the largest change in the share of a value or of missing
-    values.
+    """Returns the distance between two columns, from 0 to 1.
 
-    Numbers are compared by their means, as two normal distributions (Kolmogorov and Smirnov), and
-    by their spreads, which count only if one is at most half of the other, as outliers cause
-    smaller changes.
+    For text, the distance is the largest change in the share of a value. For numbers, it is the
+    Kolmogorov-Smirnov distance of two normal distributions with the columns' means. The share of
+    missing values counts too. Standard deviations only count if one is at most half of the other,
+    as outliers cause smaller differences.
     """
     kind = now.WhichOneof("stats")
     if before is None or before.WhichOneof("stats") != kind:
@@ -119,7 +122,7 @@ def _distance(before: Column | None, now: Column) -> float:
             return max(distances[0], float(old.mean != new.mean))
         shrunk = 1 - min(old.std_dev, new.std_dev) / max(old.std_dev, new.std_dev)
         distances.append(math.erf(abs(new.mean - old.mean) / spread / math.sqrt(8)))
-        distances.append(shrunk if shrunk > _LEAST_SHRINKING else 0.0)
+        distances.append(shrunk if shrunk > _MIN_SHRINKING else 0.0)
     return max(distances)
 
 

@@ -1,10 +1,10 @@
-"""Drift: thresholds for TFDV between the columns of the data and those that a model was trained on.
+"""Drift: the distance between columns of new data and of older data, measured by TFDV.
 
-TFDV compares numbers by histograms of ten equal widths, each from the smallest to the largest value
-of its own data: a few outliers move nearly all values into one bin, and two samples of the same
-heavy-tailed column seem far apart. Its quantile histograms fail where many rows have the same
-number. Here both data sets are counted between the deciles of the older one, and TFDV measures the
-result.
+TFDV compares numbers by histograms with ten bins of equal width. Each histogram extends from the
+smallest to the largest value of its own data. A few outliers move nearly all values into one bin,
+and two samples of the same heavy-tailed column seem far apart. TFDV's quantile histograms fail if
+many rows have the same number. This module therefore counts the rows of both data sets between the
+deciles of the older data, and TFDV measures the distance between the counts.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from components.example_validator.distribution_changes import (
 from trainer_module.errors import DataError
 
 BY_CHANCE = 1e-6
-"""The probability of a false alarm for one column and window."""
-_FREQUENT = 0.01
-"""The share of rows from which a number counts as frequent."""
-_DEVIATIONS = 4
-"""The standard deviations by which a frequent number's share may differ between samples of the same
-data."""
+"""The probability of a false alarm for a column and a window of requests."""
+_FREQUENT_SHARE = 0.01
+"""A number is frequent if its share of the rows is larger."""
+_MAX_DEVIATIONS = 4
+"""The maximum number of standard deviations by which the share of a frequent number differs between
+samples of the same data."""
 
 _Type = anomalies_pb2.AnomalyInfo
 DRIFT = {
@@ -44,7 +44,7 @@ DRIFT = {
     _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH,
     _Type.COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH,
 }
-"""The kinds of anomaly that measure a change of the values."""
+"""The kinds of TFDV's anomalies that mean drift."""
 
 Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
 MEASURES = {
@@ -52,20 +52,20 @@ MEASURES = {
     Measured.JENSEN_SHANNON_DIVERGENCE: ("jensen_shannon", "distribution"),
     Measured.NORMALIZED_ABSOLUTE_DIFFERENCE: ("normalized_abs_difference", "shares"),
 }
-"""The config's or the schema's key for each measurement of TFDV, and the quantity that it
-compares."""
+"""The key in the config or the schema for each of TFDV's measurements, and the quantity that the
+measurement compares."""
 
 _Statistics = statistics_pb2.FeatureNameStatistics
-STORED = {
+SCHEMA_TYPES = {
     _Statistics.INT: schema_pb2.INT,
     _Statistics.FLOAT: schema_pb2.FLOAT,
     _Statistics.STRING: schema_pb2.BYTES,
     _Statistics.BYTES: schema_pb2.BYTES,
 }
-"""The types of columns in a schema, by their type in statistics."""
+"""The type of a column in a schema, by its type in statistics."""
 
 Thresholds: TypeAlias = Mapping[str, float | None]
-"""The thresholds of a column, for `infinity_norm` or `jensen_shannon`."""
+"""The thresholds of a column, by the measure: `infinity_norm` or `jensen_shannon`."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class OlderData:
 
     statistics: Statistics
     name: str
-    """The name of the data, such as `span 2026-01-05`; may be empty."""
+    """The name of the data for messages, such as `span 2026-01-05`. It may be empty."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Drift:
     """The thresholds of columns, and the handling of drift."""
 
     columns: Mapping[str, Thresholds] = field(default_factory=dict)
-    """The threshold of each column, for `infinity_norm` or `jensen_shannon`."""
+    """The thresholds of each column, by name."""
     on_drift: str = "warn"
     """The config's handling of drift: `fail`, `warn` or `retrain`."""
 
@@ -93,7 +93,7 @@ class Drift:
 
     @property
     def named(self) -> dict[str, str]:
-        """The columns by the key of the config that names each."""
+        """The columns, by the key in the config that contains the column's name."""
         return {f"drift.columns.{column}": column for column in self.columns}
 
     def validate(
@@ -103,60 +103,62 @@ class Drift:
         previous: Statistics,
         values: Mapping[str, np.ndarray] | None = None,
     ) -> anomalies_pb2.Anomalies:
-        """Returns all anomalies of the statistics, including those of the comparison with older
-        data.
+        """Returns all anomalies of the statistics: differences from the schema, and drift.
 
         Args:
-          statistics: the statistics of one split.
-          schema: the split's schema; its own comparators hold for columns that are not named here.
+          statistics: the statistics of a split.
+          schema: the schema. Its own drift comparators apply to columns without thresholds here.
           previous: the statistics of the same split of older data.
-          values: by column, all numbers of the split. They are counted between the deciles of the
-            older data, and the threshold of a small split is raised to what chance does not exceed.
+          values: all numbers of the split, by column. The rows of these columns are counted between
+            the deciles of the older data. In small splits, their thresholds are raised to the
+            largest distance that chance explains.
         """
         values = values or {}
         before, now = with_equal_bins(previous, statistics, values)
-        changed = schema_pb2.Schema()
-        changed.CopyFrom(schema)
+        with_thresholds = schema_pb2.Schema()
+        with_thresholds.CopyFrom(schema)
         for name, thresholds in self.columns.items():
-            comparator = tfdv.get_feature(changed, name).drift_comparator
+            comparator = tfdv.get_feature(with_thresholds, name).drift_comparator
             comparator.Clear()
             if (infinity_norm := thresholds.get("infinity_norm")) is not None:
                 comparator.infinity_norm.threshold = infinity_norm
             if (jensen_shannon := thresholds.get("jensen_shannon")) is not None:
                 pair = find_column(before, name), find_column(now, name)
                 # TFDV does not measure columns without values.
-                is_small = name in values and all(map(known_rows, pair))
-                chance = chance_distance("jensen_shannon", *pair) if is_small else 0.0
+                is_measured = name in values and all(map(known_rows, pair))
+                chance = chance_distance("jensen_shannon", *pair) if is_measured else 0.0
                 threshold = max(jensen_shannon, min(chance, 1.0))
                 comparator.jensen_shannon_divergence.threshold = threshold
-        return tfdv.validate_statistics(now, changed, previous_statistics=before)
+        return tfdv.validate_statistics(now, with_thresholds, previous_statistics=before)
 
     def numbers(self, statistics: Statistics, previous: Statistics) -> list[schema_pb2.Feature]:
-        """Returns the columns that are numbers in both, whose values `validate` compares, with
-        stored types.
+        """Returns the names and types of the columns whose `values` are an argument of `validate`:
+        the columns with thresholds that are numeric in both statistics.
         """
         columns = {name: find_column(statistics, name) for name in self.columns}
         return [
-            schema_pb2.Feature(name=name, type=STORED[column.type])
+            schema_pb2.Feature(name=name, type=SCHEMA_TYPES[column.type])
             for name, column in columns.items()
             if column is not None and _are_numbers(find_column(previous, name), column)
         ]
 
     def check_measures(self, schema: schema_pb2.Schema, section: str = "drift") -> None:
-        """Raises DataError for a threshold that no data could exceed.
-
-        TFDV counts the occurrences of values only for text: the infinity norm of numbers is 0.
+        """Checks that the measures suit the types of the columns.
 
         Args:
           schema: the schema with the columns' types.
-          section: the config's section, for messages.
+          section: the section of the config, for messages.
+
+        Raises:
+          DataError: a numeric column has a threshold for the infinity norm. TFDV counts values only
+            for text, so the infinity norm of numbers is always 0.
         """
         for column, threshold in self.columns.items():
             is_text = tfdv.get_feature(schema, column).type == schema_pb2.BYTES
             if threshold.get("infinity_norm") is not None and not is_text:
                 raise DataError(
-                    f"{section}.columns.{column}: infinity_norm compares the shares of values of "
-                    "text, but the column holds numbers; use jensen_shannon"
+                    f"{section}.columns.{column}: infinity_norm compares shares of values in text,"
+                    " but the column is numeric; use jensen_shannon"
                 )
 
 
@@ -168,13 +170,13 @@ def measured_columns(anomalies: anomalies_pb2.Anomalies) -> dict[str, list[Measu
 def describe_measured(
     measured: Measured, column: str, now: Statistics, older: OlderData | None
 ) -> str:
-    """Returns how far a column's values moved, how far they may move, and the values that moved.
+    """Returns a description of a measurement: the threshold, the distance and the changed values.
 
     Args:
-      measured: TFDV's measurement, whether it exceeds its threshold or not.
+      measured: TFDV's measurement, which may be below its threshold.
       column: the column's name.
-      now: the statistics that were measured.
-      older: the older data of the comparison.
+      now: the statistics of the new data.
+      older: the older data; None if it is not known.
     """
     key, quantity = MEASURES[measured.type]
     result = f"{measured.value:.3g}"
@@ -183,7 +185,7 @@ def describe_measured(
         move = describe_move(find_column(older.statistics, column), find_column(now, column))
         result += f": {move}" if move else ""
     return (
-        f"expected the {quantity} of its values to move by no more than {measured.threshold:g} "
+        f"expected the {quantity} of the values to change by at most {measured.threshold:g} "
         f"({key}); found {result}"
     )
 
@@ -191,12 +193,13 @@ def describe_measured(
 def with_equal_bins(
     before: Statistics, now: Statistics, values: Mapping[str, np.ndarray]
 ) -> tuple[Statistics, Statistics]:
-    """Returns copies of two statistics with comparable histograms of numbers.
+    """Returns copies of two statistics whose histograms of numbers have the same bins.
 
     Args:
       before: the statistics of older data.
-      now: the statistics of other data.
-      values: by column, all numbers of the other data; columns that are text in one are unchanged.
+      now: the statistics of new data.
+      values: all numbers of the new data, by column. Columns that are not numeric in both
+        statistics are not changed.
     """
     copies = Statistics(), Statistics()
     for copy, original in zip(copies, (before, now), strict=True):
@@ -209,21 +212,22 @@ def with_equal_bins(
 
 
 def _are_numbers(before: Column | None, now: Column | None) -> bool:
-    """Returns whether a column exists and holds numbers in both."""
-    return all(one is not None and one.WhichOneof("stats") == "num_stats" for one in (before, now))
+    """Returns whether a column exists and is numeric in both data sets."""
+    return all(
+        column is not None and column.WhichOneof("stats") == "num_stats" for column in (before, now)
+    )
 
 
 def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
-    """Replaces both histograms by ones whose bins begin at the deciles of the older data.
+    """Replaces both histograms by histograms whose bins begin at the deciles of the older data.
 
-    For a frequent value, deciles do not show how many rows have it: between the deciles its share
-    may be about that in the other data. Within these bounds the older data is assumed to agree with
-    the other.
+    The deciles of the older data only give bounds for the share of a frequent number. Within these
+    bounds, its share is assumed to be about the share in the new data.
 
     Args:
       before: the column in the older data.
-      now: the column in the other data.
-      values: all numbers of the other data.
+      now: the column in the new data.
+      values: all numbers of the new data.
     """
     quantiles = [
         h for h in before.num_stats.histograms if h.type == statistics_pb2.Histogram.QUANTILES
@@ -233,55 +237,57 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
         return
     buckets = quantiles[0].buckets
     points = np.array([buckets[0].low_value, *(bucket.high_value for bucket in buckets)])
-    known = np.cumsum([0, *(bucket.sample_count for bucket in buckets)])
+    counts = np.cumsum([0, *(bucket.sample_count for bucket in buckets)])
     edges = np.unique(points)
     first, last = np.searchsorted(points, edges, "left"), np.searchsorted(points, edges, "right")
-    bounds = np.concatenate([[0], known, [known[-1]]]) / known[-1]
+    bounds = np.concatenate([[0], counts, [counts[-1]]]) / counts[-1]
     ordered = np.sort(values)
     smaller = np.searchsorted(ordered, edges, "left") / len(values)
     up_to = np.searchsorted(ordered, edges, "right") / len(values)
     share = up_to - smaller
-    is_frequent = (last - first > 1) | (share > _FREQUENT)
-    # The bounds of the share of rows below an edge.
+    is_frequent = (last - first > 1) | (share > _FREQUENT_SHARE)
+    # The lowest and the highest possible share of rows below each edge.
     high = np.array([0, *bounds[first[1:] + 1]])
     low = np.array([0, *bounds[first[1:]]])
-    by_chance = _DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
+    by_chance = _MAX_DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
     cumulative = np.array([0, *bounds[last[1:]]])
     low = np.where(is_frequent, np.clip(cumulative - share - by_chance, low, high), high)
-    # Values above the largest one have a bin as well.
+    # The last bin is for values above the largest edge.
     _set_bins(now, [*smaller, up_to[-1]])
     _set_bins(before, [*np.clip(smaller, low, high), 1.0])
 
 
 def _set_bins(column: Column, cumulative: Iterable[float]) -> None:
-    """Sets a histogram whose bins are numbered, as TFDV compares bins with the same ends.
+    """Sets a histogram whose bins have the ends 0, 1, 2 ..., as TFDV compares bins with equal ends.
 
     Args:
       column: the statistics to change.
-      cumulative: the share of rows below the end of each bin but the last.
+      cumulative: the share of rows below the end of each bin, except for the last bin.
     """
     other_histograms = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
     histogram = statistics_pb2.Histogram(type=statistics_pb2.Histogram.STANDARD)
     counts = np.diff([0.0, *cumulative, 1.0]) * known_rows(column)
-    for place, count in enumerate(counts.tolist()):
-        histogram.buckets.add(low_value=place, high_value=place + 1, sample_count=count)
+    for index, count in enumerate(counts.tolist()):
+        histogram.buckets.add(low_value=index, high_value=index + 1, sample_count=count)
     del column.num_stats.histograms[:]
     column.num_stats.histograms.extend([histogram, *other_histograms])
 
 
 def known_rows(column: Column | None) -> int:
-    """Returns the number of rows with a value; 0 if there is no column."""
+    """Returns the number of rows with a value, or 0 without the column."""
     return 0 if column is None else int(common_of(column).num_non_missing)
 
 
 def chance_distance(measure: str, before: Column | None, now: Column | None) -> float:
     """Returns the distance that two samples of the same data exceed once in a million times.
 
-    The largest difference of shares is bounded by that of two shares of a half, normally
-    distributed, for each of the cells: distinct values, or bins of a histogram. The Jensen-Shannon
-    divergence in nats, times 8 and divided by the sum of the inverse numbers of rows, is
-    distributed as chi-squared (Endres and Schindelin, 2003), with the quantile of Wilson and
-    Hilferty (1931); TFDV's is in bits.
+    The infinity norm is the largest difference of shares over all cells, which are distinct values
+    or bins of a histogram. The result is an upper bound: it treats each share as a half, with a
+    normally distributed error.
+
+    The Jensen-Shannon divergence in nats, times 8 and divided by the sum of the inverse numbers of
+    rows, has a chi-squared distribution (Endres and Schindelin, 2003). The quantile is by Wilson
+    and Hilferty (1931). TFDV's divergence is in bits.
 
     Args:
       measure: `infinity_norm` or `jensen_shannon`.
@@ -291,19 +297,19 @@ def chance_distance(measure: str, before: Column | None, now: Column | None) -> 
     rows = [known_rows(column) for column in (before, now)]
     if not all(rows):
         return 1.0
-    noise = sum(1 / count for count in rows)
+    inverse_rows = sum(1 / count for count in rows)
     cells = len(_cells(before) | _cells(now))
     if measure == "infinity_norm":
-        return _normal_quantile(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2
+        return _normal_quantile(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(inverse_rows) / 2
     spread = 2 / (9 * max(cells - 1, 1))
     quantile = (
         max(cells - 1, 1) * (1 - spread + _normal_quantile(BY_CHANCE) * math.sqrt(spread)) ** 3
     )
-    return quantile * noise / 8 / math.log(2)
+    return quantile * inverse_rows / 8 / math.log(2)
 
 
 def _cells(column: Column | None) -> set[object]:
-    """Returns the distinct values of text, or the bins of numbers."""
+    """Returns the distinct values of a text column, or the bins of a numeric column."""
     if column is None:
         return set()
     if column.WhichOneof("stats") == "num_stats":
@@ -327,28 +333,29 @@ class ColumnSkew:
     distance: float
     threshold: float
     chance: float
-    """The distance that two samples of the same data do not exceed."""
+    """The largest distance that chance explains."""
     in_words: str
-    """The expected and the measured distance, with the values that moved."""
+    """The description of the threshold, the distance and the changed values."""
 
     @property
     def is_skewed(self) -> bool:
-        """Whether the distance exceeds the threshold, and by more than chance."""
+        """Whether the distance exceeds both the threshold and the distance that chance explains."""
         return self.distance > max(self.threshold, self.chance)
 
 
 def measure_skew(
     requests: pa.RecordBatch, drift: Drift, training_data: OlderData
 ) -> list[ColumnSkew]:
-    """Returns the skew of served columns against the training data.
+    """Returns the distance of each column in requests from the training data.
 
     Args:
-      requests: encoded columns.
+      requests: a batch of encoded columns.
       drift: the thresholds of the columns.
       training_data: the statistics of the training data.
 
     Raises:
-      DataError: a column is missing in one of them, or has another type.
+      DataError: the requests or the training data lack a column, or a measure does not suit the
+        type of a column.
     """
     schema = schema_pb2.Schema()
     for name in drift.columns:
@@ -374,17 +381,17 @@ def measure_skew(
 def _without_values(
     name: str, thresholds: Mapping[str, float | None], now: Statistics, older: OlderData
 ) -> ColumnSkew:
-    """Returns the skew of a column that has no value in one of them, which TFDV does not
-    measure.
+    """Returns the skew of a column that has no value in the requests or in the training data. TFDV
+    does not measure such a column.
     """
     (measure, threshold), *_ = ((k, value) for k, value in thresholds.items() if value is not None)
     rows = known_rows(find_column(older.statistics, name)), known_rows(find_column(now, name))
     total = now.datasets[0].num_examples
     share = rows[0] / max(older.statistics.datasets[0].num_examples, 1)
-    # In a column that is nearly always empty, some windows have no value by chance.
-    is_as_before = rows[1] > 0 or (1 - share) ** total > BY_CHANCE
-    words = f"expected values as in {older.name}; found none in any row"
-    return ColumnSkew(name, measure, 0.0 if is_as_before else 1.0, threshold, 0.0, words)
+    # In a column with very few values, requests may have no value by chance.
+    is_expected = rows[1] > 0 or (1 - share) ** total > BY_CHANCE
+    words = f"expected values as in {older.name}; found no value in any row"
+    return ColumnSkew(name, measure, 0.0 if is_expected else 1.0, threshold, 0.0, words)
 
 
 def _column_skew(name: str, measured: Measured, now: Statistics, older: OlderData) -> ColumnSkew:
@@ -402,7 +409,7 @@ def _type_of(name: str, training_data: OlderData, requests: pa.RecordBatch) -> i
         )
     if name not in requests.schema.names:
         raise DataError(
-            f"skew.columns.{name}: the requests have no such column: it is not an input of the"
-            " model, or log.drop leaves it out; remove the key."
+            f"skew.columns.{name}: the requests have no such column: the column is not an input of"
+            " the model, or log.drop removes it from the log; remove the key."
         )
-    return int(STORED[column.type])
+    return int(SCHEMA_TYPES[column.type])

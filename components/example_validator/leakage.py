@@ -1,8 +1,8 @@
-"""Label leakage: how well one column alone predicts the label of held-out rows.
+"""Label leakage: how well a column alone predicts the label of held-out rows.
 
-The prediction for a value is learnt from four fifths of the rows and measured on the others, so
-that a column of many values, such as an identifier, is no better than chance. The order of numbers
-is the exception, as only its direction is learnt.
+The prediction for each value is learned from four fifths of the rows and measured on the remaining
+fifth. A column with many values, such as an identifier, is therefore not better than chance. If
+numbers predict the label by their order, all rows are used, as only the direction is learned.
 """
 
 from __future__ import annotations
@@ -16,43 +16,46 @@ import pyarrow as pa
 
 from trainer_module.settings import Task
 
-_FEWEST_ROWS = 50
-_FEWEST_OTHERS = 10
-"""The least number of rows, or groups of rows, with the most frequent label, and with all
-others."""
+_MIN_ROWS = 50
+"""The minimum number of rows for the test."""
+_MIN_LABEL_ROWS = 10
+"""The minimum number of rows, or groups of rows, with the most frequent label, and with other
+labels."""
 _FOLDS = 5
 _ROWS_PER_BIN = 20
 _RANKS = "R² of ranks"
-_GIVEN_AWAY = {"AUC": 0.99, "accuracy": 0.99, _RANKS: 0.998}
-"""The measures from which a single column counts as label leakage."""
-_MISTAKES_LEFT = 0.1
-"""The share of a constant prediction's mistakes that a leaking column may make."""
+_MIN_LEAKAGE = {"AUC": 0.99, "accuracy": 0.99, _RANKS: 0.998}
+"""The minimum of each measure that counts as label leakage."""
+_MAX_MISTAKES = 0.1
+"""The maximum mistakes of a column that leaks the label, as a share of the mistakes of a constant
+prediction."""
 _PERFECT = 1 - 1e-9
 
 
 @dataclass(frozen=True)
 class Strength:
-    """The strength with which a column alone predicts the label."""
+    """How well a column alone predicts the label."""
 
     column: str
     measure: str
     value: float
     gives_away: bool
+    """Whether the column leaks the label."""
 
     def __str__(self) -> str:
         return f"{self.measure} {self.value:.4f}"
 
 
 class Target:
-    """The label, against which columns are tested one by one."""
+    """The label, which columns are tested to predict one by one."""
 
     def __init__(self, labels: np.ndarray, task: Task, groups: pa.Array | None = None) -> None:
         """Assigns the rows to folds.
 
         Args:
-          labels: [rows], numbers of classes from 0, or numbers; NaN where a label is missing.
-          task: the task.
-          groups: [rows], equal where rows are kept together; None if rows are independent.
+          labels: the labels, or the indices of classes, [rows]; NaN where a label is missing.
+          task: the label's kind of task.
+          groups: the group of each row, [rows]; None if rows are independent.
         """
         self._groups = np.arange(len(labels)) if groups is None else value_codes(groups)
         folds = np.arange(self._groups.max(initial=0) + 1) % _FOLDS
@@ -70,16 +73,16 @@ class Target:
     def strength_of(
         self, column: str, values: pa.Array, numbers: np.ndarray | None
     ) -> Strength | None:
-        """Returns how well a column predicts the label; None if there are too few rows.
+        """Returns how well a column predicts the label, or None if there are too few rows.
 
-        Measures on all rows, where a missing value may carry information, and on those with a
-        value.
+        The column is tested on all rows, where missing values may predict the label, and on the
+        rows with a value. The better result is returned.
 
         Args:
           column: the column's name.
-          values: [rows].
-          numbers: [rows], the values as numbers, NaN where one is missing; None if they are not
-            numbers.
+          values: the values, [rows].
+          numbers: the values as numbers, [rows], NaN where a value is missing; None for values that
+            are not numbers.
         """
         is_known = values.is_valid().to_numpy(zero_copy_only=False)
         if numbers is not None:
@@ -99,32 +102,33 @@ class Target:
         return Strength(column, self._measure, reached, gives_away)
 
     def _needed(self, rows: np.ndarray) -> float | None:
-        """Returns the measure that means label leakage on some rows; None if they are too few.
+        """Returns the minimum of the measure that means label leakage, or None for too few rows.
 
-        With few rows the measure is higher, as a column that is merely good may reach as much by
-        chance.
+        With fewer rows the minimum is higher, as a column may reach a high measure by chance.
         """
-        if len(rows) < _FEWEST_ROWS:
+        if len(rows) < _MIN_ROWS:
             return None
         labels, groups = self._labels[rows], self._groups[rows]
         values, counts = np.unique(labels, return_counts=True)
-        is_usual = labels == values[counts.argmax()]
-        fewest = len(np.unique(groups[~is_usual]))
+        is_most_frequent = labels == values[counts.argmax()]
+        label_rows = len(np.unique(groups[~is_most_frequent]))
         if self._measure != _RANKS:
-            fewest = min(fewest, len(np.unique(groups[is_usual])))
-        if fewest < _FEWEST_OTHERS:
+            label_rows = min(label_rows, len(np.unique(groups[is_most_frequent])))
+        if label_rows < _MIN_LABEL_ROWS:
             return None
-        needed = _GIVEN_AWAY[self._measure]
+        needed = _MIN_LEAKAGE[self._measure]
         if self._measure == _RANKS:
             return needed
         if self._measure == "accuracy":
-            needed = max(needed, 1 - _MISTAKES_LEFT * float(1 - is_usual.mean()))
-        return min(needed + math.sqrt(needed * (1 - needed) / fewest), _PERFECT)
+            needed = max(needed, 1 - _MAX_MISTAKES * float(1 - is_most_frequent.mean()))
+        return min(needed + math.sqrt(needed * (1 - needed) / label_rows), _PERFECT)
 
     def _reached(
         self, rows: np.ndarray, codes: np.ndarray, numbers: np.ndarray | None
     ) -> Iterator[float]:
-        """Yields the measure by distinct values, by ranges of numbers, and by their order."""
+        """Yields the measure of predictions by distinct values, by bins of numbers, and by their
+        order.
+        """
         labels, folds = self._labels[rows], self._folds[rows]
         if self._measure == _RANKS:
             labels = ranks_of(labels)
@@ -143,42 +147,44 @@ class Target:
                 yield float(np.corrcoef(ranks, labels)[0, 1] ** 2)
 
     def _held_out(self, labels: np.ndarray, folds: np.ndarray, codes: np.ndarray) -> float:
-        """Returns the measure of predicting each fold from the other folds' rows with the same
-        value.
+        """Returns the measure if each fold is predicted from the rows of other folds with the same
+        code.
         """
-        answer = _frequent if self._measure == "accuracy" else _mean
-        answers = np.zeros(len(labels))
+        predict = _most_frequent if self._measure == "accuracy" else _mean
+        predictions = np.zeros(len(labels))
         codes = np.unique(codes, return_inverse=True)[1]
         for fold in range(_FOLDS):
-            is_held_out, rest = folds == fold, folds != fold
-            if is_held_out.any() and rest.any():
-                answers[is_held_out] = answer(codes[rest], labels[rest], int(codes.max()) + 1)[
-                    codes[is_held_out]
-                ]
+            is_held_out, is_known = folds == fold, folds != fold
+            if is_held_out.any() and is_known.any():
+                by_code = predict(codes[is_known], labels[is_known], int(codes.max()) + 1)
+                predictions[is_held_out] = by_code[codes[is_held_out]]
         if self._measure == "AUC":
-            return _area(labels, answers)
+            return _area(labels, predictions)
         if self._measure == "accuracy":
-            return float(np.mean(answers == labels))
+            return float(np.mean(predictions == labels))
         spread = np.var(labels)
-        return float(1 - np.mean((answers - labels) ** 2) / spread) if spread else 0.0
+        return float(1 - np.mean((predictions - labels) ** 2) / spread) if spread else 0.0
 
 
 def value_codes(values: pa.Array) -> np.ndarray:
-    """Returns a number for each value, in the order of first rows; missing values have one of their
-    own.
+    """Returns the index of each value among the distinct values, in the order of their first rows.
+
+    Missing values count as a distinct value.
     """
     return values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
 
 
 def _mean(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """Returns the mean label of each code; the overall mean for codes without rows."""
+    """Returns the mean label of each code. Codes without rows have the mean of all labels."""
     rows = np.bincount(codes, minlength=count)
     sums = np.bincount(codes, labels, minlength=count)
     return np.where(rows > 0, sums / np.maximum(rows, 1), labels.mean())
 
 
-def _frequent(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """Returns the most frequent label of each code; the overall one for codes without rows."""
+def _most_frequent(codes: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+    """Returns the most frequent label of each code. For codes without rows, it is the most frequent
+    of all labels.
+    """
     frequent = np.full(count, np.bincount(labels.astype(int)).argmax())
     pairs, rows = np.unique(np.stack([codes, labels.astype(int)]), axis=1, return_counts=True)
     order = np.argsort(rows, kind="stable")
@@ -194,8 +200,8 @@ def _area(labels: np.ndarray, scores: np.ndarray) -> float:
 
 
 def _bins(numbers: np.ndarray) -> np.ndarray:
-    """Returns the bin of each number, in bins of about equally many rows; missing numbers have
-    their own.
+    """Returns the bin of each number. The bins have about equally many rows, and missing numbers
+    have their own bin.
     """
     bins = max(len(numbers) // _ROWS_PER_BIN, 2)
     if np.isnan(numbers).all():
@@ -205,6 +211,6 @@ def _bins(numbers: np.ndarray) -> np.ndarray:
 
 
 def ranks_of(numbers: np.ndarray) -> np.ndarray:
-    """Returns the rank of each number; equal numbers share one."""
+    """Returns the rank of each number. Equal numbers have the same rank."""
     _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - counts / 2)[inverse]

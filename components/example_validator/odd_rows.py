@@ -1,4 +1,7 @@
-"""The search for anomalous rows in the original files, which are read again after an anomaly."""
+"""The search for anomalous rows in the original files of examples.
+
+The files are read again after an anomaly.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,22 @@ from components.example_gen.planning import read_origin
 from trainer_module.errors import DataError, counted
 
 SHOWN_CHARACTERS = 40
-"""The most characters of a value in a message."""
+"""The maximum number of characters of a value in a message."""
 
 Test = Callable[[pa.Array], np.ndarray]
-"""A function from a list column to whether each of its rows is anomalous."""
+"""A function that returns whether each row of an encoded column is anomalous."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The number of anomalous rows, the number of all rows, and the first anomalous one."""
+    """The number of anomalous rows of a column, and the first of them."""
 
     count: int
+    """The number of anomalous rows."""
     total: int
+    """The number of all rows."""
     first: Cell | None = None
+    """The first anomalous cell; None if it is not known."""
 
     def __str__(self) -> str:
         rows = f"in {self.count:,} of {counted(self.total, 'row')}"
@@ -42,15 +48,15 @@ class Rows:
 def find_rows(
     examples: types.Artifact | None, searches: Mapping[str, tuple[str, Test]]
 ) -> dict[str, Rows]:
-    """Returns the anomalous rows of the files that an artifact was made from, in one pass.
+    """Returns the anomalous rows of the original files of examples, in one pass.
 
     Args:
-      examples: the artifact.
-      searches: the column and the test of each search, by the search's name.
+      examples: the artifact of the examples.
+      searches: the column and the test of each search, by the name of the search.
 
     Returns:
-      The rows by the name of the search, for searches that found any. Empty if the files can no
-        longer be read or are too large: the anomaly is then reported without rows.
+      The anomalous rows of each search that has found some, by the name of the search. If the files
+        can no longer be read or are too large, the result is empty, and messages do not name rows.
     """
     if examples is None or not searches:
         return {}
@@ -59,14 +65,14 @@ def find_rows(
         for batch in read_origin(examples):
             total += batch.rows.num_rows
             columns = set(batch.rows.schema.names)
-            for name, (column, is_odd) in searches.items():
+            for name, (column, test) in searches.items():
                 if column not in columns:
                     continue
                 values = batch.rows.column(column)
-                odd = is_odd(values)
-                counts[name] += int(odd.sum())
-                if odd.any() and name not in first:
-                    row = int(np.argmax(odd))
+                is_anomalous = test(values)
+                counts[name] += int(is_anomalous.sum())
+                if is_anomalous.any() and name not in first:
+                    row = int(np.argmax(is_anomalous))
                     first[name] = batch.first.below(row, show_value(values[row].as_py()))
     except (DataError, OSError):
         return {}
@@ -74,11 +80,11 @@ def find_rows(
 
 
 def show_value(value: Any) -> str:
-    """Returns a value, or the values of a row, for a message; empty for None."""
+    """Returns a value, or the first values of a list, for a message. None is an empty string."""
     if value is None:
         return ""
     if isinstance(value, (list, tuple)):
-        return ", ".join(show_value(one) for one in value[:3])
+        return ", ".join(map(show_value, value[:3]))
     if isinstance(value, bytes):
         value = value.decode(errors="backslashreplace")
     text = f"{value:.7g}" if isinstance(value, float) else repr(value)
@@ -86,90 +92,94 @@ def show_value(value: Any) -> str:
 
 
 def missing(column: pa.Array) -> np.ndarray:
-    """Returns which rows have no value."""
+    """Returns whether each row has no value."""
     return list_lengths(column) == 0
 
 
-def more_than(most: int) -> Test:
-    """Returns a test for rows with more values than a number."""
-    return lambda column: list_lengths(column) > most
+def more_than(size: int) -> Test:
+    """Returns a test for rows with more than `size` values."""
+    return lambda column: list_lengths(column) > size
 
 
 def other_than(size: int) -> Test:
-    """Returns a test for rows with more or fewer values than a number."""
+    """Returns a test for rows with more or fewer than `size` values."""
     return lambda column: list_lengths(column) != size
 
 
-def any_value(is_odd: Callable[[pa.Array], np.ndarray]) -> Test:
-    """Returns a test for rows with an anomalous value, given a test for flat values."""
+def any_value(is_anomalous: Callable[[pa.Array], np.ndarray]) -> Test:
+    """Returns a test for rows with at least one anomalous value.
+
+    Args:
+      is_anomalous: a function that returns whether each of the flat values is anomalous.
+    """
 
     def test(column: pa.Array) -> np.ndarray:
-        odd, values = np.zeros(len(column), bool), values_of(column)
+        result, values = np.zeros(len(column), bool), values_of(column)
         if len(values):
-            odd[rows_of(column)[is_odd(values)]] = True
-        return odd
+            result[rows_of(column)[is_anomalous(values)]] = True
+        return result
 
     return test
 
 
 def not_one_of(values: Sequence[str]) -> Test:
-    """Returns a test for rows with text that is not one of the values."""
-    known = pa.array([value.encode() for value in values], pa.binary())
-    return any_value(lambda flat: ~pc.is_in(_binary(flat), value_set=known).to_numpy(False))
+    """Returns a test for rows with text that is not one of `values`."""
+    expected = pa.array([value.encode() for value in values], pa.binary())
+    return any_value(lambda flat: ~pc.is_in(_binary(flat), value_set=expected).to_numpy(False))
 
 
 def outside(low: float, high: float) -> Test:
-    """Returns a test for rows with a number beyond bounds."""
-    return any_value(lambda flat: _of_numbers(flat, lambda v: (v < low) | (v > high)))
+    """Returns a test for rows with a number below `low` or above `high`."""
+    return any_value(lambda flat: _test_numbers(flat, lambda v: (v < low) | (v > high)))
 
 
 @any_value
 def not_finite(flat: pa.Array) -> np.ndarray:
-    """Returns which values are infinite or NaN."""
-    return _of_numbers(flat, lambda values: ~np.isfinite(values))
+    """Returns whether each value is infinite or NaN."""
+    return _test_numbers(flat, lambda values: ~np.isfinite(values))
 
 
 @any_value
 def not_whole(flat: pa.Array) -> np.ndarray:
-    """Returns which values are numbers with a fraction, or text that is not a number."""
+    """Returns whether each value is a number with a fraction, or text that is not a number."""
     if pa.types.is_floating(flat.type):
-        return _of_numbers(flat, lambda values: values != np.round(values))
-    return _refused_by(float, flat)
+        return _test_numbers(flat, lambda values: values != np.round(values))
+    return _cannot_parse(float, flat)
 
 
 @any_value
 def not_a_number(flat: pa.Array) -> np.ndarray:
-    """Returns which values are text that is not a number."""
-    return _refused_by(float, flat)
+    """Returns whether each value is text that is not a number."""
+    return _cannot_parse(float, flat)
 
 
 @any_value
 def not_utf8(flat: pa.Array) -> np.ndarray:
-    """Returns which values are bytes that are not UTF-8 text."""
-    return _refused_by(bytes.decode, flat)
+    """Returns whether each value is bytes that are not UTF-8 text."""
+    return _cannot_parse(bytes.decode, flat)
 
 
 def _are_numbers(flat: pa.Array) -> bool:
     return pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type)
 
 
-def _of_numbers(flat: pa.Array, is_odd: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    return is_odd(flat.to_numpy()) if _are_numbers(flat) else np.zeros(len(flat), bool)
+def _test_numbers(flat: pa.Array, test: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    return test(flat.to_numpy()) if _are_numbers(flat) else np.zeros(len(flat), bool)
 
 
-def _refused_by(read: Callable[[bytes], object], flat: pa.Array) -> np.ndarray:
-    """Returns which texts a function cannot parse; False for numbers."""
+def _cannot_parse(parse: Callable[[bytes], object], flat: pa.Array) -> np.ndarray:
+    """Returns whether `parse` raises ValueError for each value. Numbers are not parsed."""
 
-    def is_refused(value: bytes) -> bool:
+    def fails(value: bytes) -> bool:
         try:
-            read(value)
+            parse(value)
         except ValueError:
             return True
         return False
 
     if _are_numbers(flat):
         return np.zeros(len(flat), bool)
-    return np.array([is_refused(value) for value in _binary(flat).to_pylist()], bool)
+    return np.array([fails(value) for value in _binary(flat).to_pylist()], bool)
 
 
 def _binary(flat: pa.Array) -> pa.Array:

@@ -1,8 +1,9 @@
 """A review of the columns in a sample of the train split: constants, copies and label leakage.
 
-A constant carries no information, a copy counts twice, and a column that leaks the label will not
-exist, or not be known, at the time of a prediction. Identifiers are left out by their type
-(`components.column_types`); the review finds those that have no type in a curated schema.
+A constant contains no information, and a copy counts twice. A column that leaks the label does not
+exist, or is not known, at the time of a prediction. The chosen types (`components.column_types`)
+already exclude identifiers; the review also finds identifiers in a user's own schema, which has no
+chosen types.
 """
 
 from __future__ import annotations
@@ -41,34 +42,36 @@ from trainer_module.settings import Feature, NumericFeature, Task
 
 REVIEWED_SPLIT = "train"
 FILE = "columns.json"
-"""The file of the review in the artifact of the anomalies."""
+"""The file in the artifact of the anomalies with the review."""
 
 _SHOWN = 5
-"""The number of findings in messages; the artifact holds all."""
-_LOOKED_AT = 2_000
-"""The number of distinct texts of a column from which their notation is determined."""
+"""The maximum number of findings in messages. The artifact contains all findings."""
+_FORMAT_SAMPLE = 2_000
+"""The number of distinct values of a column from which their notation is determined."""
 
-_FIRST = 8
-"""The number of values that distinguish columns of unique values from each other."""
-_FEWEST_ROWS = 50
-"""The least number of rows for a review."""
-_NEARLY_ALL = 0.95
-"""The least share of rows with a unique value in an identifier."""
-_MOSTLY = 0.5
-"""The least share of rows with a unique value in a column of sentences."""
+_FIRST_VALUES = 8
+"""The number of first values that are part of a column's fingerprint. They distinguish columns in
+which all values are distinct."""
+_MIN_ROWS = 50
+"""The minimum number of rows for a review."""
+_IDENTIFIER_SHARE = 0.95
+"""A column is an identifier if a larger share of the rows has distinct values."""
+_SENTENCE_SHARE = 0.5
+"""A column may hold sentences if a larger share of the rows has distinct values."""
 _SENTENCE_SPACES = 3
-"""The least mean number of spaces in a sentence."""
-MOST_ROWS = 1_000_000
-"""The approximate most rows of a split that are read."""
+"""The minimum mean number of spaces in a sentence."""
+MAX_ROWS = 1_000_000
+"""The approximate maximum number of rows of a split that `note_unreadable` reads."""
 _FEATURE: TypeAdapter[Feature] = TypeAdapter(Feature)
 
 
 @dataclass(frozen=True)
 class ColumnFinding:
-    """A finding against a column."""
+    """A finding about a column."""
 
     column: str
     found: str
+    """The finding as the predicate of a sentence, such as `has no value in any row`."""
     gives_away: bool = False
     """Whether the column leaks the label."""
 
@@ -80,13 +83,14 @@ class ColumnFinding:
 
 @dataclass(frozen=True)
 class Review:
-    """The findings against columns and the split, and the column that predicts the label best."""
+    """The result of a review."""
 
     findings: tuple[ColumnFinding, ...] = ()
-    """The findings against columns, those of label leakage first."""
+    """The findings about columns. Columns that leak the label come first."""
     strongest: Strength | None = None
     """The column that predicts the label best; None if there are too few rows."""
     split: SplitFinding | None = None
+    """The finding about a random split of dated rows; None if there is no finding."""
 
 
 _REVIEW = TypeAdapter(Review)
@@ -102,21 +106,21 @@ def review_examples(
     counts: Mapping[str, Counts] | None = None,
     dates: Mapping[str, str | None] | None = None,
 ) -> Review:
-    """Reviews the columns in a sample, and whether a random split of dated rows misleads.
+    """Reviews the columns in a sample, and the split of dated rows.
 
     Args:
-      examples: the artifact.
+      examples: the artifact of the examples.
       schema: the schema with the chosen types.
       label: the label's column.
-      task: the task.
-      exempt: columns that are not reviewed, as the config declares them.
-      group: the column whose equal values keep rows together in one split; empty if there is none.
-      counts: the counts of all rows of the split.
-      dates: exempt columns that may date the rows, with the config's format; None if the config
-        sets whether rows are split by time.
+      task: the label's kind of task.
+      exempt: columns that are not reviewed, for instance because the config declares them.
+      group: the column by which rows are grouped into splits; empty for no column.
+      counts: the counts of all rows of the split, by column.
+      dates: exempt columns that may hold the date of a row, with the config's format; None if the
+        split is not reviewed.
     """
-    read_always = {label, group, *(dates or ())}
-    features = [f for f in schema.feature if f.name in read_always or f.name not in exempt]
+    required = {label, group, *(dates or ())}
+    features = [f for f in schema.feature if f.name in required or f.name not in exempt]
     if {feature.name for feature in features} <= {label}:
         return Review()
     columns = flat_columns(read_sample(examples, REVIEWED_SPLIT, features))
@@ -126,8 +130,8 @@ def review_examples(
     split = None
     if dates is not None:
         chosen = {n: c.settings.get("format") for n, c in choices.items() if c.type == "date"}
-        known = chosen | {name: dates[name] or chosen.get(name) for name in dates}
-        split = find_in_split(columns, label, task, known, group)
+        formats = chosen | {name: dates[name] or chosen.get(name) for name in dates}
+        split = find_in_split(columns, label, task, formats, group)
     groups = columns.get(group)
     columns = {n: values for n, values in columns.items() if n == label or n not in exempt}
     texts = {feature.name for feature in features if feature.type == schema_pb2.BYTES}
@@ -136,9 +140,10 @@ def review_examples(
         for name, values in columns.items()
         if name in texts and (name != label or not task.is_classification)
     }
-    known = {name: values for name, values in numbers.items() if values is not None}
+    parsed = {name: values for name, values in numbers.items() if values is not None}
     typed = {name for name, choice in choices.items() if not choice.is_by_dtype}
-    return replace(review_columns(columns, label, task, known, typed, groups, counts), split=split)
+    review = review_columns(columns, label, task, parsed, typed, groups, counts)
+    return replace(review, split=split)
 
 
 def find_in_split(
@@ -148,7 +153,9 @@ def find_in_split(
     formats: Mapping[str, str | None],
     group: str = "",
 ) -> SplitFinding | None:
-    """Returns the finding of `review_split` for columns that include the label."""
+    """Returns the finding about a random split of dated rows. The arguments are the arguments of
+    `review_split`, but `columns` include the label.
+    """
     labels, numbers = columns[label], None
     if not task.is_classification:
         is_text = holds_bytes(labels.type)
@@ -159,27 +166,28 @@ def find_in_split(
 
 
 def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
-    """Returns the numbers or days in a column of text, as the graph of a model parses them.
+    """Returns the numbers or days in a column of text, parsed in the same way as by a model.
 
     Args:
-      texts: [rows] of bytes, null where a value is missing.
+      texts: the values as bytes, [rows]; null where a value is missing.
 
     Returns:
-      [rows], NaN where a value is neither; None if most values are neither.
+      The numbers or days, [rows], NaN where a value cannot be parsed. None if the column holds
+        neither numbers nor dates.
     """
     encoded = texts.dictionary_encode()
     values = encoded.dictionary.cast(pa.binary()).to_pylist()
-    words = [value.decode(errors="replace") for value in values[:_LOOKED_AT]]
+    words = [value.decode(errors="replace") for value in values[:_FORMAT_SAMPLE]]
     number_format = find_number_format(words)
     if number_format is None:
         return read_days(texts)
-    read = parse_numbers(tf.constant(values), number_format)
-    known = np.append(read.numpy().astype(np.float64), np.nan)
-    return known[pc.fill_null(encoded.indices, len(values)).to_numpy()]
+    numbers = parse_numbers(tf.constant(values), number_format)
+    with_missing = np.append(numbers.numpy().astype(np.float64), np.nan)
+    return with_missing[pc.fill_null(encoded.indices, len(values)).to_numpy()]
 
 
 def write_review(anomalies: types.Artifact, review: Review) -> None:
-    """Writes a review into an artifact, and reports the first findings."""
+    """Writes a review into the artifact of the anomalies, and reports the first findings."""
     with fileio.open(posixpath.join(anomalies.uri, FILE), "w") as file:
         file.write(json.dumps(asdict(review), indent=1))
     for sentence in show_findings(review):
@@ -187,7 +195,7 @@ def write_review(anomalies: types.Artifact, review: Review) -> None:
 
 
 def read_review(anomalies: types.Artifact) -> Review:
-    """Returns the review in an artifact; one without findings if there is none."""
+    """Returns the review in the artifact of the anomalies, or a review without findings."""
     path = posixpath.join(anomalies.uri, FILE)
     if not fileio.exists(path):
         return Review()
@@ -196,7 +204,7 @@ def read_review(anomalies: types.Artifact) -> Review:
 
 
 def check_leakage(review: Review) -> None:
-    """Raises DataError for label leakage by the split of dated rows, or by columns."""
+    """Raises DataError if a random split of dated rows misleads, or columns leak the label."""
     if review.split is not None and review.split.misleads:
         raise DataError(f"{review.split.found}; or set evaluate.leakage: warn")
     leaks = [finding for finding in review.findings if finding.gives_away]
@@ -208,13 +216,15 @@ def check_leakage(review: Review) -> None:
 
 
 def show_findings(review: Review) -> list[str]:
-    """Returns sentences about the split, the first findings, and the number of further ones."""
+    """Returns sentences about the split, the first columns with findings, and the number of other
+    columns.
+    """
     findings, split = review.findings, [review.split.found] if review.split else []
     more = len(findings) - _SHOWN
     columns = ", ".join(finding.column for finding in findings[_SHOWN : 2 * _SHOWN])
     verb = "is" if more == 1 else "are"
-    rest = f"{counted(more, 'more column')} {verb} of no use to a model, such as {columns}"
-    return [*split, *map(str, findings[:_SHOWN]), *([rest] if more > 0 else [])]
+    others = f"{counted(more, 'more column')} {verb} of no use to a model, such as {columns}"
+    return [*split, *map(str, findings[:_SHOWN]), *([others] if more > 0 else [])]
 
 
 def review_columns(
@@ -226,41 +236,43 @@ def review_columns(
     groups: pa.Array | None = None,
     counts: Mapping[str, Counts] | None = None,
 ) -> Review:
-    """Reviews each column alone and against the earlier columns; returns at most one finding of
-    each.
+    """Reviews each column alone, and compares it with the columns before it.
+
+    A column has at most one finding.
 
     Args:
-      columns: the features and the label, by name; [rows] each, of numbers or bytes, null where a
-        value is missing. Columns that the config declares are to be left out.
+      columns: the label and the features to review, by name, [rows] each of numbers or bytes; null
+        where a value is missing.
       label: the label's name.
-      task: the task.
-      numbers: text columns, including the label, as the numbers or days in them: [rows] each, NaN
-        where there is none.
-      typed: columns of other types than numeric or categorical, which may be the same in each row
-        of the sample.
-      groups: [rows], equal where rows are kept together in one split; None if rows are independent.
-      counts: the counts of all rows of the split, if `columns` are a sample of it.
+      task: the label's kind of task.
+      numbers: the numbers or days in columns of text, by name, [rows] each; NaN where a value
+        cannot be parsed.
+      typed: columns of other types than numeric or categorical, which may be constant in the
+        sample.
+      groups: the group of each row, [rows]; None if rows are independent.
+      counts: the counts of all rows of the split, if `columns` are a sample of the split.
     """
     counts = counts or {}
-    if len(columns[label]) < _FEWEST_ROWS:
+    if len(columns[label]) < _MIN_ROWS:
         return Review()
     as_numbers = {n: _numbers(values) for n, values in columns.items() if not _is_text(values)}
     as_numbers |= numbers or {}
     target = Target(label_numbers(columns[label], as_numbers.get(label), task), task, groups)
-    twins: dict[tuple[object, ...], str] = {}
+    originals: dict[tuple[object, ...], str] = {}
     findings, strengths = [], []
     for name, values in columns.items():
         if name == label:
             continue
-        reason = _find_uselessness(values, counts.get(name), is_typed=name in typed)
+        reason = _why_useless(values, counts.get(name), is_typed=name in typed)
         if values.null_count < len(values) and (codes := value_codes(values)).any():
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
-            # Includes the first values, as all columns of distinct values have the same codes.
-            known = (hashlib.blake2b(codes.tobytes()).digest(), *values[:_FIRST].to_pylist())
-            twin = twins.setdefault(known, name)
-            if reason is None and twin != name and values.equals(columns[twin]):
-                reason = f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
+            # If all values of a column are distinct, the codes do not depend on the values.
+            first_values = values[:_FIRST_VALUES].to_pylist()
+            fingerprint = (hashlib.blake2b(codes.tobytes()).digest(), *first_values)
+            original = originals.setdefault(fingerprint, name)
+            if reason is None and original != name and values.equals(columns[original]):
+                reason = f"is the same as {json.dumps(original, ensure_ascii=False)} in every row"
             if strength is not None and strength.gives_away:
                 findings.append(
                     ColumnFinding(
@@ -275,9 +287,9 @@ def review_columns(
     return Review(tuple(findings), strongest)
 
 
-def _find_uselessness(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
-    """Returns why a column by itself has no use, as it is empty, constant or an identifier; None if
-    it may have one.
+def _why_useless(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> str | None:
+    """Returns why a column is useless: it is empty, constant, an identifier or holds sentences. The
+    result is None for other columns.
     """
     known = values.drop_null()
     if not (len(known) if counts is None else counts.known):
@@ -293,17 +305,18 @@ def _find_uselessness(values: pa.Array, counts: Counts | None, *, is_typed: bool
 
 
 def _find_identifier(known: pa.Array, distinct: int, rows: int) -> str | None:
-    """Returns why a column is an identifier or holds sentences; None if it is neither.
+    """Returns why a column is an identifier or holds sentences, or None for other columns.
 
-    Used for a curated schema, which gives the column no type. Fractions may be distinct by chance.
+    This concerns columns without a chosen type, in a user's own schema. Numbers with fractions are
+    not identifiers, as they may be distinct by chance.
     """
     share, count = distinct / rows, f"{distinct:,} different values in {rows:,} rows"
     if _is_text(known):
         text = known.cast(pa.binary()).cast(pa.string(), safe=False)
         spaces = pc.mean(pc.count_substring(text, " ")).as_py()
-        if spaces >= _SENTENCE_SPACES and share > _MOSTLY:
-            return f"holds sentences ({count}), each of which would be a category of its own"
-        return f"has {count}, as an identifier has" if share > _NEARLY_ALL else None
+        if spaces >= _SENTENCE_SPACES and share > _SENTENCE_SHARE:
+            return f"holds sentences ({count}), and each sentence would be a separate category"
+        return f"has {count}, as an identifier has" if share > _IDENTIFIER_SHARE else None
     is_whole = pa.types.is_integer(known.type) or pc.all(pc.equal(known, pc.floor(known))).as_py()
     if share == 1 and is_whole:
         return f"has a different whole number in each of {len(known):,} rows, as an identifier has"
@@ -311,9 +324,10 @@ def _find_identifier(known: pa.Array, distinct: int, rows: int) -> str | None:
 
 
 def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
-    """Returns the label as numbers, or as numbers of its sorted classes; NaN where it is missing.
+    """Returns the labels of a regression, or the indices of the sorted classes; NaN for missing
+    labels.
 
-    The classes are sorted so that the second of two is the positive one.
+    The second of two sorted classes is the positive class.
     """
     if not task.is_classification:
         return np.full(len(labels), np.nan) if numbers is None else numbers
@@ -334,14 +348,14 @@ def _is_text(values: pa.Array) -> bool:
 def note_unreadable(
     examples: types.Artifact, schema: schema_pb2.Schema, exempt: Collection[str]
 ) -> list[str]:
-    """Returns notes on texts that count as missing because they cannot be parsed.
+    """Returns notes on text that cannot be parsed, so that the values count as missing.
 
-    ExampleGen reports dates itself.
+    The notes do not contain dates, which ExampleGen reports.
 
     Args:
-      examples: the artifact.
+      examples: the artifact of the examples.
       schema: the schema with the chosen types.
-      exempt: columns that are left out, as the config declares them.
+      exempt: columns that are left out, for instance because the config declares them.
     """
     readers = {
         name: reader
@@ -360,9 +374,9 @@ def note_unreadable(
             for name, counter in unreadable.items():
                 text_counts = _count(batch, name)
                 texts[name] += sum(text_counts.values())
-                unread = (text for text in text_counts if not readers[name].is_readable(text))
-                counter.update({text: text_counts[text] for text in unread})
-            if (rows := rows + batch.num_rows) >= MOST_ROWS:
+                misfits = (text for text in text_counts if not readers[name].is_readable(text))
+                counter.update({text: text_counts[text] for text in misfits})
+            if (rows := rows + batch.num_rows) >= MAX_ROWS:
                 break
     return [
         _note(name, counts, texts[name], readers[name])
@@ -379,18 +393,18 @@ def _reader_of(feature: Feature) -> TextReader | None:
 
 
 def _count(batch: pa.RecordBatch, name: str) -> dict[bytes, int]:
-    place = batch.schema.get_field_index(name)
-    if place < 0 or pa.types.is_null(batch.column(place).type):
+    index = batch.schema.get_field_index(name)
+    if index < 0 or pa.types.is_null(batch.column(index).type):
         return {}
-    counts = pc.value_counts(batch.column(place).flatten().cast(pa.binary()))
+    counts = pc.value_counts(batch.column(index).flatten().cast(pa.binary()))
     return dict(
         zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
     )
 
 
 def _note(name: str, unreadable: Counter[bytes], texts: int, reader: TextReader) -> str:
-    ((most, times),) = unreadable.most_common(1)
+    ((most_frequent, times),) = unreadable.most_common(1)
     return (
-        f"column {name!r}: {unreadable.total():,} of {texts:,} texts cannot be read, and"
-        f" count as missing, such as {excerpt(most)!r} ({times:,}); right is {reader.right}"
+        f"column {name!r}: {unreadable.total():,} of {texts:,} values cannot be read and count as"
+        f" missing, such as {excerpt(most_frequent)!r} ({times:,}); expected {reader.right}"
     )

@@ -1,4 +1,4 @@
-"""The handling of anomalies: whether the run stops, and the remedies."""
+"""The handling of anomalies: whether they stop the run, and how to correct them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
 
 SCHEMA_COMMAND = "scopeline schema accept --config FILE"
-"""The command that changes the schema to accept the last run's data."""
+"""The command that changes the schema so that the data of the last run agrees with it."""
 
 
 def span_command(span: str) -> str:
@@ -23,10 +23,14 @@ SPAN_COMMAND = span_command("SPAN")
 
 
 def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
-    """Raises an error for severe drift, and for other severe anomalies if `stops` is True.
+    """Raises an error if there are severe anomalies.
+
+    Args:
+      anomalies: all anomalies.
+      stops: whether severe contradictions of the schema stop the run. Severe drift always does.
 
     Raises:
-      DriftError: there is drift and nothing else.
+      DriftError: there is severe drift, and no other severe anomaly stops the run.
       DataError: the data contradicts the schema.
     """
     severe = [anomaly for anomaly in anomalies if anomaly.severe and not anomaly.is_drift]
@@ -35,13 +39,13 @@ def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
     if severe and stops:
         problems.append(
             f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Correct"
-            f" the data; or, if the data is right, change the schema by `{SCHEMA_COMMAND}`; or set"
-            " on_anomaly: warn, so that the run continues"
+            f" the data; or, if the data is correct, change the schema by `{SCHEMA_COMMAND}`; or"
+            " set on_anomaly: warn, so that the run continues"
         )
     if drift:
         problems.append(
-            f"the data drifted: {_listed(drift)}. Correct the data; or, if the data is right,"
-            f" accept it by `{SPAN_COMMAND}`; or set drift.on_drift: warn, so that the run"
+            f"the data drifted: {_listed(drift)}. Correct the data; or, if the data is correct,"
+            f" accept the span by `{SPAN_COMMAND}`; or set drift.on_drift: warn, so that the run"
             " continues"
         )
     if problems:
@@ -53,6 +57,6 @@ def _listed(anomalies: Iterable[Anomaly]) -> str:
 
 
 def _new_columns(anomalies: Iterable[Anomaly]) -> str:
-    """Returns a hint at new columns, which may be renamed ones."""
+    """Returns a hint with the new columns, as a missing column may have been renamed."""
     new = sorted(anomaly.column for anomaly in anomalies if anomaly.is_new_column)
     return f" (new in the data: {', '.join(new)})" if new else ""

@@ -1,4 +1,4 @@
-"""The expected and the found values of an anomaly, described without TFDV's terms."""
+"""The descriptions of anomalies: the expectation of the schema, and the contents of the data."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _Type = anomalies_pb2.AnomalyInfo
 _Statistics: TypeAlias = statistics_pb2.FeatureNameStatistics
 
 SHOWN_VALUES = 5
-"""The most values of a list in a message."""
+"""The maximum number of values in a message."""
 
-_MARKS_OF_TYPE = re.compile(
+_TYPE_ANOMALY = re.compile(
     r"UNEXPECTED_DATA_TYPE|BOOL_TYPE_UNEXPECTED_STRING"
     r"|[A-Z]+_TYPE_\w*(NOT_(INT|STRING|FLOAT)\w*|NON_STRING|_EXPECTED|NOW_(INT|FLOAT))"
 )
-WRONG_TYPE = {kind for name, kind in _Type.Type.items() if _MARKS_OF_TYPE.fullmatch(name)}
-"""The anomalies of values with another type than in the schema, by the names of TFMD's enum."""
+WRONG_TYPE = {kind for name, kind in _Type.Type.items() if _TYPE_ANOMALY.fullmatch(name)}
+"""The kinds of anomaly of values whose type is not the type in the schema."""
 
 BEYOND_BOUNDS = {
     _Type.FLOAT_TYPE_BIG_FLOAT,
@@ -64,43 +64,46 @@ FOUND_TYPES = {
 
 @dataclass(frozen=True)
 class CheckedColumn:
-    """A column in the schema, and its statistics in the splits that contradict the schema."""
+    """A column that contradicts the schema."""
 
     feature: schema_pb2.Feature
+    """The column in the schema."""
     values: tuple[str, ...]
-    """The values in the schema, for text with a domain."""
+    """The list of values in the schema; empty for a column without a list."""
     statistics: tuple[_Statistics, ...]
+    """The statistics of the column in each split that contradicts the schema."""
     examples: int
-    """The number of examples in these splits."""
+    """The number of examples in the splits that contradict the schema."""
 
     @property
     def common(self) -> list[statistics_pb2.CommonStatistics]:
-        """The counts that columns of all types have, by split."""
-        return [common_of(one) for one in self.statistics]
+        """The counts that columns of all types have, in each of `statistics`."""
+        return list(map(common_of, self.statistics))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference between what was expected of a column and what was found."""
+    """A difference between a column and the schema."""
 
     expected: str
-    """The expectation; empty if `found` describes the whole difference."""
+    """The expectation of the schema; empty if `found` describes the difference."""
     found: str
-    is_odd: Test | None = None
-    """The test for anomalous rows, if rows can be tested one by one."""
+    """The contradicting contents of the data."""
+    is_anomalous: Test | None = None
+    """The test for anomalous rows; None if single rows are not anomalous."""
     counted: Rows | None = None
-    """The anomalous rows as counted by the statistics."""
+    """The number of anomalous rows in the statistics; None if the statistics do not have it."""
 
     def sentence(self, rows: Rows | None) -> str:
-        """Returns the finding in words, with the anomalous rows."""
+        """Returns the finding as a sentence with the anomalous rows, if they are known."""
         if not self.expected:
             return self.found
-        place = rows or self.counted
-        return f"expected {self.expected}; found {self.found}" + (f" {place}" if place else "")
+        in_rows = rows or self.counted
+        return f"expected {self.expected}; found {self.found}" + (f" {in_rows}" if in_rows else "")
 
     @classmethod
     def from_tfdv(cls, description: str) -> Finding:
-        """Returns a finding with TFDV's description, for rare anomalies."""
+        """Returns a finding with TFDV's description, for anomalies without a description here."""
         return cls("", " ".join(description.split()).rstrip("."))
 
 
@@ -115,8 +118,8 @@ def _type(column: CheckedColumn) -> Finding:
 
 
 def _missing(column: CheckedColumn) -> Finding:
-    least = column.feature.presence.min_fraction
-    share = "every row" if least in (0, 1) else f"at least {least:.1%} of the rows"
+    min_share = column.feature.presence.min_fraction
+    share = "every row" if min_share in (0, 1) else f"at least {min_share:.1%} of the rows"
     absent = sum(common.num_missing for common in column.common)
     counted = Rows(absent, column.examples) if absent else None
     return Finding(f"a value in {share}", "none", missing, counted)
@@ -126,32 +129,32 @@ def _shape(column: CheckedColumn) -> Finding:
     size = math.prod(dim.size for dim in column.feature.shape.dim)
     if size == 1 and any(common.num_missing for common in column.common):
         return _missing(column)
-    fewest = min(0 if c.num_missing else c.min_num_values for c in column.common)
-    most = max(common.max_num_values for common in column.common)
+    min_size = min(0 if c.num_missing else c.min_num_values for c in column.common)
+    max_size = max(common.max_num_values for common in column.common)
     values = "one value" if size == 1 else f"{size} values"
-    return Finding(f"{values} in each row", f"{fewest} to {most}", other_than(size))
+    return Finding(f"{values} in each row", f"{min_size} to {max_size}", other_than(size))
 
 
 def _too_many(column: CheckedColumn) -> Finding:
-    most = max(column.feature.value_count.max, 1)
-    largest = max((common.max_num_values for common in column.common), default=0)
-    values = "one value" if most == 1 else f"at most {most} values"
-    return Finding(f"{values} in a row", f"up to {largest}", more_than(most))
+    expected = max(column.feature.value_count.max, 1)
+    found = max((common.max_num_values for common in column.common), default=0)
+    values = "one value" if expected == 1 else f"at most {expected} values"
+    return Finding(f"{values} in a row", f"up to {found}", more_than(expected))
 
 
 def _unknown_values(column: CheckedColumn) -> Finding:
-    known = column.values
+    expected = column.values
     buckets = [
         bucket
         for statistics in column.statistics
         for bucket in statistics.string_stats.rank_histogram.buckets
-        if bucket.label not in known
+        if bucket.label not in expected
     ]
     new = list(dict.fromkeys(bucket.label for bucket in buckets))
     return Finding(
-        f"one of {_listed(known)}" if known else "other values",
+        f"one of {_listed(expected)}" if expected else "other values",
         _listed(new) if new else "others",
-        not_one_of(known),
+        not_one_of(expected),
         Rows(round(sum(bucket.sample_count for bucket in buckets)), column.examples)
         if buckets
         else None,
@@ -169,7 +172,8 @@ def _out_of_range(column: CheckedColumn) -> Finding:
         high = domain.max if domain is not None and domain.HasField("max") else np.inf
     smallest = min(s.num_stats.min for s in column.statistics)
     largest = max(s.num_stats.max for s in column.statistics)
-    found = [value for value, odd in ((smallest, smallest < low), (largest, largest > high)) if odd]
+    outliers = ((smallest, smallest < low), (largest, largest > high))
+    found = [value for value, is_outside in outliers if is_outside]
     return Finding(
         f"{EXPECTED_TYPES.get(feature.type, 'numbers')} {_range(low, high)}".rstrip(),
         " and ".join(f"{value:.7g}" for value in found) or "others",
@@ -216,17 +220,18 @@ _FINDINGS: tuple[tuple[Callable[[CheckedColumn], Finding], set[int]], ...] = (
     (lambda _: Finding("finite numbers", "infinite numbers or NaN", not_finite), NOT_FINITE),
     (lambda _: Finding("text in UTF-8", "other bytes", not_utf8), {_Type.ENUM_TYPE_INVALID_UTF8}),
 )
-"""The findings for the kinds of TFDV's anomalies, the most informative ones first."""
+"""The functions that return the finding for some kinds of TFDV's anomalies. The most informative
+findings come first."""
 
 
 def findings(
     column: CheckedColumn, reasons: Sequence[anomalies_pb2.AnomalyInfo.Reason]
 ) -> list[Finding]:
-    """Returns the findings for TFDV's reasons, without duplicates."""
+    """Returns the findings for TFDV's reasons. Findings with the same expectation are left out."""
     kinds = {reason.type for reason in reasons}
-    all_findings = [word(column) for word, of_kinds in _FINDINGS if kinds & of_kinds]
-    rest = kinds.difference(*(of_kinds for _, of_kinds in _FINDINGS))
-    all_findings += [Finding.from_tfdv(r.description) for r in reasons if r.type in rest]
+    all_findings = [find(column) for find, handled in _FINDINGS if kinds & handled]
+    other_kinds = kinds.difference(*(handled for _, handled in _FINDINGS))
+    all_findings += [Finding.from_tfdv(r.description) for r in reasons if r.type in other_kinds]
     distinct: dict[str, Finding] = {}
     for finding in all_findings:
         distinct.setdefault(finding.expected or finding.found, finding)

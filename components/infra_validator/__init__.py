@@ -1,1 +1,1 @@
-"""Certification of a blessed model before its push: all interfaces have to predict the same."""
+"""The certification of a blessed model: the predictions of all interfaces have to agree."""

@@ -1,4 +1,4 @@
-"""A replacement of TFX's InfraValidator without Docker, which compares a model's interfaces."""
+"""The InfraValidator component, which needs no Docker and compares a model's interfaces."""
 
 from __future__ import annotations
 
@@ -52,32 +52,33 @@ logger = logging.getLogger(__name__)
 BLESSED_PROPERTY = "blessed"
 """TFX's custom property of an InfraBlessing."""
 LIMITS_KEY = "certificate"
-"""The key of the limits, as in the config; plans show it."""
+"""The execution property of the limits, which plans show; named like the config's section."""
 GOLDEN_ROWS_KEY = "golden_rows"
+"""The execution property of the import path of the family's `golden_rows`."""
 _EVAL_SPLIT, _TRAIN_SPLIT = "eval", "train"
 _STATISTICS_FILE = "FeatureStats.pb"
 _WORKER = "components.infra_validator.worker"
 _ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
-"""Hides the GPUs: the run may use all of their memory, and all interfaces need the same device."""
+"""The environment that hides the GPUs: the run may use all of their memory, and all interfaces have
+to use the same device."""
 
 Artifacts = dict[str, list[Artifact]]
 
 
 class CertifyingExecutor(base_executor.BaseExecutor):
-    """An executor that blesses a model if all of its interfaces predict the same."""
+    """An executor that blesses a model if the predictions of all its interfaces agree."""
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Certifies the model of `InfraValidatorSpec`'s inputs, and writes `blessing` with the
-        certificate.
+        """Certifies the model, and writes the blessing and the certificate into `blessing`.
 
-        A model that Evaluator has not blessed is not certified. A model without an interface file,
-        such as one from a user's `run_fn`, is blessed without a certificate.
+        A model that the Evaluator has not blessed is not certified. A model without an interface
+        file, such as the model of a user's own `run_fn`, is blessed without a certificate.
 
         Raises:
           TrainingError: the process exceeded its time or memory limit.
-          WorkerFailedError: the process failed otherwise.
+          WorkerFailedError: the process failed for another reason.
         """
         (blessing,) = output_dict[specs.BLESSING_KEY]
         if not model_utils.is_model_blessed(
@@ -90,7 +91,9 @@ class CertifyingExecutor(base_executor.BaseExecutor):
             artifact.uri, path_utils.is_old_model_artifact(artifact)
         )
         if not fileio.exists(posixpath.join(model, INTERFACE_FILE)):
-            logger.warning("%s lacks the description of its inputs and gets no certificate", model)
+            logger.warning(
+                "%s is pushed without a certificate, because it has no %s", model, INTERFACE_FILE
+            )
             _mark(blessing, is_blessed=True)
             return
         with ScratchFolder() as scratch:
@@ -103,14 +106,16 @@ class CertifyingExecutor(base_executor.BaseExecutor):
 
 
 def _mark(blessing: Artifact, is_blessed: bool) -> None:
-    """Records the blessing as TFX's InfraValidator does, for Pusher to read."""
+    """Records the blessing for the Pusher, as TFX's own InfraValidator does."""
     blessing.set_int_custom_property(BLESSED_PROPERTY, int(is_blessed))
     name = "INFRA_BLESSED" if is_blessed else "INFRA_NOT_BLESSED"
     write_text("", blessing.uri, name)
 
 
 def read_certificate(uri: str) -> dict[str, Any]:
-    """Returns the certificate in the folder of an InfraBlessing; empty if there is none."""
+    """Returns the certificate in the folder of an InfraBlessing, or {} if there is no
+    certificate.
+    """
     text = read_text(uri, CERTIFICATE_FOLDER, CERTIFICATE_FILE)
     return {} if text is None else dict(json.loads(text))
 
@@ -118,22 +123,22 @@ def read_certificate(uri: str) -> dict[str, Any]:
 def _payload(
     input_dict: Artifacts, exec_properties: dict[str, Any], model: str, scratch: str
 ) -> dict[str, Any]:
-    """Returns the arguments of the process; a remote model is copied to this machine."""
+    """Returns the payload of the process. A remote model is copied into `scratch`."""
     if is_remote(model):
         io_utils.copy_dir(model, os.path.join(scratch, "model"))
         model = os.path.join(scratch, "model")
     properties = add_choices(input_dict, exec_properties)
-    told = {
+    payload = {
         "model": model,
         "custom_config": json.loads(properties[specs.CUSTOM_CONFIG_KEY]),
         "limits": json.loads(properties[LIMITS_KEY]),
         "golden_rows": properties.get(GOLDEN_ROWS_KEY) or "",
     }
     if not input_dict.get(specs.EXAMPLES_KEY):
-        return told
+        return payload
     (statistics,) = artifact_utils.get_split_uris(input_dict[specs.STATISTICS_KEY], _TRAIN_SPLIT)
     return {
-        **told,
+        **payload,
         "transform_graph": artifact_utils.get_single_uri(input_dict[specs.TRANSFORM_GRAPH_KEY]),
         "examples": sorted(split_files(input_dict[specs.EXAMPLES_KEY], _EVAL_SPLIT)),
         "statistics": posixpath.join(statistics, _STATISTICS_FILE),
@@ -141,11 +146,11 @@ def _payload(
 
 
 def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
-    """Runs the certification in a child process, and waits for its end.
+    """Runs the certification in a child process, and waits until it ends.
 
     Raises:
       TrainingError: the process exceeded its time or memory limit.
-      WorkerFailedError: the process failed otherwise.
+      WorkerFailedError: the process failed for another reason.
     """
     spec = WorkerSpec(
         Place("certificate", 0, "certificate"),
@@ -158,13 +163,13 @@ def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
         run_one(spec)
     except OverdueError:
         raise TrainingError(
-            f"the model did not predict the golden rows within {limits.timeout:g} s, and would be"
-            " as slow in a server; a larger certificate.timeout allows more."
+            f"the model did not predict the golden rows within {limits.timeout:g} s, and a server"
+            " would be as slow; increase certificate.timeout to allow more time."
         ) from None
 
 
 class InfraValidatorSpec(component_spec.ComponentSpec):
-    """The inputs, outputs and parameters of `InfraValidator`, which documents them."""
+    """The inputs, outputs and parameters of `InfraValidator`, whose constructor explains them."""
 
     PARAMETERS = {
         name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY)
@@ -185,11 +190,10 @@ class InfraValidatorSpec(component_spec.ComponentSpec):
 
 
 class InfraValidator(base_component.BaseComponent):
-    """A component that compares the predictions of all interfaces of a blessed model on golden
-    rows.
+    """Compares the predictions of all interfaces of a blessed model for golden rows.
 
-    Its output `blessing`, an InfraBlessing, is blessed if all predictions agree. The artifact
-    contains the certificate and the golden rows, which Pusher copies into the version.
+    The output `blessing`, an InfraBlessing, is blessed if all predictions agree. The artifact
+    contains the certificate and the golden rows, which the Pusher copies into the version.
     """
 
     SPEC_CLASS = InfraValidatorSpec
@@ -213,13 +217,14 @@ class InfraValidator(base_component.BaseComponent):
           model: a channel of Model.
           model_blessing: a channel of ModelBlessing; a model that is not blessed is not certified.
           limits: the tolerance, timeout and memory limit.
-          custom_config: the settings of the training, as for Trainer.
+          custom_config: the settings of the training, as for the Trainer.
           transform_graph: a channel of the TransformGraph that the model was trained with.
-          examples: a channel of Examples as ingested; without it the golden rows come from
-            `golden_rows`, or have a column at an edge value each.
-          statistics: a channel of ExampleStatistics of the examples.
+          examples: a channel of raw Examples, or None. If there are no examples, the golden rows
+            come from `golden_rows`, or from edge values of the columns.
+          statistics: a channel of the ExampleStatistics of the examples.
           schema: a channel of Schema, with the chosen types of columns.
-          golden_rows: the import path of a family's function, see `Family.golden_rows`.
+          golden_rows: the import path of the family's function that returns golden rows, or None;
+            see `Family.golden_rows`.
         """
         spec = InfraValidatorSpec(
             model=model,

@@ -1,4 +1,4 @@
-"""The interfaces of a model, an entry of `INTERFACES` each, and the certificate that they agree."""
+"""The functions that predict golden rows through each interface, and their comparison."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ from trainer_module.errors import DataError, ScopelineError, shorten
 from trainer_module.scratch import ScratchFolder
 
 _NAME = "golden"
+"""The name of the model in the server."""
 _SECONDS = 600.0
-"""The timeout of a request; the limit of the certificate ends the process earlier."""
+"""The timeout of a request. Usually the timeout of the certification is shorter."""
 
 
 @contextmanager
 def run_server(model: Model) -> Iterator[str]:
-    """Serves a model in a thread during a `with` block; yields the server's address."""
+    """Serves a model in a thread during a `with` block, and yields the address of the server."""
     with (
         ScratchFolder() as versions,
         socket.create_server(("127.0.0.1", 0)) as listening,
@@ -74,7 +75,7 @@ def run_server(model: Model) -> Iterator[str]:
 
 
 def predict_rest(golden: GoldenInputs, address: str) -> Arrays:
-    """Returns the predictions of TF Serving's REST API, with an object per row."""
+    """Returns the predictions of TF Serving's REST API, in requests with a JSON object per row."""
     url = f"{address}/v1/models/{_NAME}:predict"
     with _session() as session:
         return join_rows([_predict(session, url, golden, part) for part in golden.slices])
@@ -107,33 +108,37 @@ def _to_json(value: Any) -> Any:
 
 
 def _from_json(values: list[Any], dtype: str) -> np.ndarray:
-    """Returns an output from its JSON values; null stands for NaN."""
+    """Returns an output from its JSON values, in which null stands for NaN."""
     if dtype != "string":
         return np.array(values, np.float64)
-    texts = np.array(values, object)
-    flat = [value.encode() for value in texts.reshape(-1).tolist()]
-    return np.array(flat, object).reshape(texts.shape)
+    strings = np.array(values, object)
+    flat = [value.encode() for value in strings.reshape(-1).tolist()]
+    return np.array(flat, object).reshape(strings.shape)
 
 
 def predict_open_inference(golden: GoldenInputs, address: str) -> Arrays:
-    """Returns the predictions of the Open Inference Protocol v2, with binary tensors."""
+    """Returns the predictions of the Open Inference Protocol v2, in requests with binary
+    tensors.
+    """
     url = f"{address}/v2/models/{_NAME}/infer"
     with _session() as session:
         return join_rows([_infer(session, url, golden, part) for part in golden.slices])
 
 
 def _infer(session: requests.Session, url: str, golden: GoldenInputs, part: slice) -> Arrays:
-    inputs, tail = to_tensors({n: tensor[part] for n, tensor in golden.tensors.items()})
-    head = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
-    headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
-    answer = _read(session.post(url, head + tail, headers=headers, timeout=_SECONDS))
+    inputs, binary_data = to_tensors(
+        {name: tensor[part] for name, tensor in golden.tensors.items()}
+    )
+    header = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
+    headers = {HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
+    answer = _read(session.post(url, header + binary_data, headers=headers, timeout=_SECONDS))
     end = int(answer.headers[HEADER_LENGTH])
     return from_tensors(orjson.loads(answer.content[:end])["outputs"], answer.content[end:])
 
 
 def _session() -> requests.Session:
     session = requests.Session()
-    session.trust_env = False  # Requests to this machine need no proxy.
+    session.trust_env = False  # Requests to the same machine must not use a proxy.
     return session
 
 
@@ -143,9 +148,8 @@ def _read(answer: requests.Response) -> requests.Response:
     raise DataError(f"status {answer.status_code}, {shorten(answer.text)}")
 
 
-KERAS = "transform_and_keras"
-"""The name of the training's own prediction, by Transform and Keras, which others are compared
-with."""
+REFERENCE = "transform_and_keras"
+"""The name of the reference: the predictions of Transform and Keras, as in training."""
 
 
 def predict_batch(golden: GoldenInputs, address: str) -> Arrays:
@@ -165,42 +169,45 @@ def predict_batch(golden: GoldenInputs, address: str) -> Arrays:
 
 
 def _write_pictures(golden: GoldenInputs, folder: Path) -> tuple[list[str], pa.Table]:
-    """Writes pictures to files; returns the columns of paths, and the rows with these paths."""
+    """Writes the pictures of the golden rows to files.
+
+    Returns the names of the columns that take paths, and the rows with the paths of the files.
+    """
     table = golden.table()
     names = [c.name for c in golden.model.interface.columns if c.picture == "path"]
     for name in names:
-        place = table.column_names.index(name)
-        paths = [f"{place}-{row}" for row in range(len(table))]
+        index = table.column_names.index(name)
+        paths = [f"{index}-{row}" for row in range(len(table))]
         for path, encoded in zip(paths, table.column(name).to_pylist(), strict=True):
             (folder / path).write_bytes(encoded)
-        table = table.set_column(place, name, pa.array(paths))
+        table = table.set_column(index, name, pa.array(paths))
     return names, table
 
 
 def _from_columns(
     columns: Arrays, outputs: dict[str, tuple[str, tuple[int | None, ...]]]
 ) -> Arrays:
-    """Returns the outputs of a model in the form of its signatures, from the columns of a table."""
-    found: Arrays = {}
+    """Converts the columns of a table of predictions into the outputs of the model's signatures."""
+    outputs_by_name: Arrays = {}
     scores = [name for name in columns if name.startswith(SCORE)]
     for name, (dtype, shape) in outputs.items():
         if name == "classes" and scores:
             labels = [label.removeprefix(SCORE).encode() for label in scores]
-            found[name] = np.tile(np.array(labels, object), (len(columns[scores[0]]), 1))
+            outputs_by_name[name] = np.tile(np.array(labels, object), (len(columns[scores[0]]), 1))
             continue
-        several = scores if name == "scores" and scores else _numbered_columns(name, columns)
-        parts = [columns[part] for part in (several if len(shape) > 1 else [name])]
+        names = scores if name == "scores" and scores else _numbered_columns(name, columns)
+        parts = [columns[part] for part in (names if len(shape) > 1 else [name])]
         values = np.stack(parts, axis=1) if len(shape) > 1 else parts[0]
         if dtype == "string":
-            flat = [text.encode() for text in values.reshape(-1).tolist()]
+            flat = [value.encode() for value in values.reshape(-1).tolist()]
             values = np.array(flat, object).reshape(values.shape)
-        found[name] = values
-    return found
+        outputs_by_name[name] = values
+    return outputs_by_name
 
 
 def _numbered_columns(name: str, columns: Arrays) -> list[str]:
     count = sum(column.startswith(f"{name}_") for column in columns)
-    return [f"{name}_{place}" for place in range(1, count + 1)]
+    return [f"{name}_{number}" for number in range(1, count + 1)]
 
 
 INTERFACES: dict[str, Callable[[GoldenInputs, str], Arrays]] = {
@@ -210,12 +217,13 @@ INTERFACES: dict[str, Callable[[GoldenInputs, str], Arrays]] = {
     "open_inference": predict_open_inference,
     "predict": predict_batch,
 }
-"""The function of each interface: takes the golden rows, and the address of a server of the model.
-"""
+"""The function of each interface, which returns predictions.
+
+Its arguments are the golden rows and the address of a server of the model."""
 
 
 def interfaces_of(model: Model) -> dict[str, Callable[[GoldenInputs, str], Arrays]]:
-    """Returns the interfaces that a model has."""
+    """Returns the interfaces of a model, by name."""
     return {
         name: predict_rows
         for name, predict_rows in INTERFACES.items()
@@ -236,18 +244,18 @@ def certify(
     Args:
       folder: the folder of the model.
       rows: the golden rows.
-      reference: the predictions of Transform and Keras; None if there are none, then the first
-        interface is the reference.
-      no_reference_reason: the reason why there are none.
-      tolerance: the largest difference of predictions that agree.
+      reference: the predictions of Transform and Keras. If None, the first interface is the
+        reference.
+      no_reference_reason: the reason why `reference` is None, or an empty string.
+      tolerance: the largest allowed difference of two predictions.
       certificate_folder: the folder for the certificate.
     """
     agreements, failures = {}, []
     notes = [no_reference_reason] if no_reference_reason else []
     if reference is not None:
-        rows, reference, left_out = _keep_finite(rows, reference)
-        notes += left_out
-    answers = reference
+        rows, reference, note_on_rows = _keep_finite(rows, reference)
+        notes += note_on_rows
+    expected = reference
     files = digest_files(folder)
     try:
         golden = GoldenInputs.of(load_model(folder), rows)
@@ -257,13 +265,13 @@ def certify(
         with run_server(golden.model) as address:
             for name, predict_rows in interfaces_of(golden.model).items():
                 try:
-                    found = predict_rows(golden, address)
+                    predictions = predict_rows(golden, address)
                 except ScopelineError as error:
                     failures.append(f"{name} fails: {error}")
                     continue
-                answers = found if answers is None else answers
-                agreements[name] = compare(answers, found, rows)
-    expected_by = next(iter(agreements), EXAMPLES) if reference is None else KERAS
+                expected = predictions if expected is None else expected
+                agreements[name] = compare(expected, predictions, rows)
+    expected_by = next(iter(agreements), EXAMPLES) if reference is None else REFERENCE
     failures += [
         f"{name} and {expected_by} differ by {agreement.largest_difference:.3g} in output"
         f" {agreement.output!r} of {agreement.row}, more than {tolerance:g}"
@@ -279,25 +287,25 @@ def certify(
         failure=failures[0] if failures else "",
         files=files,
     )
-    write_certificate(certificate, certificate_folder, rows, answers or {})
+    write_certificate(certificate, certificate_folder, rows, expected or {})
     return certificate
 
 
 def _keep_finite(
     rows: Sequence[GoldenRow], reference: Arrays
 ) -> tuple[list[GoldenRow], Arrays, list[str]]:
-    """Returns the rows with finite predictions, these predictions, and a note about the other rows.
+    """Returns the rows with finite predictions, their predictions, and a note on the other rows.
 
-    Results from NaN may differ between an operation and equivalent operations that TensorFlow uses.
+    For NaN, equivalent operations of TensorFlow may have different results.
     """
     numbers = [v.reshape(len(v), -1) for v in reference.values() if v.dtype != object]
     finite = np.all([np.isfinite(values).all(axis=1) for values in numbers], axis=0)
     if finite.all():
         return list(rows), reference, []
-    kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
+    finite_rows = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
     first = rows[int(np.argmin(finite))].description
     note = (
-        f"{len(rows) - len(kept)} of {len(rows)} golden rows have predictions that are not"
-        f" finite, and are left out; in the first, {first}"
+        f"{len(rows) - len(finite_rows)} of {len(rows)} golden rows are left out, because their"
+        f" predictions are not finite; the first of these rows: {first}"
     )
-    return kept, {name: values[finite] for name, values in reference.items()}, [note]
+    return finite_rows, {name: values[finite] for name, values in reference.items()}, [note]

@@ -1,4 +1,4 @@
-"""The certification process: chooses golden rows, predicts with Keras, and compares interfaces."""
+"""The process of a certification: chooses golden rows, predicts with Keras, compares interfaces."""
 
 from __future__ import annotations
 
@@ -24,25 +24,32 @@ from trainer_module.sections import load_own
 from trainer_module.settings import TrainerSettings
 
 EVAL_ROWS = 200
+"""The maximum number of golden rows from the eval split."""
 EDGE_ROWS = 150
-MOST_BYTES = 4 << 20
-"""The most bytes of all golden rows, which each version contains."""
-_LEAST_ROWS = 8
-"""The least number of rows, regardless of their size."""
-_UNKNOWN_TEXT = "never seen \u2603"
-_LONG = 300
-"""The number of characters of an unusually long text."""
+"""The maximum number of golden rows with edge values."""
+MAX_BYTES = 4 << 20
+"""The maximum bytes of the golden rows from the eval split, and of the golden rows with edge
+values.
+
+Each version contains the golden rows."""
+_MIN_ROWS = 8
+"""The minimum number of rows from the eval split, regardless of their size."""
+_UNKNOWN_STRING = "never seen \u2603"
+"""A string that is not in the vocabulary of any column."""
+_LONG_LENGTH = 300
+"""The number of characters of an unusually long string."""
 
 Value = bytes | float | int
 Edge = tuple[str, list[Value]]
-"""The description of an edge case of a column, and its values; no values if it is missing."""
+"""The description of an edge case of a column, and its values; an empty list for a missing
+value."""
 Statistics = Mapping[str, statistics_pb2.FeatureNameStatistics]
 
 
 def choose_golden_rows(
     examples: Sequence[str], statistics: bytes, interface: ModelInterface
 ) -> list[GoldenRow]:
-    """Returns rows of the files, then copies of them with one column at an edge value each.
+    """Returns rows of the files, and copies of earlier rows in which a column has an edge value.
 
     Args:
       examples: the gzipped TFRecord files of the eval split.
@@ -50,22 +57,22 @@ def choose_golden_rows(
       interface: the interface of the model.
     """
     rows, size = [], 0
-    for place, example in enumerate(_read(examples)):
+    for number, example in enumerate(_read(examples)):
         if not _is_servable(example, interface):
             continue
         size += len(example)
-        if size > MOST_BYTES and place >= _LEAST_ROWS:
+        if size > MAX_BYTES and number >= _MIN_ROWS:
             break
-        rows.append(GoldenRow(f"row {place + 1} of eval", example))
+        rows.append(GoldenRow(f"row {number + 1} of eval", example))
     if not rows:
         return []
     parsed = statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics)
     by_name = {f.path.step[-1] if f.path.step else f.name: f for f in parsed.datasets[0].features}
-    for place, (description, changed) in enumerate(_edges(interface, by_name)):
-        usual = rows[:EVAL_ROWS]
-        example = _at_edge([*usual[place:], *usual[:place]], changed, interface)
+    for number, (description, changed) in enumerate(_edges(interface, by_name)):
+        originals = rows[:EVAL_ROWS]
+        example = _at_edge([*originals[number:], *originals[:number]], changed, interface)
         size += len(example)
-        if place >= EDGE_ROWS or size > 2 * MOST_BYTES:
+        if number >= EDGE_ROWS or size > 2 * MAX_BYTES:
             break
         rows.append(GoldenRow(description, example))
     return rows
@@ -74,7 +81,7 @@ def choose_golden_rows(
 def _at_edge(
     rows: Sequence[GoldenRow], changed: Mapping[str, Sequence[Value]], interface: ModelInterface
 ) -> bytes:
-    """Returns the first row whose values differ from the edge values, with these set."""
+    """Returns a copy of the first row without these edge values, with the edge values."""
     for row in rows:
         if any(_values(row.example, name) != list(values) for name, values in changed.items()):
             return _replace_values(row.example, changed, interface)
@@ -88,14 +95,16 @@ def _values(example: bytes, name: str) -> list[Value]:
 
 
 def make_edge_rows(interface: ModelInterface) -> list[GoldenRow]:
-    """Returns a row of zeros and unknown values, and copies of it with an edge value each."""
-    usual = {
+    """Returns a row of default values, and copies of this row in which a column has an edge
+    value.
+    """
+    defaults = {
         column.name: [_default_value(column)] * (column.width or 1) for column in interface.columns
     }
-    base = to_example(usual, interface)
+    base = to_example(defaults, interface)
     edges = [
-        GoldenRow(description, _replace_values(base, some, interface))
-        for description, some in _edges(interface, {})
+        GoldenRow(description, _replace_values(base, changed, interface))
+        for description, changed in _edges(interface, {})
     ]
     return [GoldenRow("every column has a default value", base), *edges[:EDGE_ROWS]]
 
@@ -103,16 +112,19 @@ def make_edge_rows(interface: ModelInterface) -> list[GoldenRow]:
 def _default_value(column: RawColumn) -> Value:
     if column.picture:
         return next(encoded for _, encoded in _pictures())
-    return _UNKNOWN_TEXT.encode() if column.dtype == "string" else 0
+    return _UNKNOWN_STRING.encode() if column.dtype == "string" else 0
 
 
 def to_example(values: Mapping[str, Sequence[Value]], interface: ModelInterface) -> bytes:
-    """Returns a serialised tf.Example of a row's values by column."""
+    """Returns a serialised tf.Example with the values of a row, by column."""
     return _replace_values(b"", values, interface)
 
 
 def _is_servable(example: bytes, interface: ModelInterface) -> bool:
-    """Returns whether a server accepts a row, as it predicts all golden rows before serving."""
+    """Returns whether a server accepts a row.
+
+    A server predicts all golden rows before it serves a version.
+    """
     pictures = [column.name for column in interface.columns if column.picture]
     if not pictures:
         return True
@@ -129,7 +141,10 @@ def _read(files: Sequence[str]) -> Iterator[bytes]:
 def _edges(
     interface: ModelInterface, statistics: Statistics
 ) -> Iterator[tuple[str, dict[str, list[Value]]]]:
-    """Yields the changed values and descriptions of edge cases, the first of each column first."""
+    """Yields the descriptions and changed values of edge cases.
+
+    The first case of every column comes before the second case of any column.
+    """
     missing = {column.name: list[Value]() for column in interface.columns if _is_optional(column)}
     if missing:
         yield "every optional column is missing", missing
@@ -156,41 +171,41 @@ def _edges_of(
             (f"is a picture of {description}", [encoded]) for description, encoded in _pictures()
         ]
     edges: list[Edge] = [("is missing", [])] if _is_optional(column) else []
-    of_type = _texts if column.dtype == "string" else _numbers
-    for description, value in of_type(column, statistics):
+    edges_of_type = _string_edges if column.dtype == "string" else _number_edges
+    for description, value in edges_of_type(column, statistics):
         edges.append((description, [value] * (column.width or 1)))
     if column.width is None and len(edges) > 1:
         edges.append(("has three values", edges[1][1] * 3))
     return edges
 
 
-def _texts(
+def _string_edges(
     column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
 ) -> Iterator[tuple[str, Value]]:
     del column
-    yield "is an unknown value", _UNKNOWN_TEXT.encode()
-    found = statistics.string_stats.rank_histogram.buckets if statistics else []
-    if found:
-        yield "is its rarest value", found[-1].label.encode()
-        yield "is its most frequent value", found[0].label.encode()
-    yield "is a long text", (_UNKNOWN_TEXT * _LONG)[:_LONG].encode()
+    yield "is an unknown value", _UNKNOWN_STRING.encode()
+    buckets = statistics.string_stats.rank_histogram.buckets if statistics else []
+    if buckets:
+        yield "is its rarest value", buckets[-1].label.encode()
+        yield "is its most frequent value", buckets[0].label.encode()
+    yield "is a long string", (_UNKNOWN_STRING * _LONG_LENGTH)[:_LONG_LENGTH].encode()
 
 
-def _numbers(
+def _number_edges(
     column: RawColumn, statistics: statistics_pb2.FeatureNameStatistics | None
 ) -> Iterator[tuple[str, Value]]:
     to_number: Callable[[float], Value] = int if column.is_whole else float
     if statistics is not None and statistics.HasField("num_stats"):
-        least, largest = statistics.num_stats.min, statistics.num_stats.max
+        smallest, largest = statistics.num_stats.min, statistics.num_stats.max
         yield "is its largest value", to_number(largest)
-        yield "is its smallest value", to_number(least)
+        yield "is its smallest value", to_number(smallest)
         yield "is far above its largest value", to_number(min(10 * abs(largest) + 1, 1e15))
-        yield "is far below its smallest value", to_number(max(-10 * abs(least) - 1, -1e15))
+        yield "is far below its smallest value", to_number(max(-10 * abs(smallest) - 1, -1e15))
     yield "is 0", to_number(0)
 
 
 def _pictures() -> Iterator[tuple[str, bytes]]:
-    """Yields small pictures of every kind that the models decode, with their descriptions."""
+    """Yields the descriptions and contents of small pictures in the formats that models decode."""
     for mode, size, kind in (
         ("L", (1, 1), "PNG"),
         ("RGB", (2, 3), "PNG"),
@@ -212,7 +227,7 @@ def _pictures() -> Iterator[tuple[str, bytes]]:
 def _replace_values(
     example: bytes, changed: Mapping[str, Sequence[Value]], interface: ModelInterface
 ) -> bytes:
-    """Returns the example with the values of some columns replaced."""
+    """Returns a copy of a serialised example in which the values of some columns are replaced."""
     parsed = tf.train.Example.FromString(example)
     for name, values in changed.items():
         column = interface.column(name)
@@ -231,15 +246,18 @@ def _replace_values(
 
 
 _BATCH_ROWS = 32
-"""The number of rows in a batch; the rows may contain pictures."""
+"""The number of rows in a batch; it is small, because rows may contain pictures."""
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Writes the certificate; `CertifyingExecutor` documents the payload."""
+    """Chooses the golden rows, and writes the certificate.
+
+    `components.infra_validator.component` creates the payload.
+    """
     limits = CertificateLimits(**payload["limits"])
     too_large = TrainingError(
-        f"the model needs more than {limits.memory:g} GiB to predict the golden rows, as a server"
-        " would; a larger certificate.memory allows more."
+        f"the model needs more than {limits.memory:g} GiB to predict the golden rows, and a server"
+        " would need as much; increase certificate.memory to allow more memory."
     )
     limit_memory(limits.memory * 2**30, too_large, channel)
     model = Path(payload["model"])
@@ -253,7 +271,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 
 def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
-    """Returns golden rows from the model's family, from the examples, or from edge values."""
+    """Returns golden rows from the task's family, from the eval split, or from edge values."""
     interface = read_interface(model)
     if path := payload["golden_rows"]:
         choose = load_own("the golden rows of the task's family", path)
@@ -271,11 +289,13 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
 def predict_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
-    """Predicts the rows with Transform and Keras, without those that cannot be transformed.
+    """Predicts the rows with Transform and Keras.
+
+    Rows that Transform rejects are left out.
 
     Returns:
-      The accepted rows; their predictions by name, or None if the reference cannot be loaded; and
-        the reason for that.
+      The accepted rows; their predictions by name, or None if the model cannot be loaded; and the
+        reason why the model cannot be loaded, or an empty string.
     """
     from trainer_module.export.reference import KerasReference
 
@@ -287,13 +307,13 @@ def predict_keras(
     accepted: list[GoldenRow] = []
     answers = []
     for start in range(0, len(rows), _BATCH_ROWS):
-        some = rows[start : start + _BATCH_ROWS]
-        for batch in (some, *([row] for row in some)):
+        group = rows[start : start + _BATCH_ROWS]
+        for batch in (group, *([row] for row in group)):
             try:
                 answers.append(reference.answer([row.example for row in batch]))
             except tf.errors.InvalidArgumentError:
-                continue  # A row cannot be transformed: the rows are tried one by one.
+                continue  # Transform rejects a row: the rows are tried one by one.
             accepted += batch
-            if batch is some:
+            if batch is group:
                 break
     return accepted, join_rows(answers), ""

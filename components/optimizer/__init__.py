@@ -1,1 +1,1 @@
-"""The Optimizer: smaller and faster variants of a model, each measured before it is pushed."""
+"""The Optimizer: makes smaller and faster variants of a model, and measures them before a push."""

@@ -1,4 +1,4 @@
-"""The TFX component that makes variants of a blessed model."""
+"""The Optimizer component, which makes variants of a blessed model."""
 
 from __future__ import annotations
 
@@ -61,28 +61,29 @@ from trainer_module.export.variants.manifest import Variant, write_variant
 from trainer_module.scratch import ScratchFolder, lasting_folder
 
 SPLIT_KEY = "split"
+"""The execution property of the split on which variants are evaluated."""
 TRAIN_SPLIT_KEY = "train_split"
+"""The execution property of the split from which the sample is read."""
 
 Inputs = dict[str, list[types.Artifact]]
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Writes `variants`: a folder for each variant that could be made, and the report.
+    """Writes the output `variants`: a folder for each converted variant, and the report.
 
-    Makes the variants in child processes. After a kill, the next run resumes with those that are
-    complete.
+    Child processes convert the variants. After a kill, the next run reuses the complete variants.
     """
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        """Makes, measures and evaluates the variants; makes none for a model that is not blessed.
+        """Converts, measures and evaluates the variants of a blessed model.
 
         `OptimizerSpec` lists the inputs and outputs.
 
         Raises:
-          TrainingError: there are no examples for the conversion, or our export has not written the
-            model.
+          TrainingError: the train split has no examples, or the model was not exported by this
+            project's export.
         """
         plan = OptimizerPlan.from_custom_config(exec_properties[CUSTOM_CONFIG_KEY])
         output = artifact_utils.get_single_uri(output_dict[VARIANTS_KEY])
@@ -106,20 +107,26 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 lambda name, target: convert_in_child(name, saved_model, sample, target),
             )
             measured = measure_variants(made, folder, sample)
-            model = measure_model(saved_model, sample)
+            model_figures = measure_model(saved_model, sample)
             evaluation = self._evaluation(input_dict, exec_properties, str(saved_model))
-            evaluated, refused = evaluate(evaluation, {name: folder / name for name in made})
-        found = [
-            _describe(name, measured.get(name), evaluated.get(name), (failed | refused).get(name))
+            evaluated, not_evaluated = evaluate(evaluation, {name: folder / name for name in made})
+        drafts = [
+            _describe(
+                name, measured.get(name), evaluated.get(name), (failed | not_evaluated).get(name)
+            )
             for name in plan.names
         ]
-        on_eval = read_model_metrics(_uri(input_dict, EVALUATION_KEY))
-        reports = [decide(plan, one, on_eval, model) for one in found]
+        model_metrics = read_model_metrics(_uri(input_dict, EVALUATION_KEY))
+        reports = [decide(plan, draft, model_metrics, model_figures) for draft in drafts]
         for name, variant in measured.items():
             if name in evaluated:
-                # JSON has no NaN.
-                known = {k: v for k, v in evaluated[name].metrics.items() if math.isfinite(v)}
-                write_variant(replace(variant, metrics=known), folder / name)
+                # Metrics that are not finite are left out, because JSON has no such numbers.
+                finite = {
+                    metric: value
+                    for metric, value in evaluated[name].metrics.items()
+                    if math.isfinite(value)
+                }
+                write_variant(replace(variant, metrics=finite), folder / name)
         copy_folder(str(folder), output)
         write_report(
             output,
@@ -128,8 +135,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 variants=reports,
                 unmet=unmet_requirements(plan, reports),
                 made_from=folder.name,
-                weight_bytes=model.bytes,
-                measured=model.measured,
+                weight_bytes=model_figures.bytes,
+                measured=model_figures.measured,
             ),
         )
         shutil.rmtree(folder)
@@ -154,23 +161,23 @@ def _uri(input_dict: Inputs, key: str) -> str:
 
 
 def _skip_reason(input_dict: Inputs) -> str:
-    """Returns why no variants are made; empty if they are."""
+    """Returns the reason why no variants are made, or an empty string."""
     validation = tfma.load_validation_result(_uri(input_dict, EVALUATION_KEY))
     return "" if validation.validation_ok else "the model is not blessed"
 
 
 def _variants_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: str) -> Path:
-    """Returns a folder that is the same for every execution that makes variants of the same model.
+    """Returns a folder that is the same for every execution with the same model and sample.
 
-    It does not depend on how variants are accepted. It lies beside the executions, as TFX deletes
-    the output of a failed execution. If they are not in a local file system, it is a temporary
-    folder of this machine.
+    The folder does not depend on the conditions for accepting variants. It is not in the folder of
+    an execution, because TFX deletes the output of a failed execution. If the pipeline root is
+    remote, it is a temporary folder of this machine.
     """
-    by_others = (CUSTOM_CONFIG_KEY, EVAL_CONFIG_KEY, SPLIT_KEY)
-    properties = {k: v for k, v in exec_properties.items() if k not in by_others}
-    made_of = {key: input_dict[key] for key in (MODEL_KEY, TRANSFORMED_EXAMPLES_KEY)}
+    unrelated = (CUSTOM_CONFIG_KEY, EVAL_CONFIG_KEY, SPLIT_KEY)
+    properties = {key: value for key, value in exec_properties.items() if key not in unrelated}
+    inputs = {key: input_dict[key] for key in (MODEL_KEY, TRANSFORMED_EXAMPLES_KEY)}
     scope = TrainerOptions.from_environment().backup_scope
-    folder = backup_directory(made_of, properties, output, scope)
+    folder = backup_directory(inputs, properties, output, scope)
     if is_remote(folder):
         return Path(lasting_folder(), f"scopeline-{posixpath.basename(folder)}")
     return Path(folder)
@@ -178,7 +185,7 @@ def _variants_folder(input_dict: Inputs, exec_properties: dict[str, Any], output
 
 @contextmanager
 def _local_model(input_dict: Inputs) -> Iterator[Path]:
-    """Yields the exported model, in a folder of this machine."""
+    """Yields the folder of the exported model on this machine."""
     model = artifact_utils.get_single_instance(input_dict[MODEL_KEY])
     path = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
     if not is_remote(path):
@@ -192,7 +199,14 @@ def _local_model(input_dict: Inputs) -> Iterator[Path]:
 def _describe(
     name: str, variant: Variant | None, evaluated: VariantMetrics | None, failure: str | None
 ) -> VariantReport:
-    """Returns the figures of a variant, before the decision whether it is accepted."""
+    """Returns the report of a variant without the decision: `accepted` is False.
+
+    Args:
+      name: the name of the variant.
+      variant: the measured variant, or None if the conversion has failed.
+      evaluated: the metrics of the variant, or None if the evaluation has failed.
+      failure: the reason of a failure, or None.
+    """
     if variant is None or evaluated is None or failure:
         reason = failure or "the conversion failed"
         return VariantReport(name=name, accepted=False, reasons=[reason])
@@ -210,7 +224,7 @@ def _describe(
 
 
 class OptimizerSpec(component_spec.ComponentSpec):
-    """The inputs, outputs and parameters of the Optimizer, which explains the parameters."""
+    """The inputs, outputs and parameters of `Optimizer`, whose constructor explains them."""
 
     PARAMETERS = {
         EVAL_CONFIG_KEY: ExecutionParameter(type=str),
@@ -230,7 +244,7 @@ class OptimizerSpec(component_spec.ComponentSpec):
 
 
 class Optimizer(base_beam_component.BaseBeamComponent):
-    """Makes variants, measures and evaluates them, and accepts those that are good enough."""
+    """Converts, measures and evaluates variants of a model, and decides whether to accept them."""
 
     SPEC_CLASS = OptimizerSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
@@ -253,15 +267,15 @@ class Optimizer(base_beam_component.BaseBeamComponent):
         Args:
           model: a channel of Model.
           evaluation: a channel of ModelEvaluation, with the validation and the metrics of the
-            model. The blessing is not used: it is marked when the model waits to be pushed, so that
-            a cached Optimizer would run again.
-          examples: a channel of Examples, as they are read, on which variants are evaluated.
+            model. The blessing is not an input, because it is changed while the model waits for a
+            push: a cached Optimizer would run again.
+          examples: a channel of raw Examples, on which variants are evaluated.
           transformed_examples: a channel of transformed Examples, from which a sample is taken.
           transform_graph: a channel of TransformGraph.
           schema: a channel of Schema.
           eval_config: TFMA's config for the model.
-          split: the split of the evaluation.
-          train_split: the split of the sample.
+          split: the split on which variants are evaluated.
+          train_split: the split from which the sample is read.
           plan: the variants to make, and the conditions for accepting them.
         """
         spec = OptimizerSpec(

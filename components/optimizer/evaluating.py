@@ -1,4 +1,4 @@
-"""The evaluation of variants on the same rows as the model, and the size and latency of both."""
+"""The evaluation of variants on the rows of the model's evaluation, and their latency."""
 
 from __future__ import annotations
 
@@ -39,25 +39,27 @@ from trainer_module.scratch import ScratchFolder
 logger = logging.getLogger(__name__)
 
 FLOAT_BYTES = 4
-"""The bytes of a number in float32."""
+"""The number of bytes of a float32."""
 
 
 def unmeasured_reason(variant: Variant) -> str:
-    """Returns why a variant was not measured on its target device; empty if it was."""
+    """Returns the reason why a variant was not measured on its target device, or an empty
+    string.
+    """
     if not variant.provider or latency_of(variant.measured) is not None:
         return ""
     return f"unmeasured on a GPU ({enumerate_names(variant.provider, 'and')} does not run here)"
 
 
 def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelMeasurements:
-    """Measures the model's signature of transformed features, as variants are measured.
+    """Measures the model itself: the size of its weights, and the latency of `from_transformed`.
 
     Args:
-      saved_model: the exported model.
+      saved_model: the folder of the exported model.
       sample: transformed examples by feature.
 
     Raises:
-      TrainingError: other code has exported the model.
+      TrainingError: the model was not exported by this project's export.
     """
     model = load_numeric_model(saved_model)
     weights = sum(int(np.prod(v.shape)) for v in model.function.graph.variables)
@@ -68,37 +70,43 @@ def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelM
 def measure_variants(
     variants: Mapping[str, Variant], folder: Path, sample: Mapping[str, np.ndarray]
 ) -> dict[str, Variant]:
-    """Measures the variants without figures, each in a process with only its runtime.
+    """Returns the variants with their measurements.
+
+    Each variant without measurements is measured in a process that loads only the variant's
+    runtime.
 
     Args:
       variants: the variants by name.
-      folder: the folder of the variants; the figures are written to their manifests.
+      folder: the folder of the variants; the measurements are written to their manifests.
       sample: transformed examples by feature.
     """
-    found = dict(variants)
-    with ScratchFolder() as room:
-        stored = Path(room, "sample.npz")
-        save_sample(sample, stored)
+    measured = dict(variants)
+    with ScratchFolder() as temporary:
+        sample_file = Path(temporary, "sample.npz")
+        save_sample(sample, sample_file)
         for name, variant in variants.items():
             check_stop()
             if latency_of(variant.measured) is None:
-                figures = _measure_variant(variant, folder / name, stored)
-                found[name] = replace(variant, measured={**variant.measured, **figures})
-                write_variant(found[name], folder / name)
-    return found
+                figures = _measure_variant(variant, folder / name, sample_file)
+                measured[name] = replace(variant, measured={**variant.measured, **figures})
+                write_variant(measured[name], folder / name)
+    return measured
 
 
 def _measure_variant(variant: Variant, folder: Path, sample: Path) -> dict[str, Any]:
-    """Returns the figures of a variant; empty if it cannot run here, which the evaluation reports.
+    """Returns the measurements of a variant, or {} if the variant does not run on this machine.
 
-    A variant for a GPU is measured with its provider only, as a CPU's figures mean nothing.
+    A variant for a GPU is measured only with its provider, because a CPU's latency says nothing
+    about a GPU's.
     """
     providers = tuple(variant.provider)
     try:
-        with ScratchFolder() as room:
-            # Engines are built in a copy, as they only run on this type of GPU.
-            copied = shutil.copytree(folder, Path(room, folder.name)) if providers else folder
-            figures = measure_in_process(copied, sample, providers=providers)
+        with ScratchFolder() as temporary:
+            # Engines are built in a copy of the folder, because they only run on this type of GPU.
+            measured_folder = (
+                shutil.copytree(folder, Path(temporary, folder.name)) if providers else folder
+            )
+            figures = measure_in_process(measured_folder, sample, providers=providers)
     except DataError:
         logger.warning("Variant %s cannot be measured", folder.name, exc_info=True)
         return {}
@@ -110,12 +118,12 @@ MakePipeline = Callable[[], beam.Pipeline]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The examples, the split and TFMA's config for evaluating variants."""
+    """The model, the examples, the split and TFMA's config of an evaluation of variants."""
 
     saved_model: str
-    """The exported model of the variants."""
+    """The folder of the exported model of the variants."""
     examples: Sequence[types.Artifact]
-    """The examples as they are read."""
+    """The raw examples."""
     split: str
     schema: schema_pb2.Schema
     eval_config: tfma.EvalConfig
@@ -125,14 +133,14 @@ class Evaluation:
 def evaluate(
     evaluation: Evaluation, variants: Mapping[str, Path]
 ) -> tuple[dict[str, VariantMetrics], dict[str, str]]:
-    """Evaluates all variants in one pass over the examples, or one by one if that fails.
+    """Evaluates all variants in one pass over the examples. If the pass fails, one by one.
 
     Args:
-      evaluation: the model, examples and config.
+      evaluation: the model, the examples and the config.
       variants: the variants' folders, by name.
 
     Returns:
-      The metrics by name, and the reasons why other variants could not be evaluated.
+      The metrics by the name of the variant, and the reasons of failed evaluations by name.
     """
     if not variants:
         return {}, {}
@@ -141,21 +149,21 @@ def evaluate(
     except Exception as error:  # Beam and runtimes raise errors of any type.
         if len(variants) == 1:
             return {}, dict.fromkeys(variants, _reason(error))
-    found: dict[str, VariantMetrics] = {}
+    metrics: dict[str, VariantMetrics] = {}
     failed: dict[str, str] = {}
     for name, folder in variants.items():
         try:
-            found |= _run(evaluation, {name: folder})
+            metrics |= _run(evaluation, {name: folder})
         except Exception as error:
             failed[name] = _reason(error)
-    return found, failed
+    return metrics, failed
 
 
 def read_model_metrics(uri: str) -> VariantMetrics:
-    """Returns the Evaluator's metrics of the model.
+    """Returns the metrics of the model itself, which the Evaluator has measured.
 
     Args:
-      uri: the folder of its evaluation.
+      uri: the folder of the Evaluator's evaluation.
     """
     return _read_metrics(uri, CANDIDATE)
 
@@ -166,20 +174,22 @@ def _read_metrics(uri: str, model: str) -> VariantMetrics:
 
 
 def _reason(error: BaseException) -> str:
-    known = find_user_error(error)
-    return str(known) if known is not None else f"it cannot be evaluated: {shorten(error)}"
+    user_error = find_user_error(error)
+    return str(user_error) if user_error is not None else f"the evaluation failed: {shorten(error)}"
 
 
 def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, VariantMetrics]:
     with ScratchFolder() as output:
         _measure(evaluation, variants, output)
         names = list(variants)
-        return {n: _read_metrics(output, n if len(names) > 1 else CANDIDATE) for n in names}
+        return {
+            name: _read_metrics(output, name if len(names) > 1 else CANDIDATE) for name in names
+        }
 
 
 def _measure(evaluation: Evaluation, variants: Mapping[str, Path], output: str) -> None:
-    """Writes TFMA's results into a folder: by batches if possible, otherwise by TFMA."""
-    config = config_of(evaluation.eval_config, list(variants))
+    """Writes TFMA's results into a folder: in batches if possible, otherwise by TFMA."""
+    config = make_config(evaluation.eval_config, list(variants))
     names = {name: name if len(variants) > 1 else "" for name in variants}
     is_done = evaluate_if_possible(
         evaluation.make_pipeline,
@@ -229,11 +239,11 @@ def _measure_by_tfma(
 
 
 def shared_models(saved_model: str, variants: Mapping[str, Path]) -> Any:
-    """Returns the models that TFMA evaluates in place of the model, with the config of `config_of`.
+    """Returns the variants as models for TFMA, by the names in the config of `make_config`.
 
     Args:
-      saved_model: the exported model of the variants.
-      variants: the variants' folders, by name.
+      saved_model: the folder of the exported model of the variants.
+      variants: the folder of each variant, by the variant's name.
     """
     shared = [
         tfma.types.EvalSharedModel(
@@ -249,8 +259,8 @@ def shared_models(saved_model: str, variants: Mapping[str, Path]) -> Any:
     return shared if len(shared) > 1 else shared[0]
 
 
-def config_of(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalConfig:
-    """Returns TFMA's config of the model, changed for variants of it."""
+def make_config(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalConfig:
+    """Returns TFMA's config for variants, from TFMA's config for their model."""
     config = tfma.EvalConfig()
     config.CopyFrom(eval_config)
     (model,) = eval_config.model_specs

@@ -1,6 +1,4 @@
-"""The decision which variants are good enough: by metric, size and latency, relative to the
-model.
-"""
+"""The decision whether to accept a variant, by its metric, size and latency."""
 
 from __future__ import annotations
 
@@ -20,35 +18,39 @@ OPTIMIZE_KEY, METRIC_KEY = "optimize", "metric"
 """The keys of the plan in a `custom_config`: the config's section, and the metric that decides."""
 
 DECISION_KEYS = {"accept", "required", "variants"}
-"""The keys of the section that concern the Optimizer's decisions; none changes how a variant is
-made."""
+"""The keys of the section on which the Optimizer's decisions depend. The conversion of a variant
+does not depend on them."""
 
 
 class DecidingMetric(BaseModel):
-    """The metric by which a variant is compared with its model."""
+    """The metric in which a variant is compared with its model."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     higher_is_better: bool | None
-    """Whether higher values are better; None if a value may be too large or too small, so that any
+    """Whether higher values are better. None if a value may be too large or too small: then every
     change is a drop."""
-
     has_unit: bool
-    """Whether a drop is relative to the model's value, as for an error in the label's unit."""
+    """Whether the metric has a unit, such as the unit of the label. The drop is then relative."""
 
     def drop(self, model: float, variant: float) -> float:
-        """Returns how much worse the variant's value is; negative if it is better.
+        """Returns the drop: how much worse the variant's value is than the model's value.
 
-        Relative to the model's value if the metric has a unit; infinite if that value is 0.
+        The drop is negative if the variant is better. If the metric has a unit, the drop is divided
+        by the model's value, and infinite if that value is 0.
+
+        Args:
+          model: the model's value.
+          variant: the variant's value.
         """
         if self.higher_is_better is None:
-            worse = abs(model - variant)
+            drop = abs(model - variant)
         else:
-            worse = model - variant if self.higher_is_better else variant - model
-        if not self.has_unit or not worse:
-            return worse
-        return worse / abs(model) if model else math.copysign(math.inf, worse)
+            drop = model - variant if self.higher_is_better else variant - model
+        if not self.has_unit or not drop:
+            return drop
+        return drop / abs(model) if model else math.copysign(math.inf, drop)
 
 
 class OptimizerPlan(BaseModel):
@@ -79,7 +81,7 @@ class OptimizerPlan(BaseModel):
 
 
 _ROUNDING = 1e-9
-"""The rounding error allowed in a difference of two metrics."""
+"""The allowed rounding error in a drop."""
 
 Metrics = Mapping[str, float]
 
@@ -96,18 +98,18 @@ class VariantMetrics:
 
 @dataclass(frozen=True)
 class ModelMeasurements:
-    """The size and the latency of the model itself."""
+    """The measurements of the model itself."""
 
     bytes: int
-    """The bytes of its weights as float32."""
+    """The bytes of the model's weights as float32."""
     measured: Mapping[str, Any]
     """The figures of `trainer_module.export.variants.measuring`."""
 
 
 def latency_of(measured: Mapping[str, Any]) -> float | None:
-    """Returns the median time of one example in milliseconds; None if it was not measured."""
-    found = measured.get("p50_ms_batch_1")
-    return None if found is None else float(found)
+    """Returns the median milliseconds for one example, or None if they were not measured."""
+    latency = measured.get("p50_ms_batch_1")
+    return None if latency is None else float(latency)
 
 
 def decide(
@@ -116,123 +118,128 @@ def decide(
     model: VariantMetrics,
     measurements: ModelMeasurements,
 ) -> VariantReport:
-    """Returns the report of a variant, with the decision and the reasons for a refusal.
+    """Returns the report of a variant, with the decision and the reasons for a rejection.
 
     Args:
-      plan: the conditions.
-      report: the figures of the variant; one with reasons could not be made or evaluated.
-      model: the metrics of its model on the same examples.
-      measurements: the size and latency of its model.
+      plan: the conditions for accepting variants.
+      report: the report without the decision. If it already has reasons, the variant could not be
+        converted or evaluated.
+      model: the metrics of the model on the same examples.
+      measurements: the size and latency of the model.
     """
     if report.reasons:
         return report
     accept, name = plan.settings.accept, plan.metric.name
-    value, of_model = report.metrics.get(name), model.metrics.get(name)
-    bytes_, latency = report.bytes or 0, latency_of(report.measured)
-    size, slower = (
-        _ratio(bytes_, measurements.bytes),
+    value, model_value = report.metrics.get(name), model.metrics.get(name)
+    size, latency = report.bytes or 0, latency_of(report.measured)
+    size_ratio, latency_ratio = (
+        _ratio(size, measurements.bytes),
         _ratio(latency, latency_of(measurements.measured)),
     )
-    worse_slices, unmeasured = (
+    worse_slices, remarks = (
         _slice_reasons(plan, report.slices, model) if accept.slices else ([], [])
     )
     reasons = [
-        *_metric_reasons(plan, value, of_model, ""),
+        *_metric_reasons(plan, value, model_value, ""),
         *worse_slices,
-        *_size_reasons(accept, bytes_, size),
-        *_latency_reasons(accept, latency, slower),
+        *_size_reasons(accept, size, size_ratio),
+        *_latency_reasons(accept, latency, latency_ratio),
         *_unmeasured_reasons(accept, report.unmeasured),
     ]
     changes = {
         "accepted": not reasons,
         "reasons": reasons,
-        "remarks": [*report.remarks, *unmeasured],
-        "size_ratio": size,
-        "drop": None if value is None or of_model is None else plan.metric.drop(of_model, value),
+        "remarks": [*report.remarks, *remarks],
+        "size_ratio": size_ratio,
+        "drop": None
+        if value is None or model_value is None
+        else plan.metric.drop(model_value, value),
         "drop_is_share": plan.metric.has_unit,
-        "latency_ratio": slower,
+        "latency_ratio": latency_ratio,
     }
     return report.model_copy(update=changes)
 
 
 def unmet_requirements(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
-    """Returns sentences about required variants that are refused."""
+    """Returns a sentence about each required variant that is rejected."""
     required = set(plan.settings.required_variants)
     return [
-        f"the required variant {report.name} is refused: {'; '.join(report.reasons)}"
+        f"the required variant {report.name} is rejected: {'; '.join(report.reasons)}"
         for report in reports
         if report.name in required and not report.accepted
     ]
 
 
 def _metric_reasons(
-    plan: OptimizerPlan, value: float | None, of_model: float | None, where: str
+    plan: OptimizerPlan, value: float | None, model_value: float | None, where: str
 ) -> list[str]:
-    """Returns why a metric's value is too bad; empty if it is not."""
-    name, most = plan.metric.name, plan.settings.accept.max_metric_drop
-    if of_model is None or not math.isfinite(of_model):
+    """Returns the reasons why the drop of the metric is too large, if it is."""
+    name, max_drop = plan.metric.name, plan.settings.accept.max_metric_drop
+    if model_value is None or not math.isfinite(model_value):
         return [
-            f"{name}{where} is not a number for the original model, and the loss of the variant is "
-            "unknown: give a threshold to another metric, or write another metric first in "
+            f"{name}{where} is not a number for the original model, so the drop of the variant is "
+            "unknown: set evaluate.thresholds for another metric, or write another metric first in "
             "evaluate.metrics"
         ]
     if value is None or not math.isfinite(value):
         return [f"{name}{where} is not a number"]
-    drop = plan.metric.drop(of_model, value)
-    if drop <= most + _ROUNDING:
+    drop = plan.metric.drop(model_value, value)
+    if drop <= max_drop + _ROUNDING:
         return []
-    lost, limit = (f"{drop:.2g}", f"{most:g}")
+    drop_shown, limit = (f"{drop:.2g}", f"{max_drop:g}")
     if plan.metric.has_unit:
-        lost, limit = (f"{drop:.2%}", f"{most:.3%}")
+        drop_shown, limit = (f"{drop:.2%}", f"{max_drop:.3%}")
     return [
-        f"{name}{where} is {value:.4g}, {lost} worse than the model's {of_model:.4g}; at most "
-        f"{limit} is accepted (optimize.accept.max_metric_drop)"
+        f"{name}{where} is {value:.4g}, {drop_shown} worse than the model's {model_value:.4g}; at "
+        f"most {limit} is accepted (optimize.accept.max_metric_drop)"
     ]
 
 
 def _slice_reasons(
     plan: OptimizerPlan, variant: Mapping[str, Metrics], model: VariantMetrics
 ) -> tuple[list[str], list[str]]:
-    """Returns why slices are too bad, and a remark on slices where the model has no metric."""
+    """Returns the reasons for slices with too large a drop, and a remark on slices without
+    metric.
+    """
     name = plan.metric.name
     reasons, unmeasured = [], []
-    for title, metrics in model.slices.items():
-        of_model = metrics.get(name)
-        if of_model is None or not math.isfinite(of_model):
+    for slice_name, metrics in model.slices.items():
+        model_value = metrics.get(name)
+        if model_value is None or not math.isfinite(model_value):
             # For example, the AUC of a slice with one class is undefined.
-            unmeasured.append(title)
+            unmeasured.append(slice_name)
             continue
-        found = variant.get(title, {}).get(name)
-        reasons += _metric_reasons(plan, found, of_model, f" of {title}")
+        value = variant.get(slice_name, {}).get(name)
+        reasons += _metric_reasons(plan, value, model_value, f" of {slice_name}")
     if not unmeasured:
         return reasons, []
-    named = enumerate_names(unmeasured, "and")
-    return reasons, [f"{name} cannot be measured on {named} and does not decide there"]
+    names = enumerate_names(unmeasured, "and")
+    return reasons, [f"{name} is undefined on {names} and does not decide there"]
 
 
 def _size_reasons(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:
-    most = accept.max_size_ratio
-    if most is None or ratio is None or ratio <= most:
+    max_ratio = accept.max_size_ratio
+    if max_ratio is None or ratio is None or ratio <= max_ratio:
         return []
     return [
-        f"its size, {size:,} bytes, is {ratio:.3g} of the size of the float32 weights; at most "
-        f"{most:g} is accepted (optimize.accept.max_size_ratio)"
+        f"the size, {size:,} bytes, is {ratio:.3g} of the size of the float32 weights; at most "
+        f"{max_ratio:g} is accepted (optimize.accept.max_size_ratio)"
     ]
 
 
 def _latency_reasons(
     accept: AcceptSettings, latency: float | None, ratio: float | None
 ) -> list[str]:
-    most = accept.max_latency_ratio
-    if most is None:
+    max_ratio = accept.max_latency_ratio
+    if max_ratio is None:
         return []
     if ratio is None or latency is None:
-        return ["its latency was not measured, but optimize.accept.max_latency_ratio limits it"]
-    if ratio <= most:
+        return ["the latency was not measured, but optimize.accept.max_latency_ratio limits it"]
+    if ratio <= max_ratio:
         return []
     return [
-        f"its latency, {latency:.3g} ms, is {ratio:.3g} of the original model's; at most {most:g} "
-        "is accepted (optimize.accept.max_latency_ratio)"
+        f"the latency, {latency:.3g} ms, is {ratio:.3g} of the original model's; at most "
+        f"{max_ratio:g} is accepted (optimize.accept.max_latency_ratio)"
     ]
 
 
@@ -240,8 +247,9 @@ def _unmeasured_reasons(accept: AcceptSettings, unmeasured: str) -> list[str]:
     if not unmeasured or accept.unmeasured:
         return []
     return [
-        f"it is {unmeasured}: its latency and accuracy there are unknown; run the Optimizer on a "
-        "machine with a GPU, or push it unmeasured by optimize.accept.unmeasured: true"
+        f"the variant is {unmeasured}, so the latency and the metrics there are unknown; run the "
+        "Optimizer on a machine with a GPU, or set optimize.accept.unmeasured: true to push the "
+        "variant unmeasured"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The making of variants, with a sample of examples; after a kill the complete ones remain."""
+"""The sample of examples, and the conversion of all variants, which a killed run can resume."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from trainer_module.runtime import report_notice, report_progress
 
 logger = logging.getLogger(__name__)
 
-MOST_ROWS = 512
-"""The most examples of a sample, which are enough to calibrate the range of each number."""
-MOST_BYTES = 64 << 20
-"""The most bytes of a sample in memory, which reduces the number of large pictures."""
+MAX_SAMPLE_ROWS = 512
+"""The maximum number of examples of a sample: enough to calibrate the range of each tensor."""
+MAX_SAMPLE_BYTES = 64 << 20
+"""The maximum bytes of a sample in memory; a sample of large pictures has fewer examples."""
 
 
 def read_sample(
     examples: Sequence[types.Artifact], split: str, transform_graph: str, interface: ModelInterface
 ) -> dict[str, np.ndarray]:
-    """Returns transformed examples of a split by the model's features, [rows, ...] each.
+    """Returns a sample of the transformed examples of a split: [rows, ...] for each feature.
 
     Args:
-      examples: transformed examples, of one or several spans.
+      examples: the transformed examples of one or several spans.
       split: the split to read.
       transform_graph: the folder of the transform graph, for the types of features.
       interface: the model's interface, for the names of features.
@@ -50,24 +50,26 @@ def read_sample(
     """
     files = sorted(split_files(examples, split))
     spec = tft.TFTransformOutput(transform_graph).transformed_feature_spec()
-    wanted = {feature.name: spec[feature.name] for feature in interface.features}
-    batch = [record for part in read_spread(files, _rows(interface)) for record in part]
+    features = {feature.name: spec[feature.name] for feature in interface.features}
+    batch = [record for part in read_spread(files, _sample_rows(interface)) for record in part]
     if not batch:
-        raise TrainingError(f"the split {split!r} has no examples to calibrate and check variants.")
-    parsed = tf.io.parse_example(tf.constant(batch), wanted)
+        raise TrainingError(
+            f"the split {split!r} has no examples, but variants need examples for calibration."
+        )
+    parsed = tf.io.parse_example(tf.constant(batch), features)
     return {name: tensor.numpy() for name, tensor in parsed.items()}
 
 
-def _rows(interface: ModelInterface) -> int:
-    of_one = sum(
+def _sample_rows(interface: ModelInterface) -> int:
+    example_bytes = sum(
         int(np.prod(feature.shape)) * np.dtype(feature.dtype).itemsize
         for feature in interface.features
     )
-    return max(1, min(MOST_ROWS, MOST_BYTES // max(of_one, 1)))
+    return max(1, min(MAX_SAMPLE_ROWS, MAX_SAMPLE_BYTES // max(example_bytes, 1)))
 
 
 Convert = Callable[[str, Path], Variant]
-"""A function that makes a variant by name, atomically in a folder."""
+"""A function that converts a variant. Its arguments are the variant's name and its new folder."""
 
 
 def make_variants(
@@ -76,21 +78,21 @@ def make_variants(
     """Converts the variants that the folder does not contain yet.
 
     Args:
-      names: the variants.
-      folder: the folder of all variants, which survives a kill of the run.
-      convert: makes one variant.
+      names: the names of the variants.
+      folder: the folder of all variants, which remains if the run is killed.
+      convert: converts one variant.
 
     Returns:
-      The variants by name, and the reasons why others cannot be made.
+      The variants by name, and the reasons of failed conversions by name.
     """
     made: dict[str, Variant] = {}
     failed: dict[str, str] = {}
     for number, name in enumerate(names):
         check_stop()
         report_progress(number, len(names), "variant", name)
-        kept = _reusable_variant(folder / name)
-        if kept is not None:
-            made[name] = kept
+        reusable = _reusable_variant(folder / name)
+        if reusable is not None:
+            made[name] = reusable
             continue
         try:
             made[name] = convert(name, folder / name)
@@ -102,7 +104,7 @@ def make_variants(
 
 
 def _reusable_variant(folder: Path) -> Variant | None:
-    """Returns the variant of an earlier attempt; None if there is none or its files are damaged."""
+    """Returns the undamaged variant of an interrupted run, or None. Deletes a damaged variant."""
     if not folder.exists():
         return None
     try:
@@ -116,13 +118,13 @@ def _reusable_variant(folder: Path) -> Variant | None:
 
 
 def reuse_variants(names: Sequence[str], folder: Path, output: str, made_from: str) -> None:
-    """Copies variants that an earlier execution with other conditions has made of the same model.
+    """Copies the variants of the same model that earlier executions have converted.
 
     Args:
-      names: the required variants.
+      names: the names of the variants to copy.
       folder: the target folder.
-      output: the folder of this execution's artifact, which lies beside those of earlier ones.
-      made_from: a key that variants of the same model by the same code share.
+      output: the folder of this execution's artifact; its parent has the folders of all executions.
+      made_from: the hash of the model, the sample and the code of the variants.
     """
     pattern = posixpath.join(posixpath.dirname(output.rstrip("/")), "*", REPORT_FILE)
     for path in fileio.glob(pattern):

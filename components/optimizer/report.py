@@ -1,4 +1,4 @@
-"""The Optimizer's report, for summaries, programs and the Pusher; free of TFX."""
+"""The Optimizer's report, which summaries and the Pusher read. The module imports no TFX."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 REPORT_FILE = "report.json"
-"""The file of the report in the artifact of the variants, beside a folder for each variant."""
+"""The file of the report, in the artifact of the variants."""
 
-# JSON has no NaN and no infinities.
+# JSON has no NaN and no infinity: null stands for them.
 Number = Annotated[
     float,
     BeforeValidator(lambda v: math.nan if v is None else v),
@@ -26,25 +26,27 @@ class VariantReport(BaseModel):
     name: str
     accepted: bool
     reasons: list[str] = []
-    """The reasons for a refusal."""
+    """The reasons why the variant is rejected."""
     remarks: list[str] = []
     """Further remarks for the summary."""
     unmeasured: str = ""
-    """The reason why it was not measured on its target device; empty if it was."""
+    """The reason why the variant was not measured on its target device, or an empty string."""
     bytes: int | None = None
     gzipped_bytes: int | None = None
     size_ratio: float | None = None
-    """The ratio of its bytes to those of the model's weights as float32."""
+    """The bytes of the variant, divided by the bytes of the model's weights as float32."""
     drop: Number | None = None
-    """The drop of the deciding metric."""
+    """The drop of the deciding metric; see `DecidingMetric.drop`."""
     drop_is_share: bool = False
-    """Whether the drop is relative to the model's value, as for an error in the label's unit."""
+    """Whether the drop is relative to the model's value, because the metric has the label's
+    unit."""
     metrics: dict[str, Number] = {}
     slices: dict[str, dict[str, Number]] = {}
     measured: dict[str, Any] = {}
     """The figures of `trainer_module.export.variants.measuring`."""
     latency_ratio: float | None = None
-    """The ratio of its latency to that of the model's own signature, one example at a time."""
+    """The latency of the variant for one example, divided by the latency of the model's
+    signature."""
 
 
 class OptimizerReport(BaseModel):
@@ -56,11 +58,11 @@ class OptimizerReport(BaseModel):
     """The name of the metric that decides."""
     variants: list[VariantReport] = []
     unmet: list[str] = []
-    """Required variants that are refused, with the reason; nothing is pushed then."""
+    """Sentences about rejected variants that are required; if there are any, nothing is pushed."""
     skipped: str = ""
     """The reason why there are no variants."""
     made_from: str = ""
-    """A key that variants of the same model and data by the same code share."""
+    """The hash of the model, the sample and the code of the variants."""
     weight_bytes: int | None = None
     """The bytes of the model's weights as float32."""
     measured: dict[str, Any] = {}
@@ -68,5 +70,5 @@ class OptimizerReport(BaseModel):
 
     @property
     def accepted(self) -> list[str]:
-        """The names of the variants that are good enough."""
+        """The names of the accepted variants."""
         return [variant.name for variant in self.variants if variant.accepted]

@@ -1,9 +1,11 @@
-"""Child processes: run, watched, limited and ended, on this machine or as pods.
+"""Child processes, which run on this machine or as pods.
 
-`local.launcher.run_one` runs one worker to its end, `supervisor` the workers of a cluster; `worker`
-is the code inside a worker. `local.fork_server` forks workers from a process with imported
-libraries. `ending` ends any process in steps, `stopping` this one, and `standing_cluster` manages
-servers that outlive a command.
+- `local.launcher.run_one` runs a single worker until the worker ends.
+- `supervisor` runs the workers of a cluster.
+- `worker` is the code inside a worker.
+- `local.fork_server` forks workers from a process that has imported libraries.
+- `ending` ends any process in steps, and `stopping` handles signals that stop this process.
+- `standing_cluster` manages servers that outlive the command that starts them.
 
-Only `server` imports TensorFlow, when it serves.
+Of these modules, only `server` imports TensorFlow, when it serves.
 """

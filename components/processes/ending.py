@@ -1,4 +1,4 @@
-"""The end of processes in steps: signals, each with a grace period, and SIGKILL."""
+"""Ending of processes in steps: signals, each followed by a grace period, and at last SIGKILL."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ import psutil
 RUN_GRACE_SECONDS = 15.0
 """The grace period of a run that is stopped."""
 CHILDREN_GRACE_SECONDS = 3.0
-"""The grace period of the children of a process that ends; half-way the signal is repeated."""
+"""The grace period of the children of a process that ends. Halfway through it, the signal is
+repeated."""
 CLUSTER_GRACE_SECONDS = 2.0
-"""The time in which a training's workers may report their errors after the first failure."""
+"""The time for the workers of a training to report their errors after the first failure."""
 POD_GRACE_SECONDS = 1
 """The grace period of the pod of a training's worker."""
 SERVER_GRACE_SECONDS = 30
-"""The grace period of a server's open requests."""
+"""The grace period of a server's requests in progress."""
 SCHEDULED_RUN_GRACE_SECONDS = 60.0
-"""The grace period of a scheduled run; half-way the signal is repeated."""
+"""The grace period of a scheduled run. Halfway through it, the signal is repeated."""
 POLL_SECONDS = 0.05
-"""The interval for polling a process that is watched or waited for, in seconds."""
+"""The interval in seconds at which processes are polled."""
 
 Send = Callable[[signal.Signals], bool]
-"""A function that sends a signal and returns whether a process may still receive one."""
+"""A function that sends a signal, and returns whether a process may receive further signals."""
 
 
 class Step(NamedTuple):
@@ -36,45 +37,50 @@ class Step(NamedTuple):
 
     signal: signal.Signals
     seconds: float = math.inf
-    """The grace period until the next step."""
+    """The grace period before the next step."""
 
 
 class Ending:
-    """The steps that end processes, taken one by one in a loop that does other work as well."""
+    """The steps that end processes. The caller's loop takes the steps one by one."""
 
     def __init__(self, send: Send, steps: Sequence[Step]) -> None:
-        """Creates the sequence without sending a signal yet.
+        """Creates the sequence, and sends no signal yet.
 
         Args:
           send: sends a signal.
           steps: the steps in order.
         """
         self._send = send
-        self._left = list(steps)
-        self._due = 0.0
+        self._remaining = list(steps)
+        self._next_time = 0.0
 
     def advance(self) -> bool:
-        """Sends the next signal after the last one's grace period; returns whether to wait on."""
+        """Sends the next signal if the grace period of the last signal has passed.
+
+        Returns:
+          Whether the caller should continue to wait. If not, no step is left, or no process may
+          receive a signal.
+        """
         now = time.monotonic()
-        if now < self._due:
+        if now < self._next_time:
             return True
-        if not self._left:
+        if not self._remaining:
             return False
-        step = self._left.pop(0)
-        self._due = now + step.seconds
+        step = self._remaining.pop(0)
+        self._next_time = now + step.seconds
         return self._send(step.signal)
 
 
 def end(send: Send, has_ended: Callable[[], bool], steps: Sequence[Step]) -> bool:
-    """Sends signals until something has ended or no step is left.
+    """Sends signals until the processes have ended or no step is left.
 
     Args:
-      send: sends a signal.
-      has_ended: returns whether it has ended.
+      send: sends a signal to the processes.
+      has_ended: returns whether the processes have ended.
       steps: the signals and their grace periods.
 
     Returns:
-      Whether it has ended.
+      Whether the processes have ended.
     """
     ending = Ending(send, steps)
     while not has_ended():
@@ -88,16 +94,16 @@ class EndResult(NamedTuple):
     """The result of ending processes."""
 
     killed: list[psutil.Process]
-    """The processes that were sent SIGKILL, as they had not ended before."""
+    """The processes that received SIGKILL, as they had not ended before."""
     remaining: list[psutil.Process]
     """The processes that still run."""
 
 
 def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) -> EndResult:
-    """Ends processes; psutil prevents signals to other processes that reuse their ids.
+    """Ends processes. psutil prevents signals to other processes that reuse their ids.
 
     Args:
-      processes: the processes, whoever started them.
+      processes: the processes, which need not be children of this process.
       steps: the signals and their grace periods.
 
     Raises:
@@ -122,7 +128,7 @@ def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) ->
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Returns whether a process has not ended; zombies have."""
+    """Returns whether a process has not ended. A zombie has ended."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -130,15 +136,20 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def kill_group(leader: int) -> None:
-    """Kills the process group of a leader that has not been waited for, if there is one."""
+    """Kills a process group, if it exists.
+
+    Args:
+      leader: the process id of the group's leader. The caller must not have waited for the leader,
+        as another process group may then have its id.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def name_signal(status: int) -> str:
-    """Returns the name of the signal that ended a process; empty if it exited.
+    """Returns the name of the signal that ended a process, or an empty string if it exited.
 
     Args:
-      status: the exit status, or minus the signal.
+      status: the exit status, or minus the number of the signal.
     """
     return "" if status >= 0 else signal.Signals(-status).name

@@ -1,4 +1,4 @@
-"""The failures of workers, and the choice of the one that caused the others."""
+"""The failures of workers, and the choice of the failure that caused the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer_module.errors import TrainingError
 Frame = tuple[str, int]
 """A file and a line."""
 
-# The errors that TensorFlow raises in the other workers after one has died.
+# The errors that TensorFlow raises in the other workers after a worker has died.
 _SYMPTOMS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _SYMPTOM_WORDS = ("Collective ops is aborted", "aborted peer", "Connection reset by peer")
 _PORT_TAKEN = ("Could not start gRPC server", "Address already in use")
@@ -27,25 +27,25 @@ class StartTimeoutError(TrainingError):
 
 
 class WorkerFailedError(Exception):
-    """An unexpected error in a worker; the message is one sentence."""
+    """An unexpected error in a worker. The message is a single sentence."""
 
-    def __init__(self, failure: Failure, log_tail: Sequence[str], sequel: str = "") -> None:
+    def __init__(self, failure: Failure, log_tail: Sequence[str], suffix: str = "") -> None:
         """Creates the error from a failure.
 
         Args:
           failure: the failure.
           log_tail: the last lines of the worker's output.
-          sequel: text that is appended to the sentence.
+          suffix: text that is appended to the sentence.
         """
-        super().__init__(failure.sentence + sequel)
+        super().__init__(failure.sentence + suffix)
         self.worker = failure.worker
         """The worker's name."""
         self.error_type = failure.error_type
-        """The qualified name of the Python exception; empty if the process ended without one."""
+        """The qualified name of the Python exception, or an empty string without an exception."""
         self.error_message = failure.message
-        """The whole message of the Python exception, or how the process ended."""
+        """The whole message of the Python exception, or a description of the process's end."""
         self.frames = list(failure.frames)
-        """The frames of the traceback, the innermost last."""
+        """The frames of the traceback. The last frame is the innermost."""
         self.log_tail = list(log_tail)
 
 
@@ -60,21 +60,22 @@ class Failure:
     worker: str
     """The worker's name."""
     at: float
-    """The time in seconds since the epoch."""
+    """The time of the failure, in seconds since the epoch."""
     message: str
     error_type: str = ""
-    """The qualified name of the Python exception; empty if the process ended without one."""
+    """The qualified name of the Python exception, or an empty string without an exception."""
     frames: tuple[Frame, ...] = ()
     user_error: str = ""
-    """The name of the exception's class if it is in `trainer_module.errors`, else empty."""
+    """The name of the exception's class if it is in `trainer_module.errors`, or else an empty
+    string."""
     signal: str = ""
-    """The signal that ended the process, such as SIGKILL."""
+    """The signal that ended the process, such as SIGKILL, or an empty string."""
     remark: str = ""
-    """Further information on why the process ended."""
+    """The reason why the process ended, if it is known from another source than the process."""
 
     @classmethod
     def of_error(cls, worker: str, values: Mapping[str, Any]) -> Failure:
-        """Returns the failure from a worker's own description of its error."""
+        """Returns the failure from the description of an error that a worker sent."""
         frames = tuple((file, line) for file, line in values["frames"])
         return cls(worker, **{**values, "frames": frames})
 
@@ -84,14 +85,12 @@ class Failure:
 
         Args:
           worker: the worker's name.
-          status: the exit status, or minus the signal that ended it.
-          remark: further information on why it ended.
+          status: the exit status, or minus the number of the signal that ended the worker.
+          remark: the reason why the worker ended, or an empty string.
         """
         name = name_signal(status)
-        end_in_words = (
-            f"was killed by {name}" if name else f"ended early, with exit status {status}"
-        )
-        message = f"{end_in_words}: {remark}" if remark else end_in_words
+        description = f"was killed by {name}" if name else f"ended early, with exit status {status}"
+        message = f"{description}: {remark}" if remark else description
         return cls(worker, time.time(), message, signal=name, remark=remark)
 
     @property
@@ -99,8 +98,8 @@ class Failure:
         """The failure in one sentence, such as `worker 1 was killed by SIGKILL`."""
         if not self.error_type:
             return f"{self.worker} {self.message}"
-        kind = self.error_type.rpartition(".")[2]
-        return f"{self.worker}: {kind}: {_gist(self.message) or 'no message'}"
+        name = self.error_type.rpartition(".")[2]
+        return f"{self.worker}: {name}: {_gist(self.message) or 'no message'}"
 
     @property
     def sentence(self) -> str:
@@ -110,7 +109,7 @@ class Failure:
 
     @property
     def is_symptom(self) -> bool:
-        """Whether the failure is more likely a result of another worker's end."""
+        """Whether the failure is probably caused by the end of another worker."""
         return self.error_type.rpartition(".")[2] in _SYMPTOMS or (
             bool(self.error_type) and any(words in self.message for words in _SYMPTOM_WORDS)
         )
@@ -125,43 +124,44 @@ class Failure:
         """Whether another process had taken the worker's port."""
         return any(words in self.message for words in _PORT_TAKEN)
 
-    def to_exception(self, log_tail: Sequence[str], sequel: str = "") -> Exception:
-        """Returns the worker's own exception if a user can mend it, else a WorkerFailedError."""
+    def to_exception(self, log_tail: Sequence[str], suffix: str = "") -> Exception:
+        """Returns the worker's own exception if a user can fix it, or else a WorkerFailedError."""
         if self.user_error:
-            kind: type[errors.ScopelineError] = getattr(errors, self.user_error)
-            return kind(self.message)
-        return WorkerFailedError(self, log_tail, sequel)
+            error_class: type[errors.ScopelineError] = getattr(errors, self.user_error)
+            return error_class(self.message)
+        return WorkerFailedError(self, log_tail, suffix)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Returns an error as plain values: the fields of Failure except `worker`."""
-    known = find_user_error(error)
+    """Returns an error as JSON values: fields of `Failure` by name, without `worker`."""
+    user_error = find_user_error(error)
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    kind = type(known or cause)
-    ours = [base.__name__ for base in kind.__mro__ if base.__module__ == errors.__name__]
-    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    error_class = type(user_error or cause)
+    user_classes = [
+        base.__name__ for base in error_class.__mro__ if base.__module__ == errors.__name__
+    ]
+    module = "" if error_class.__module__ == "builtins" else f"{error_class.__module__}."
     return {
         "at": time.time(),
-        "message": str(known or cause),
-        "error_type": module + kind.__qualname__,
+        "message": str(user_error or cause),
+        "error_type": module + error_class.__qualname__,
         "frames": [[f.filename, f.lineno] for f in traceback.extract_tb(cause.__traceback__)],
-        "user_error": ours[0] if ours else "",
+        "user_error": user_classes[0] if user_classes else "",
     }
 
 
 def first_cause(failures: Iterable[Failure]) -> Failure:
-    """Returns the failure that caused the others: the earliest that is not a symptom, if there is
-    one.
+    """Returns the failure that caused the others.
+
+    This is the earliest failure that is not a symptom, or the earliest of all if all are symptoms.
     """
     return min(failures, key=lambda failure: (failure.is_symptom, failure.at))
 
 
 def _gist(message: str) -> str:
-    """Returns the most informative line of an exception's message; TensorFlow's end with names of
-    nodes.
-    """
+    """Returns the last line of an exception's message that is not a list of TensorFlow's nodes."""
     lines = [line.strip() for line in message.splitlines()]
     lines = [line for line in lines if line and not line.startswith("[[")]
     return lines[-1].partition(" [Op:")[0] if lines else ""

@@ -1,6 +1,7 @@
-"""The interface between a supervisor and a launcher of workers, on this machine or elsewhere.
+"""The interface between a supervisor and a launcher of workers.
 
-A worker is a process of a cluster: its chief, a parameter server, or one that computes.
+A worker is a process of a cluster: the chief, a parameter server, or a worker that computes.
+Launchers start workers on this machine or as pods.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Protocol
 from trainer_module.tf_config import task_name
 
 Cluster = dict[str, list[str]]
-"""The addresses, `host:port`, by type of worker and in the order of the workers' indices."""
+"""The addresses by type of worker, in the order of the workers' indices. An address is `host:port`.
+"""
 
 TAIL_LINES = 30
 """The number of lines of a worker's output that are kept for error messages."""
@@ -20,13 +22,13 @@ TAIL_LINES = 30
 
 @dataclass(frozen=True)
 class Place:
-    """A worker's place in a cluster."""
+    """A worker's place in a cluster: its type and index."""
 
     type: str
     """`chief`, `worker` or `ps`."""
     index: int
     label: str = ""
-    """The worker's name in messages, if it is not its type and index."""
+    """The worker's name in messages, or an empty string for its type and index."""
 
     @property
     def name(self) -> str:
@@ -40,13 +42,14 @@ class WorkerSpec:
 
     place: Place
     module: str
-    """The module whose function `main` is called; see `components.processes.worker.Main`."""
+    """The module whose function `main` is called. Its type is `components.processes.worker.Main`.
+    """
     payload: Mapping[str, Any] = field(default_factory=dict)
     """The argument of `main`, as JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables that are added to the environment."""
     seconds: float | None = None
-    """The time limit; None for no limit."""
+    """The time limit in seconds, or None for no limit."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,13 @@ class RunningWorker(Protocol):
     """A worker that was started."""
 
     @property
-    def began(self) -> float | None:
-        """The `time.monotonic` at which the process began; None if it has not begun yet."""
+    def begin_time(self) -> float | None:
+        """The `time.monotonic` at which the process began, or None before the process has begun."""
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended the worker; None while it
-        runs.
+        """Returns the status of a worker that has ended, or None while it runs.
+
+        The status is the exit status, or minus the number of the signal that ended the worker.
         """
 
     def events(self) -> list[WorkerEvent]:
@@ -76,7 +80,7 @@ class RunningWorker(Protocol):
         """Returns the last lines of the worker's output."""
 
     def remark(self) -> str:
-        """Returns further information on the worker's start or end; empty if there is none."""
+        """Returns the reason for the worker's delay or end, or an empty string."""
 
     def kill(self) -> None:
         """Kills the worker and all processes that it started, and returns when they have ended."""
@@ -86,8 +90,9 @@ class Launcher(Protocol):
     """An interface for starting workers."""
 
     def allocate(self, places: Sequence[Place]) -> Cluster:
-        """Returns addresses at which the workers, once started, can serve; new ones at each
-        call.
+        """Returns the addresses at which the workers can serve when they are started.
+
+        Each call returns new addresses.
         """
 
     def start(self, spec: WorkerSpec) -> RunningWorker:

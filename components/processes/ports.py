@@ -11,12 +11,12 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns distinct ports on which no server listens at the moment.
+    """Returns distinct ports on which no server listens at present.
 
-    They lie outside the range of ports for outgoing connections.
+    The ports are outside the range for outgoing connections.
 
     Raises:
-      OSError: there are too few.
+      OSError: there are too few free ports.
     """
     low, high = map(int, _EPHEMERAL_RANGE.read_text().split())
     candidates = [port for port in _CANDIDATES if not low <= port <= high] or list(_CANDIDATES)
@@ -33,8 +33,7 @@ def free_ports(count: int) -> list[int]:
 def is_free(port: int) -> bool:
     """Returns whether a server could listen on the port, on all interfaces."""
     with socket.socket() as probe:
-        # gRPC sets this option too: lingering connections of an earlier server do not block the
-        # port.
+        # As in gRPC, the old connections of an earlier server do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -44,7 +43,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(address: str, timeout: float = 2.0) -> bool:
-    """Returns whether something accepts a connection at `host:port` within `timeout` seconds."""
+    """Returns whether a server accepts a connection at `host:port` within a timeout in seconds."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout).close()

@@ -1,6 +1,6 @@
-"""A server of a cluster: computes or holds variables for the coordinator of a training.
+"""A server of a cluster, which computes or stores variables for the coordinator of a training.
 
-`python -m components.processes.server TF_CONFIG [MODEL]` serves in a standing cluster.
+`python -m components.processes.server TF_CONFIG [MODEL]` runs a server of a standing cluster.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
 
     Args:
       config: the cluster, and this worker's place in it.
-      model: the import path of a user's builder; it is imported first, as it may register
-        operations.
-      on_ready: the callback once coordinators can connect.
+      model: the import path of a user's builder, or None. The builder is imported first, as it may
+        register operations.
+      on_ready: called as soon as coordinators can connect.
 
     Raises:
-      TrainingError: there is no such builder, or the server could not be restricted to this
+      TrainingError: the builder does not exist, or the server could not be restricted to this
         machine.
     """
     if model:
@@ -46,7 +46,10 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
 
 
 def main() -> None:
-    """Serves in a standing cluster; the process ends with its starter unless it is released."""
+    """Runs a server of a standing cluster.
+
+    Until the server is released, it ends if the process that started it ends.
+    """
     threading.Thread(target=_end_unless_released, daemon=True).start()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     text, *model = sys.argv[1:]
@@ -59,8 +62,9 @@ def main() -> None:
 
 
 def _end_unless_released() -> None:
-    """Ends this process if standard input ends without a byte, which means that the starter
-    died.
+    """Ends this process if standard input is closed without a byte.
+
+    The process that started this server then died before it released the server.
     """
     if not os.read(0, 1):
         os._exit(1)

@@ -1,4 +1,4 @@
-"""A standing cluster: servers on this machine that outlive the command that starts them."""
+"""A standing cluster: servers on this machine, which outlive the command that starts them."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ from trainer_module.errors import ConfigError, InternalError, TryLaterError
 from trainer_module.tf_config import TFConfig
 
 FOLDER = "cluster"
-"""The folder, in the output folder, for the servers' logs and the file with their addresses."""
+"""The folder for the servers' logs and the file with their addresses. It is in the output folder.
+"""
 MODULE = "components.processes.server"
 """The module that a server runs."""
 FILE = "cluster.json"
 START_SECONDS = 300.0
-"""The timeout for all servers to be ready, which may import a model first."""
+"""The timeout for all servers to be ready. A server may have to import a model first."""
 END_SECONDS = 3.0
 """The grace period of servers before they are killed."""
 _KILLED_SECONDS = 10.0
-# The creation time is relative to the boot time, which moves slightly when the clock is set.
+# psutil computes a creation time from the boot time, which changes slightly when the clock is set.
 _CREATED_TOLERANCE_SECONDS = 2.0
 
 Report = Callable[[str], None]
-"""A function that is called with a line about each step."""
+"""A function that reports a line about a step."""
 
 
 class NoClusterError(ConfigError):
@@ -62,7 +63,8 @@ class Server(BaseModel):
     index: int
     pid: int
     created: float
-    """The time at which the process began, in seconds since the epoch, as its pid may be reused."""
+    """The time at which the process began, in seconds since the epoch. Another process that reuses
+    the pid has another time."""
 
     @property
     def name(self) -> str:
@@ -70,8 +72,9 @@ class Server(BaseModel):
         return Place(self.type, self.index).name
 
     def find_process(self) -> psutil.Process | None:
-        """Returns the server's process; None if it has ended, even if another process has its
-        pid.
+        """Returns the server's process, or None if the process has ended.
+
+        Another process with the same pid is not returned.
         """
         try:
             process = psutil.Process(self.pid)
@@ -82,7 +85,7 @@ class Server(BaseModel):
 
 
 class StandingCluster(BaseModel):
-    """The contents of cluster.json: the TF_CONFIG of a training's coordinator, and the servers."""
+    """The content of cluster.json: the TF_CONFIG of a training's coordinator, and the servers."""
 
     cluster: Cluster
     """The addresses by type of worker."""
@@ -100,19 +103,18 @@ class StandingCluster(BaseModel):
 
 
 def command(verb: str, folder: Path) -> str:
-    """Returns the command line that applies a verb to the cluster of a folder."""
-    where = (
-        "" if folder == Path("output") / FOLDER else f" --output {shlex.quote(str(folder.parent))}"
-    )
-    return f"scopeline cluster {verb}{where}"
+    """Returns a command line such as `scopeline cluster stop` for the cluster of a folder."""
+    is_default = folder == Path("output") / FOLDER
+    option = "" if is_default else f" --output {shlex.quote(str(folder.parent))}"
+    return f"scopeline cluster {verb}{option}"
 
 
 def read_cluster(folder: Path) -> StandingCluster:
     """Returns the cluster whose file is in a folder.
 
     Raises:
-      NoClusterError: there is no file.
-      ConfigError: `start_cluster` has not written the file.
+      NoClusterError: the file does not exist.
+      ConfigError: the file cannot be read, or was not written by `start_cluster`.
     """
     file = folder / FILE
     try:
@@ -121,7 +123,7 @@ def read_cluster(folder: Path) -> StandingCluster:
             cluster.address_of(server)
     except FileNotFoundError:
         raise NoClusterError(
-            f"there is no cluster in {folder}; `{command('start', folder)}` starts one."
+            f"there is no cluster in {folder}; start a cluster with `{command('start', folder)}`."
         ) from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({error.strerror}).") from None
@@ -139,19 +141,19 @@ def start_cluster(
     model: str | None,
     report: Report,
 ) -> StandingCluster:
-    """Starts servers, and returns once all are ready; they outlive this process.
+    """Starts servers, and returns when all servers are ready. The servers outlive this process.
 
     Args:
       folder: the folder for cluster.json and the servers' output.
       places: the places of the workers and parameter servers.
-      model: the import path of a user's builder that the servers import, if there is one.
-      report: the callback for progress.
+      model: the import path of a user's builder that the servers import, or None.
+      report: reports the progress.
 
     Raises:
-      ConfigError: a cluster runs already, or the folder cannot be written.
-      InternalError: a server did not start; all others have been ended.
+      ConfigError: a cluster is running already, or the folder cannot be written.
+      InternalError: a server did not start. All other servers have been ended.
     """
-    with _alone(folder):
+    with _locked(folder):
         _check_none_runs(folder, report)
         report(f"starting {', '.join(place.name for place in places)}")
         addresses = LocalLauncher().allocate([Place("chief", 0), *places])
@@ -169,7 +171,7 @@ def start_cluster(
             write_atomically(folder / FILE, cluster.model_dump_json(indent=2) + "\n")
             for process in started.values():
                 _release(process)
-        except BaseException:  # Also after KeyboardInterrupt no server is left.
+        except BaseException:  # After any error, including KeyboardInterrupt, no server is left.
             for process in started.values():
                 process.kill()
                 process.wait()
@@ -185,43 +187,47 @@ def stop_cluster(folder: Path, report: Report) -> None:
 
     Args:
       folder: the cluster's folder.
-      report: the callback for the result of each server.
+      report: reports the result for each server.
 
     Raises:
-      NoClusterError: there is no cluster.
+      NoClusterError: the folder contains no cluster.
       ConfigError: the file cannot be used, or the processes belong to another user.
       InternalError: a process cannot be killed.
     """
     read_cluster(folder)  # Without this call the lock would create the folder.
-    with _alone(folder):
+    with _locked(folder):
         servers = read_cluster(folder).servers
         processes = {server.name: server.find_process() for server in servers}
         running = {name: process for name, process in processes.items() if process is not None}
-        forced = _end(running)
+        killed = _end(running)
         for server in servers:
-            end_state = "killed, as it did not end in time" if server.name in forced else "stopped"
-            state = end_state if server.name in running else "had ended already"
+            if server.name not in running:
+                state = "had ended already"
+            elif server.name in killed:
+                state = "killed, as it did not end in time"
+            else:
+                state = "stopped"
             report(f"{server.name}, process {server.pid}: {state}")
         (folder / FILE).unlink()
 
 
 def _unusable(file: Path, problem: str) -> ConfigError:
     return ConfigError(
-        f"{file} is not a file that `cluster start` writes ({problem}); delete it; `pgrep -af"
+        f"{file} was not written by `cluster start` ({problem}); delete this file; `pgrep -af"
         f" {MODULE}` lists the servers that still run."
     )
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Creates the folder, and holds the lock for changing its cluster."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Creates the folder, and locks its cluster against other commands in a `with` block."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock")
         lock.acquire(blocking=False)
     except Timeout:
         raise TryLaterError(
-            f"another `cluster` command runs in {folder}; wait until it ends."
+            f"another `cluster` command is running in {folder}; wait until that command has ended."
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -242,39 +248,46 @@ def _check_none_runs(folder: Path, report: Report) -> None:
     if running:
         raise ConfigError(
             f"a cluster is running in {folder} already ({len(running)} of {len(cluster.servers)} "
-            f"servers); use it, or end it first: `{command('stop', folder)}`."
+            f"servers); use this cluster, or stop it first: `{command('stop', folder)}`."
         )
     report("the servers of an earlier cluster have ended; replacing its file")
 
 
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:
-    """Ends processes, given by name; returns the names of those that had to be killed."""
+    """Ends the processes of servers.
+
+    Args:
+      running: the processes by name of the server.
+
+    Returns:
+      The names of the servers whose processes had to be killed.
+    """
     steps = Step(signal.SIGTERM, END_SECONDS), Step(signal.SIGKILL, _KILLED_SECONDS)
     try:
-        killed, left = end_processes(list(running.values()), steps)
+        killed, remaining = end_processes(list(running.values()), steps)
     except psutil.AccessDenied as error:
         raise ConfigError(
             f"process {error.pid} of the cluster belongs to another user, who must stop it."
         ) from None
     names = {process.pid: name for name, process in running.items()}
-    if left:
-        survivors = ", ".join(f"{names[process.pid]} (process {process.pid})" for process in left)
-        raise InternalError(f"{survivors} still run after SIGKILL; try again.")
+    if remaining:
+        survivors = ", ".join(f"{names[p.pid]} (process {p.pid})" for p in remaining)
+        raise InternalError(f"still running after SIGKILL: {survivors}; repeat the command.")
     return [names[process.pid] for process in killed]
 
 
 def _start(
     place: Place, addresses: Cluster, folder: Path, model: str | None
 ) -> subprocess.Popen[bytes]:
-    """Starts a server, which neither Ctrl-C nor the end of the terminal stops.
+    """Starts a server, which continues after Ctrl-C and after the end of the terminal.
 
-    The server ends with this process, even if that is killed, until it is released.
+    Until the server is released, it ends if this process ends or is killed.
     """
     tf_config = json.dumps(TFConfig(addresses, place.type, place.index).to_json())
     workers = len(addresses["worker"])
-    threads = share_machine(workers)
-    # Overrides the environment: with one inter-op thread a server would block indefinitely.
-    threads |= worker_environment(workers) | {INTEROP_THREADS: threads[INTEROP_THREADS]}
+    shared = share_machine(workers)
+    # The user's number of inter-op threads is ignored, as too few threads would block the server.
+    environment = shared | worker_environment(workers) | {INTEROP_THREADS: shared[INTEROP_THREADS]}
     with _log(folder, place).open("wb") as output:
         return subprocess.Popen(
             # -P: modules in the current folder do not hide the modules of this process.
@@ -282,14 +295,14 @@ def _start(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=threads,
+            env=environment,
             start_new_session=True,
         )
 
 
 def _release(process: subprocess.Popen[bytes]) -> None:
-    """Releases a server, so that it outlives this process."""
-    # `cluster status` reports a server that has died meanwhile.
+    """Releases a server, so that the server outlives this process."""
+    # A server may have died since it was ready. `cluster status` then reports it.
     with contextlib.suppress(BrokenPipeError), _stdin(process) as stdin:
         stdin.write(b".")
 
@@ -316,9 +329,9 @@ def _await_ready(
     """Waits until all servers accept connections.
 
     Raises:
-      InternalError: a server ended, or was not ready in time; the message has the end of its log.
+      InternalError: a server ended, or was not ready in time. The message has the end of its log.
     """
-    began, waiting = time.monotonic(), list(started)
+    start, waiting = time.monotonic(), list(started)
 
     def fail(place: Place, problem: str) -> NoReturn:
         with _log(folder, place).open(errors="replace") as file:
@@ -327,7 +340,7 @@ def _await_ready(
 
     while waiting:
         time.sleep(POLL_SECONDS)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
         for place, process in started.items():
             status = process.poll()
             if status is not None:

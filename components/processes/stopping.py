@@ -1,9 +1,11 @@
-"""The handling of SIGTERM and Ctrl-C: a stop that no other code can suppress.
+"""Handling of SIGTERM and Ctrl-C: a stop that no other code can suppress.
 
-An exception from a signal's handler is lost if the main thread is in a `__del__` or in a callback
-of a library: Python prints it and continues. The handler therefore also sets a flag, which is
-checked before each component and right before a push; and a thread raises the exception again,
-every second, until the main thread has unwound. After a grace period the thread ends the process.
+The handler of the signals raises an exception. If the main thread is in a `__del__` or in a
+callback of a library, Python prints this exception and continues. Therefore:
+
+- The handler also sets a flag, which is checked before each component and right before a push.
+- A thread raises the exception again every second, until the work in the main thread has ended.
+- After a grace period, the thread ends the process.
 """
 
 from __future__ import annotations
@@ -28,30 +30,31 @@ from components.processes.ending import (
 )
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-AGAIN_SECONDS = 1.0
+REPEAT_SECONDS = 1.0
 """The interval at which the exception is raised again."""
 RECORD_SECONDS = 5.0
-"""The timeout for recording that the process is ended."""
+"""The timeout for recording the stop before the process is ended."""
 
 
 logger = logging.getLogger(__name__)
 
 
 class _State:
-    """The state of a stop, shared by the main thread's handler and the watching thread."""
+    """The state of a stop, which the main thread's handler and the watching thread share."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        """The first signal that was received."""
+        """The first signal that was received, or None."""
         self.deferrals = 0
-        """The number of blocks that defer a stop."""
+        """The number of active blocks that defer a stop."""
         self.is_settled = False
         """Whether signals are ignored, as there is nothing left to stop."""
         self.is_watched = False
+        """Whether the watching thread is running."""
         self.is_repeated = False
         """Whether the next signal comes from the watching thread."""
         self.end = threading.Lock()
-        """A lock that is held by the thread that ends the work: the main or the watching one."""
+        """A lock of the thread that ends the work, which is the main or the watching thread."""
 
 
 _state = _State()
@@ -68,11 +71,12 @@ def install_handlers() -> None:
 
 
 @contextmanager
-def handled(
+def handle_signals(
     handle: Callable[[int, FrameType | None], object], signals: Sequence[signal.Signals] = SIGNALS
 ) -> Iterator[None]:
-    """Installs another signal handler in a `with` block of the main thread, and restores the
-    earlier one.
+    """Installs a signal handler in a `with` block of the main thread.
+
+    At the end of the block, the earlier handlers are restored.
 
     Args:
       handle: the handler, as for `signal.signal`.
@@ -92,7 +96,7 @@ def handles_sigterm() -> bool:
 
 
 def received_signal() -> str | None:
-    """Returns the name of the signal that has stopped this process; None if there is none."""
+    """Returns the name of the signal that has stopped this process, or None without a signal."""
     return None if _state.signal is None else signal.Signals(_state.signal).name
 
 
@@ -107,20 +111,21 @@ def check_stop() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignores later signals, which are only recorded, as nothing is left to stop or must not be
-    stopped.
+    """Ignores later signals, as there is nothing left that may be stopped.
+
+    The signals are only recorded.
     """
     _state.is_settled = True
 
 
 def commit_or_abort() -> None:
-    """Raises KeyboardInterrupt if a signal has stopped this process; ignores later signals.
+    """Raises KeyboardInterrupt if a signal has stopped this process. Later signals are ignored.
 
     Raises:
       KeyboardInterrupt: a signal was received.
     """
     was_settled = _state.is_settled
-    # Set before the check, so that no signal can arrive between the check and the next step.
+    # Signals are ignored before the check, so that none can arrive between check and commit.
     ignore_signals()
     if _state.signal is not None and not was_settled:
         _state.is_settled = False
@@ -128,11 +133,11 @@ def commit_or_abort() -> None:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
-    """Defers a stop to the end of a `with` block, such as one that cleans up.
+def defer_stop() -> Iterator[None]:
+    """Defers a stop to the end of a `with` block, such as a block that cleans up.
 
     Raises:
-      KeyboardInterrupt: at the end of the block, if a signal was received in it.
+      KeyboardInterrupt: at the end of the block, if a signal was received.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Signals raise exceptions only in the main thread.
@@ -149,17 +154,17 @@ def deferred() -> Iterator[None]:
 def attempt(
     work: Callable[[], None], record_stop: Callable[[], None], exit_code: int
 ) -> BaseException | None:
-    """Does work in the main thread, which a stop ends within the grace period.
+    """Calls a function in the main thread. A stop ends the call within the grace period.
 
     Args:
-      work: the work.
-      record_stop: records the stop if the main thread is stuck.
-      exit_code: the exit code of the process in that case.
+      work: the function.
+      record_stop: records the stop if the main thread does not react to it.
+      exit_code: the exit code of the process if the main thread does not react to a stop.
 
     Returns:
-      The error that the work has raised; a KeyboardInterrupt if it was stopped, in which case all
-        child processes have been ended. None if the work was completed, even if a stop came too
-        late.
+      None if the function returned, even if a stop came too late. A KeyboardInterrupt if the
+        function was stopped, in which case all child processes have been ended. Otherwise, the
+        error that the function raised.
     """
     _state.is_settled = False
     with _watched(record_stop, exit_code):
@@ -180,7 +185,12 @@ def attempt(
 
 @contextmanager
 def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
-    """Watches the main thread in a `with` block; takes the last arguments of `attempt`."""
+    """Watches the main thread in a `with` block.
+
+    Args:
+      record_stop: as for `attempt`.
+      exit_code: as for `attempt`.
+    """
     state, has_ended = _state, threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -190,9 +200,9 @@ def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
             _end_process(record_stop, exit_code)
 
     thread = threading.Thread(target=watch, name="stop", daemon=True)
-    # A signal is written here at once; a Python handler waits until the main thread leaves a
-    # library.
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    # A signal is written to this descriptor immediately. A handler in Python, in contrast, only
+    # runs after the main thread has returned from a library's C code.
+    earlier_descriptor = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     state.is_watched = True
     thread.start()
     try:
@@ -200,16 +210,16 @@ def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
     finally:
         has_ended.set()
         state.is_watched = False
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(earlier_descriptor)
         os.close(writing)
-        thread.join(AGAIN_SECONDS)
+        thread.join(REPEAT_SECONDS)
         os.close(reading)
 
 
 def _finish_unwinding() -> None:
     """Ignores later signals, as the main thread has returned from its work.
 
-    Does not return if the watching thread has begun to end the process.
+    If the watching thread has begun to end the process, this function does not return.
     """
     ignore_signals()
     if not _state.end.acquire(blocking=False):
@@ -219,16 +229,14 @@ def _finish_unwinding() -> None:
 
 def end_children() -> None:
     """Ends all child processes: sends SIGTERM twice, then SIGKILL."""
-    children, each = psutil.Process().children(recursive=True), CHILDREN_GRACE_SECONDS / 2
-    end_processes(
-        children,
-        [Step(signal.SIGTERM, each), Step(signal.SIGTERM, each), Step(signal.SIGKILL, each)],
-    )
+    children = psutil.Process().children(recursive=True)
+    signals = (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL)
+    end_processes(children, [Step(number, CHILDREN_GRACE_SECONDS / 2) for number in signals])
     psutil.wait_procs(children, timeout=0)  # Reaps zombies.
 
 
 def exit_process(code: int) -> NoReturn:
-    """Ends the process as `sys.exit` does, but does not wait for threads after a stop."""
+    """Ends the process as `sys.exit` does. After a stop, the process does not wait for threads."""
     if _state.signal is None:
         sys.exit(code)
     logging.shutdown()
@@ -246,14 +254,13 @@ def _handle(number: int, frame: FrameType | None) -> None:
     is_repeated, _state.is_repeated = _state.is_repeated, False
     if _state.deferrals or _state.is_settled:
         return
-    # Of several signals in quick succession only the first raises an exception: others would
-    # interrupt the cleanup.
+    # Later signals in quick succession raise no exception, as they would interrupt the cleanup.
     if is_first or is_repeated or not _state.is_watched:
         raise KeyboardInterrupt
 
 
 def _wait_for_signal(reading: int) -> bool:
-    """Returns True after one of the signals, and False at the end of the watched block."""
+    """Returns True after one of `SIGNALS` was received, or False when the watched block ends."""
     while numbers := os.read(reading, 64):
         if any(number in SIGNALS for number in numbers):
             return True
@@ -261,19 +268,24 @@ def _wait_for_signal(reading: int) -> bool:
 
 
 def _repeat(state: _State, has_ended: threading.Event) -> bool:
-    """Raises in the main thread until the work has ended; returns False after the grace period."""
+    """Repeats the signal until the work has ended.
+
+    Returns:
+      Whether the work has ended or may not be stopped. If not, the grace period has passed.
+    """
     main = threading.main_thread().ident
-    for _ in range(round(RUN_GRACE_SECONDS / AGAIN_SECONDS)):
-        if has_ended.wait(AGAIN_SECONDS) or state.is_settled:
+    for _ in range(round(RUN_GRACE_SECONDS / REPEAT_SECONDS)):
+        if has_ended.wait(REPEAT_SECONDS) or state.is_settled:
             return True
         if main is not None and not state.deferrals:
             state.is_repeated = True
             signal.pthread_kill(main, signal.SIGTERM)
-    # The process is not ended while it ignores signals, or if the main thread ends the work.
+    # The process is not ended while it ignores signals, or if the main thread has the lock.
     return state.is_settled or not state.end.acquire(blocking=False)
 
 
 def _end_process(record_stop: Callable[[], None], exit_code: int) -> NoReturn:
+    """Records the stop, ends all child processes, and ends this process."""
     thread = threading.Thread(target=record_stop, daemon=True)
     thread.start()
     thread.join(RECORD_SECONDS)

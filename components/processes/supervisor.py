@@ -1,4 +1,4 @@
-"""The supervisor of a cluster's workers: starts, watches and restarts them."""
+"""The supervisor of a cluster, which starts, watches and restarts the workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 from components.processes.ending import CLUSTER_GRACE_SECONDS, POLL_SECONDS
 from components.processes.failures import Failure, OverdueError, StartTimeoutError, first_cause
 from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from trainer_module.errors import counted
 from trainer_module.runtime import report_notice, report_progress
 from trainer_module.settings.durations import show_seconds
@@ -23,42 +23,40 @@ logger = logging.getLogger(__name__)
 LINGER_SECONDS = 10.0
 """The time for the other workers of a gang to end after the chief is done."""
 BEGIN_SECONDS = 1800.0
-"""The time for a worker to be scheduled: a node may have to be added, and a large image pulled."""
-PATIENCE_SECONDS = 2.0
-"""The time for which workers wait for external ones before the wait is reported."""
-LOOK_SECONDS = 10.0
-"""The interval for checking which external workers are missing."""
+"""The time for a worker to begin. A node may have to be added, and a large image pulled."""
+FIRST_CHECK_SECONDS = 2.0
+"""The time before the first check for missing external workers."""
+CHECK_SECONDS = 10.0
+"""The interval of the later checks for missing external workers."""
 PORT_ATTEMPTS = 5
-"""The number of attempts with new ports after another process has taken one."""
+"""The number of attempts with new ports if another process has taken a port."""
 
 
 class Policy(StrEnum):
-    """The workers that are restarted after one has died."""
+    """The workers that are restarted after a worker has died."""
 
     GANG = "gang"
-    """Every worker, as they work in lockstep."""
+    """Every worker is restarted, as the workers work in lockstep."""
     COORDINATOR = "coordinator"
-    """Only the worker that died, once the chief has begun; all if the chief or a parameter server
-    died."""
+    """Only the worker that died is restarted. All workers are restarted if the chief or a parameter
+    server died, or if the chief was not ready yet."""
 
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """Workers that form a cluster; the result of the first one, the chief, is the result of the
-    job.
-    """
+    """Workers that form a cluster. The job is done when the first worker, the chief, is done."""
 
     specs: Sequence[WorkerSpec]
-    """The workers. With several, the payload of each gets its place as `tf_config`; a single one's
-    payload gets only `restarts`."""
+    """The workers. `restarts` is added to each payload. If the job has several workers, `tf_config`
+    with the worker's place is added too."""
     policy: Policy = Policy.GANG
     start_timeout: float | None = None
-    """The seconds for all workers to be ready after all have begun; None waits without a limit."""
+    """The seconds for all workers to be ready after all have begun, or None for no limit."""
     retries: int = 3
-    """The number of restarts of workers in total."""
+    """The most restarts of workers in total."""
     missing: Callable[[], list[str]] | None = None
-    """Returns the names of external workers that do not answer; None if there are no external
-    workers."""
+    """A function that returns the names of external workers that do not respond, or None if the
+    job has no external workers."""
 
 
 class WatchedWorker:
@@ -72,7 +70,7 @@ class WatchedWorker:
         Args:
           spec: the worker's description.
           handle: the running worker.
-          on_event: the callback for events of its work.
+          on_event: called with events of the worker's work, such as its progress.
         """
         self.spec = spec
         self.handle = handle
@@ -81,7 +79,7 @@ class WatchedWorker:
         self.is_done = False
         self.failure: Failure | None = None
         self.started = time.monotonic()
-        """The time at which the worker was requested; it may begin much later."""
+        """The time at which the worker was requested. The worker may begin much later."""
         self._on_event = on_event
 
     @property
@@ -90,16 +88,16 @@ class WatchedWorker:
         return self.is_done or self.failure is not None
 
     def poll(self) -> None:
-        """Processes the worker's events since the last call, and its end."""
-        # Polled before the events are read, so that a process that has ended has no unread events.
+        """Processes the worker's events since the last call, and the worker's end."""
+        # The status is read before the events, so that no event of an ended process is missed.
         status = self.handle.poll()
         for event in self.handle.events():
             self._take(event)
         if status is not None and not self.has_ended:
             self.failure = Failure.of_exit(self.spec.place.name, status, self.handle.remark())
 
-    def overdue(self) -> OverdueError | None:
-        """Returns the error of a worker that has exceeded its time limit."""
+    def overdue_error(self) -> OverdueError | None:
+        """Returns the error of a worker that has exceeded its time limit, or None."""
         limit = self.spec.seconds
         if limit is None or self.has_ended or time.monotonic() - self.started <= limit:
             return None
@@ -110,15 +108,17 @@ class WatchedWorker:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the worker has still to become ready."""
+        """Whether the worker is not ready yet, and has not ended."""
         return not (self.is_ready or self.has_ended)
 
     def describe_start(self) -> str:
-        """Returns the progress of a worker that is not ready yet."""
-        silence = (
-            "not running yet" if self.handle.began is None else "running, but it has sent no event"
-        )
-        state = "running, and waiting for other workers" if self.is_alive else silence
+        """Returns the name and the state of a worker that is not ready yet."""
+        if self.is_alive:
+            state = "running, and waiting for other workers"
+        elif self.handle.begin_time is None:
+            state = "not running yet"
+        else:
+            state = "running, but it has sent no event"
         remark = self.handle.remark()
         return f"{self.spec.place.name} ({state}{f'; {remark}' if remark else ''})"
 
@@ -149,32 +149,34 @@ class Supervisor:
         self._restarts: list[str] = []
         self._port_attempts = 1
         self._missing: list[str] = []
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     def run(self) -> list[str]:
-        """Runs the job until the chief is done; afterwards no process is left, even after an error.
+        """Runs the job until the chief is done. Afterwards no worker is left, even after an error.
 
         Returns:
           A sentence for each restart of workers.
 
         Raises:
-          ScopelineError: a worker raised it.
-          StartTimeoutError: a worker did not begin, or was not ready in time.
+          ScopelineError: a worker raised this error, which the user can fix.
+          StartTimeoutError: a worker did not begin or was not ready in time.
           OverdueError: a worker exceeded its time limit.
-          WorkerFailedError: a worker failed, or was lost once more than `retries`.
+          WorkerFailedError: a worker failed permanently, or more often than `retries` allows.
         """
         try:
             while failure := self._attempt():
                 self._launcher.stop_all()
                 self._prepare_retry(failure)
         finally:
-            with deferred():
+            with defer_stop():
                 self._launcher.stop_all()
         return self._restarts
 
     def _attempt(self) -> Failure | None:
-        """Starts and watches all workers; returns the first failure, or None when the chief is
-        done.
+        """Starts and watches all workers.
+
+        Returns:
+          None if the chief is done, or else the failure that requires a restart of all workers.
         """
         self._start_all()
         while True:
@@ -184,8 +186,9 @@ class Supervisor:
             if failed and not self._restart_alone(failed):
                 return self._settle()
             self._check_started()
-            if overdue := next(filter(None, (member.overdue() for member in self._members)), None):
-                raise overdue
+            for member in self._members:
+                if error := member.overdue_error():
+                    raise error
             time.sleep(POLL_SECONDS)
         if self._job.policy is Policy.GANG:
             self._watch(LINGER_SECONDS)
@@ -195,7 +198,7 @@ class Supervisor:
         specs = self._job.specs
         if len(specs) > 1:
             self._cluster = self._launcher.allocate([spec.place for spec in specs])
-        self._missing, self._next_look = [], time.monotonic() + PATIENCE_SECONDS
+        self._missing, self._next_check = [], time.monotonic() + FIRST_CHECK_SECONDS
         self._members = []
         for spec in specs:
             self._members.append(self._start(spec))
@@ -206,7 +209,7 @@ class Supervisor:
             config = TFConfig(self._cluster, spec.place.type, spec.place.index)
             payload["tf_config"] = config.to_json()
         handle = self._launcher.start(replace(spec, payload=payload))
-        # The progress of the chief is that of the whole job.
+        # The progress of the chief is the progress of the whole job.
         return WatchedWorker(spec, handle, _forward if spec is self._job.specs[0] else _ignore)
 
     def _poll(self) -> list[WatchedWorker]:
@@ -223,9 +226,10 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
 
     def _settle(self) -> Failure | None:
-        """Returns the failure that caused the others, after a grace period for them to be reported.
+        """Waits until further failures have been reported, up to a grace period.
 
-        None if the chief finished in the meantime.
+        Returns:
+          The failure that caused the others, or None if the chief finished in the meantime.
         """
         self._watch(CLUSTER_GRACE_SECONDS)
         if self._chief.is_done:
@@ -233,8 +237,10 @@ class Supervisor:
         return first_cause(member.failure for member in self._members if member.failure)
 
     def _restart_alone(self, failed: Sequence[WatchedWorker]) -> bool:
-        """Restarts workers that the chief can temporarily do without; returns whether that was
-        enough.
+        """Restarts the failed workers alone, if the chief can continue without them.
+
+        Returns:
+          Whether the workers were restarted. If not, all workers have to be restarted.
         """
         if self._job.policy is Policy.GANG or not self._chief.is_ready:
             return False
@@ -260,22 +266,24 @@ class Supervisor:
         return self._job.retries - len(self._restarts)
 
     def _prepare_retry(self, failure: Failure) -> None:
-        """Prepares to restart all workers; raises the failure if a retry would not help."""
+        """Prepares the restart of all workers, or raises the failure if a restart cannot help."""
         if failure.is_port_taken and self._cluster and self._port_attempts < PORT_ATTEMPTS:
             self._port_attempts += 1
-            logger.warning("%s; all tasks restart on other ports", failure.summary)
+            logger.warning("%s; all workers restart on other ports", failure.summary)
         elif failure.is_transient and self._retries_left > 0:
-            self._note(failure, "all tasks restart")
+            self._note(failure, "all workers restart")
         else:
             tail = self._member_of(failure).handle.log_tail()
             logger.error("The last lines of %s:\n%s", failure.worker, "\n".join(tail))
-            raise failure.to_exception(tail, self._sequel(failure))
+            raise failure.to_exception(tail, self._describe_restarts(failure))
 
     def _note(self, failure: Failure, next_step: str) -> None:
+        """Records and reports a failure after which workers are restarted."""
         self._restarts.append(failure.summary)
         report_notice(f"{failure.sentence}; {next_step}")
 
-    def _sequel(self, failure: Failure) -> str:
+    def _describe_restarts(self, failure: Failure) -> str:
+        """Returns the number of restarts, which is appended to the message of a failure."""
         if not self._restarts or not failure.is_transient:
             return ""
         return f"; {counted(len(self._restarts), 'restart')} did not help"
@@ -284,32 +292,33 @@ class Supervisor:
         return next(member for member in self._members if member.failure is failure)
 
     def _check_started(self) -> None:
+        """Raises StartTimeoutError if a worker has not begun, or is not ready, in time."""
         limit = self._job.start_timeout
         awaited = [member for member in self._members if member.is_awaited]
         if limit is None or not awaited:
             return
         now = time.monotonic()
         self._report_missing(now, limit)
-        if absent := [member for member in awaited if member.handle.began is None]:
-            if late := [member for member in absent if now - member.started > BEGIN_SECONDS]:
+        if not_begun := [member for member in awaited if member.handle.begin_time is None]:
+            if late := [member for member in not_begun if now - member.started > BEGIN_SECONDS]:
                 advice = (
                     "free resources for them, or request less (smaller resources, fewer workers)"
                 )
                 self._fail_start(late, BEGIN_SECONDS, advice)
             return
-        # The limit counts from the start of the last worker, as running workers wait for it.
-        if now - max(member.handle.began or 0 for member in self._members) > limit:
+        # The limit counts from the begin of the last worker, for which the other workers wait.
+        if now - max(member.handle.begin_time or 0 for member in self._members) > limit:
             advice = "see their last lines in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)
 
     def _report_missing(self, now: float, limit: float) -> None:
-        """Reports the missing external workers when they have changed."""
-        if self._job.missing is None or now < self._next_look:
+        """Reports the missing external workers if they have changed since the last check."""
+        if self._job.missing is None or now < self._next_check:
             return
         missing = self._job.missing()
-        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._next_check = time.monotonic() + CHECK_SECONDS
         if missing and missing != self._missing:
-            report_notice(f"waits for {', '.join(missing)}, {limit:g} s at most")
+            report_notice(f"waits for {', '.join(missing)}, at most {limit:g} s")
         self._missing = missing
 
     def _fail_start(self, late: Sequence[WatchedWorker], limit: float, advice: str) -> NoReturn:

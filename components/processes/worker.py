@@ -1,4 +1,4 @@
-"""The code inside a worker: reports events, enforces limits, and ends the process."""
+"""The code inside a worker, which reports events, enforces limits, and ends the process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import psutil
 
 from components.processes.failures import describe
 
-_LOOKS_AT_MEMORY = 0.1
+_MEMORY_CHECK_SECONDS = 0.1
 
 
 class Channel:
     """The channel for a worker's events."""
 
     def __init__(self, descriptor: int, mark: str = "") -> None:
-        """Takes the writing end of a pipe, which the worker's child processes do not inherit.
+        """Opens the writing end of a pipe, which the worker's child processes do not inherit.
 
         Args:
-          descriptor: the pipe's descriptor.
-          mark: the beginning of each line, for a pipe that has other writers.
+          descriptor: the file descriptor of the pipe.
+          mark: the beginning of each line, which identifies events in a pipe with other writers.
         """
         os.set_inheritable(descriptor, False)
         self._mark = mark
@@ -35,7 +35,7 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, kind: str, **values: Any) -> None:
-        """Sends an event: `ready`, or `progress` with `done`, `total`, `unit` and `detail`."""
+        """Sends an event. The values of `progress` are `done`, `total`, `unit` and `detail`."""
         with self._lock:
             self._pipe.write(f"{self._mark}{json.dumps({'kind': kind, 'values': values})}\n")
 
@@ -53,9 +53,9 @@ def load_main(module: str) -> Main:
 def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoReturn:
     """Runs a worker and then ends this process.
 
-    The exit status is 0, or 1 if `main` raises; then the traceback is in the output, and the
-    channel describes the error. Threads are not joined, as those of a TensorFlow cluster may never
-    end.
+    The exit status is 0, or 1 if `main` raises an error. The traceback of the error is printed, and
+    the channel sends a description of the error. Threads are not joined, as threads of a TensorFlow
+    cluster may never end.
     """
     channel.send("alive")
     status = 1
@@ -63,7 +63,7 @@ def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoRetur
         main(payload, channel)
         channel.send("done")
         status = 0
-    except BaseException as error:  # Also SystemExit, which a user's code may raise.
+    except BaseException as error:  # Including SystemExit, which a user's code may raise.
         traceback.print_exc()
         channel.send("error", **describe(error))
     finally:
@@ -73,20 +73,20 @@ def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoRetur
 
 
 def limit_memory(memory: float, error: Exception, channel: Channel) -> None:
-    """Ends this process, with an error, once it exceeds a limit of resident memory.
+    """Ends this process with an error as soon as its resident memory exceeds a limit.
 
-    The size of the address space is no measure with a GPU or large mapped files.
+    The limit does not apply to the address space, which is large with a GPU or mapped files.
 
     Args:
       memory: the limit in bytes.
-      error: the error for the channel.
+      error: the error that the channel sends.
       channel: the channel of this process.
     """
     process = psutil.Process()
 
     def watch() -> None:
         while process.memory_info().rss <= memory:
-            time.sleep(_LOOKS_AT_MEMORY)
+            time.sleep(_MEMORY_CHECK_SECONDS)
         channel.send("error", **describe(error))
         os._exit(1)
 

@@ -1,1 +1,1 @@
-"""A Pusher that puts versions in place atomically, and the versions themselves."""
+"""The Pusher, which pushes versions atomically, and the functions that read and check versions."""

@@ -1,4 +1,4 @@
-"""The certificate of a version, and the check of its files; needs no TensorFlow."""
+"""The certificate of a version, and the check of its files. The module imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_module.export.variants.manifest import hash_file
 
 @dataclass(frozen=True)
 class CertificateLimits:
-    """The limits of a certification."""
+    """The tolerance and the resource limits of a certification."""
 
     tolerance: float
     """The largest allowed difference of two predictions: absolute for scores, relative for other
@@ -28,32 +28,36 @@ class CertificateLimits:
 CERTIFICATE_FOLDER = "certificate"
 """The folder of an InfraBlessing that is copied to `assets.extra` of the version."""
 CERTIFICATE_FILE = "certificate.json"
+"""The file of the certificate in this folder."""
 
 
 @dataclass(frozen=True)
 class GoldenRow:
-    """A row for which all interfaces have to predict the same."""
+    """A row for which all interfaces have to return equal predictions."""
 
     description: str
-    """A description of the row's special feature."""
+    """A description of the row, for messages: its number, or the value that makes it an edge
+    case."""
     example: bytes
-    """A serialised tf.Example with its label."""
+    """A serialised tf.Example, with the label."""
 
 
 EXTRA_FOLDER = "assets.extra"
 """The folder of a version for additional files, which model servers and loaders ignore."""
-CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
+CERTIFICATE_PATH = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
 """The path of the certificate's folder in a version."""
 PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
-"""The path of the file with a version's origin, and whether it was pushed with a certificate."""
+"""The path, in a version, of the file with the version's `Provenance`."""
 GOLDEN_FILE = "golden.parquet"
-"""The file beside the certificate with the golden rows and their predictions."""
+"""The file, next to the certificate, with the golden rows and their predictions."""
 _REMEDY = "push the version again, or run `rollback`."
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The difference between the predictions of one interface and the expected ones."""
+    """The largest difference between the predictions of an interface and the expected
+    predictions.
+    """
 
     largest_difference: float
     """The largest difference: absolute for scores, relative for other numbers."""
@@ -65,25 +69,30 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The result of a certification: whether all interfaces of a version predict the same."""
+    """The result of a certification, which compares the predictions of all interfaces of a
+    version.
+    """
 
     tolerance: float
+    """The tolerance of the `CertificateLimits`."""
     rows: int
+    """The number of golden rows."""
     expected_by: str
-    """The interface whose predictions are the expected ones."""
+    """The interface that gives the expected predictions."""
     ways: dict[str, Agreement] = field(default_factory=dict)
+    """The `Agreement` of each interface, by the interface's name."""
     notes: list[str] = field(default_factory=list)
     failure: str = ""
-    """A sentence that describes the difference; empty if there is none."""
+    """A description of the first failure, or an empty string if all predictions agree."""
     files: dict[str, str] = field(default_factory=dict)
     """The SHA-256 of each file of the model, and of the golden rows, by the path in a version."""
 
 
 def read_certificate(folder: Path) -> Certificate | None:
-    """Returns the certificate in a folder; None if there is none.
+    """Returns the certificate in a folder, or None if there is no certificate.
 
     Raises:
-      DamagedFileError: the certificate is unreadable, or is missing beside golden rows.
+      DamagedFileError: the certificate is unreadable, or there are golden rows without certificate.
     """
     path = folder / CERTIFICATE_FILE
     try:
@@ -104,27 +113,28 @@ def _read_agreement(way: dict[str, Any]) -> Agreement:
 
 
 def check_certified_files(version: Path, certificate: Path | None = None) -> None:
-    """Checks the files of a version against its certificate; accepts a version without a
-    certificate.
+    """Checks the files of a version against its certificate.
+
+    A version that was pushed without a certificate passes the check.
 
     Args:
-      version: the folder of a version, or a SavedModel that is not pushed yet.
-      certificate: the folder of the certificate, if it is outside of the version.
+      version: the folder of a version, or of a SavedModel that is not pushed yet.
+      certificate: the folder of the certificate, or None if it is in the version.
 
     Raises:
-      DamagedFileError: a file is missing, or differs from the certified one.
+      DamagedFileError: a file is missing, or differs from the certified file.
     """
-    folder = certificate or version / CERTIFICATE_PLACE
-    found = read_certificate(folder)
-    if found is None:
+    folder = certificate or version / CERTIFICATE_PATH
+    content = read_certificate(folder)
+    if content is None:
         if certificate is None and _was_certified(version):
             raise DamagedFileError.of(folder, "is missing", _REMEDY)
         return
     if not (folder / GOLDEN_FILE).is_file():
         raise DamagedFileError.of(folder / GOLDEN_FILE, "is missing", _REMEDY)
-    for name, digest in found.files.items():
-        of_certificate = Path(name).is_relative_to(CERTIFICATE_PLACE)
-        path = folder / Path(name).name if of_certificate else version / name
+    for name, digest in content.files.items():
+        is_in_certificate = Path(name).is_relative_to(CERTIFICATE_PATH)
+        path = folder / Path(name).name if is_in_certificate else version / name
         try:
             is_same = hash_file(path) == digest
         except FileNotFoundError:
@@ -132,8 +142,8 @@ def check_certified_files(version: Path, certificate: Path | None = None) -> Non
         except OSError as error:
             raise DamagedFileError.of(path, f"cannot be read ({error.strerror})", _REMEDY) from None
         if not is_same:
-            what = "has changed since the version was certified"
-            raise DamagedFileError.of(path, what, _REMEDY)
+            problem = "has changed since the version was certified"
+            raise DamagedFileError.of(path, problem, _REMEDY)
 
 
 def _was_certified(version: Path) -> bool:
@@ -144,6 +154,6 @@ def _was_certified(version: Path) -> bool:
 
 
 def digest_files(folder: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file below a folder, by relative path."""
+    """Returns the SHA-256 of each file in a folder and its subfolders, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}

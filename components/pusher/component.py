@@ -1,4 +1,4 @@
-"""TFX's Pusher with an atomic push, which also pushes the accepted variants of a model."""
+"""A Pusher that pushes a model and its accepted variants atomically."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _PUSHED, _DESTINATION, _VERSION = "pushed", "pushed_destination", "pushed_versio
 
 
 class AtomicPushExecutor(executor.Executor):
-    """An executor that copies beside the versions, flushes to disk, and renames into place.
+    """An executor that copies a model into a hidden folder, flushes it to disk, and renames it.
 
-    A version appears in the serving folder atomically. The stock executor copies file by file into
-    the version's folder, where a model server, or the next run after a killed one, can find it
-    incomplete. It also pushes twice if a run is killed between the push and its record in the
-    metadata; here the version itself records its model.
+    A version therefore appears in the serving folder atomically. TFX's own executor copies file by
+    file into the folder of the version, where a model server, or the run after a killed run, can
+    find an incomplete version. If a run is killed between the push and its record in the metadata,
+    TFX's executor also pushes the model twice. Here each version contains a record of its model.
     """
 
     def __init__(self, context: base_executor.BaseExecutor.Context | None = None) -> None:
-        """Creates the executor as TFX does, with the run of the execution."""
+        """Creates the executor, and stores the id of the pipeline run."""
         super().__init__(context)
         self._run = context.pipeline_run_id if context else None
 
@@ -67,10 +67,10 @@ class AtomicPushExecutor(executor.Executor):
         output_dict: dict[str, list[Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Pushes the model if it is blessed, with the stock executor's inputs and outputs.
+        """Pushes the model if it is blessed, with the inputs and outputs of TFX's own executor.
 
-        A withdrawn model is not pushed, even if it is blessed: marking it has changed the Model
-        artifact, so Evaluator runs again and may bless it again.
+        A withdrawn model is never pushed. It may be blessed again, because the mark of the
+        withdrawal changes the Model artifact, so that the Evaluator runs again.
         """
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(
@@ -91,8 +91,8 @@ class AtomicPushExecutor(executor.Executor):
             _mark(pushed)
             return
         if is_remote(base):
-            # Object stores have no atomic rename; there the stock order suffices, which copies
-            # saved_model.pb last. A stop during the copy would leave an incomplete version.
+            # Object stores have no atomic rename, but TFX's own executor copies saved_model.pb
+            # last. A stop during the copy would leave an incomplete version.
             commit_or_abort()
             super().Do(input_dict, output_dict, exec_properties)
             if variants is not None and pushed.get_int_custom_property(_PUSHED):
@@ -106,7 +106,7 @@ class AtomicPushExecutor(executor.Executor):
         folder = None if variants is None else Path(variants)
         certificate = Path(certificates[0].uri) / CERTIFICATE_FOLDER if certificates else None
         version = self._push(exported, model, Path(base), folder, certificate)
-        # Copied from the version, so that the artifact contains the provenance.
+        # The version is copied, and not the model, because the version contains the provenance.
         io_utils.copy_dir(str(version), pushed.uri)
         _mark(pushed, version)
 
@@ -118,7 +118,10 @@ class AtomicPushExecutor(executor.Executor):
         variants: Path | None,
         certificate: Path | None,
     ) -> Path:
-        """Pushes the model, unless the newest version already is this model with these variants."""
+        """Pushes the model, unless the newest version already contains the model and the variants.
+
+        Returns the folder of the version.
+        """
         provenance = Provenance(
             model=model.uri,
             model_id=model.id,
@@ -127,8 +130,8 @@ class AtomicPushExecutor(executor.Executor):
             pushed_at=now(),
         )
         for newest in list_versions(base)[-1:]:
-            found = read_provenance(newest)
-            is_same = found is not None and found.has_same_model(provenance)
+            stored = read_provenance(newest)
+            is_same = stored is not None and stored.has_same_model(provenance)
             damage = is_same and (find_damage(newest) or find_variant_damage(newest))
             if is_same and has_variants(newest, variants) and not damage:
                 logger.info("Version %s already contains this model", newest)
@@ -136,12 +139,12 @@ class AtomicPushExecutor(executor.Executor):
         return push_new_version(exported, base, provenance, variants, certificate)
 
     def _push_variants(self, variants: str, pushed: Artifact) -> None:
-        """Copies the variants beside a model in an object store, the manifest last."""
+        """Copies the variants next to a model in an object store; the manifest is copied last."""
         with ScratchFolder() as scratch:
-            taken, version = Path(scratch, "artifact"), Path(scratch, "version")
-            copy_folder(variants, str(taken))
+            artifact, version = Path(scratch, "artifact"), Path(scratch, "version")
+            copy_folder(variants, str(artifact))
             version.mkdir()
-            add_variants(taken, version)
+            add_variants(artifact, version)
             manifest = version / VARIANTS_FOLDER / MANIFEST_FILE
             for uri in (pushed.get_string_custom_property(_DESTINATION), pushed.uri):
                 target = posixpath.join(uri, VARIANTS_FOLDER)
@@ -152,7 +155,7 @@ class AtomicPushExecutor(executor.Executor):
 
 
 def _mark(pushed: Artifact, version: Path | None = None) -> None:
-    """Sets the custom properties of a PushedModel as TFX's Pusher does."""
+    """Sets the custom properties of a PushedModel that TFX's own Pusher sets."""
     pushed.set_int_custom_property(_PUSHED, int(version is not None))
     if version is not None:
         pushed.set_string_custom_property(_DESTINATION, str(version))
@@ -162,7 +165,7 @@ def _mark(pushed: Artifact, version: Path | None = None) -> None:
 def _read_variants(
     input_dict: dict[str, list[Artifact]],
 ) -> tuple[str | None, OptimizerReport | None]:
-    """Returns the folder of the variants and their report; None if the config asks for none."""
+    """Returns the folder and the report of the variants, or None if the config has no variants."""
     if not input_dict.get(VARIANTS_KEY):
         return None, None
     uri = artifact_utils.get_single_uri(input_dict[VARIANTS_KEY])
@@ -170,7 +173,7 @@ def _read_variants(
 
 
 class PusherSpec(standard_component_specs.PusherSpec):
-    """The stock spec with an optional channel of the model's variants."""
+    """The spec of TFX's Pusher, with the variants of the model as an additional optional input."""
 
     INPUTS = standard_component_specs.PusherSpec.INPUTS | {
         VARIANTS_KEY: ChannelParameter(type=ModelVariants, optional=True)
@@ -178,7 +181,7 @@ class PusherSpec(standard_component_specs.PusherSpec):
 
 
 class Pusher(base_component.BaseComponent):
-    """A component that copies a blessed model with its accepted variants to the serving folder."""
+    """A component that pushes a blessed model and its accepted variants to the serving folder."""
 
     SPEC_CLASS = PusherSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(AtomicPushExecutor)
@@ -196,8 +199,8 @@ class Pusher(base_component.BaseComponent):
         Args:
           model: a channel of Model.
           model_blessing: a channel of ModelBlessing.
-          infra_blessing: a channel of InfraBlessing, where the config asks for a certificate.
-          variants: a channel of ModelVariants, where the config asks for variants.
+          infra_blessing: a channel of InfraBlessing, or None if the config disables certificates.
+          variants: a channel of ModelVariants, or None if the config has no variants.
           base_directory: the serving folder.
         """
         destination = pusher_pb2.PushDestination(

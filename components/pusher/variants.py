@@ -1,4 +1,4 @@
-"""The accepted variants of a version, beside its SavedModel; needs no TFX."""
+"""The accepted variants in a version. The module imports no TFX."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from trainer_module.errors import ConfigError, DamagedFileError, DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, Variant, read_variant
 
 VARIANTS_FOLDER = "variants"
-"""The folder of a version that contains a folder for each variant."""
+"""The folder, in a version, that contains a folder for each variant."""
 MANIFEST_FILE = "manifest.json"
-"""The file beside the variants that lists them."""
+"""The file with the list of variants, in the folder of the variants."""
 
-_OF_A_VARIANT = ("inputs", "outputs", "classes")
-"""The long fields that the manifest leaves out, as each variant's `variant.json` has them."""
+_OMITTED_FIELDS = ("inputs", "outputs", "classes")
+"""The fields that are not in the manifest, because they are long and in each `variant.json`."""
 
 
 def add_variants(artifact: Path, version: Path) -> None:
-    """Copies the accepted variants into a version that is not in place yet.
+    """Copies the accepted variants into a version that servers do not see yet.
 
     Args:
       artifact: the folder of the Optimizer's artifact.
       version: the folder of the version.
 
     Raises:
-      DataError: the files of a variant differ from the accepted ones.
+      DataError: the files of a variant differ from the accepted files.
     """
     report = OptimizerReport.model_validate_json((artifact / REPORT_FILE).read_text())
     if not report.accepted:
         return
     target = version / VARIANTS_FOLDER
-    found = {}
+    variants = {}
     for name in report.accepted:
         shutil.copytree(artifact / name, target / name)
-        found[name] = read_variant(target / name)
-    (target / MANIFEST_FILE).write_text(to_manifest(found))
+        variants[name] = read_variant(target / name)
+    (target / MANIFEST_FILE).write_text(to_manifest(variants))
 
 
 def to_manifest(variants: Mapping[str, Variant]) -> str:
-    """Returns the JSON manifest of variants: sizes, SHA-256, metrics, runtimes, `how_to_load`."""
-    told = {
-        name: {key: v for key, v in asdict(variant).items() if key not in _OF_A_VARIANT}
+    """Returns the manifest of variants as JSON: sizes, SHA-256, metrics, runtimes,
+    `how_to_load`.
+    """
+    entries = {
+        name: {key: value for key, value in asdict(variant).items() if key not in _OMITTED_FIELDS}
         for name, variant in variants.items()
     }
-    return json.dumps({"variants": told}, indent=2) + "\n"
+    return json.dumps({"variants": entries}, indent=2) + "\n"
 
 
 def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
-    """Returns the manifest of a version's variants, by name; empty if there are none.
+    """Returns the manifest's entry of each variant of a version, or {} if there are no variants.
 
     Raises:
       DamagedFileError: the manifest cannot be read.
@@ -64,12 +66,12 @@ def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError) as error:
-        what = f"is damaged ({type(error).__name__}: {error})"
-        raise DamagedFileError.of(path, what, "push the version again.") from None
+        problem = f"is damaged ({type(error).__name__}: {error})"
+        raise DamagedFileError.of(path, problem, "push the version again.") from None
 
 
 def accepted_variants(artifact: Path) -> list[str]:
-    """Returns the names of the accepted variants of a model; empty if the report is missing.
+    """Returns the names of the accepted variants, or an empty list if there is no report.
 
     Args:
       artifact: the folder of the Optimizer's artifact.
@@ -79,22 +81,24 @@ def accepted_variants(artifact: Path) -> list[str]:
 
 
 def has_variants(version: Path, artifact: Path | None) -> bool:
-    """Returns whether a version has the variants that are accepted now.
+    """Returns whether the variants of a version equal the accepted variants.
 
-    Pusher pushes a model again if the accepted variants have changed.
+    If not, the Pusher pushes the model again.
 
     Args:
       version: the folder of a version of the model.
-      artifact: the folder of the Optimizer's artifact; None if the config asks for no variants,
-        which any version satisfies.
+      artifact: the folder of the Optimizer's artifact, or None if the config has no variants: then
+        the result is True.
     """
     if artifact is None:
         return True
     try:
-        there = {name: told["sha256"] for name, told in read_manifest(version).items()}
+        pushed = {name: entry["sha256"] for name, entry in read_manifest(version).items()}
     except DataError:
         return False
-    return there == {n: _sha256(artifact / n / VARIANT_FILE) for n in accepted_variants(artifact)}
+    return pushed == {
+        name: _sha256(artifact / name / VARIANT_FILE) for name in accepted_variants(artifact)
+    }
 
 
 def _sha256(manifest: Path) -> str:
@@ -102,17 +106,19 @@ def _sha256(manifest: Path) -> str:
 
 
 def find_variant(version: Path, name: str) -> Path:
-    """Returns the folder of a variant.
+    """Returns the folder of a variant in a version.
 
     Raises:
-      ConfigError: the version has no such variant.
+      ConfigError: the version does not have the variant.
     """
-    known = list(read_manifest(version))
-    if name not in known:
-        there = (
-            f"its variants: {', '.join(known)}"
-            if known
-            else "it has no variants (optimize.variants)"
+    names = list(read_manifest(version))
+    if name not in names:
+        available = (
+            f"give one of {', '.join(names)}"
+            if names
+            else "no variants were pushed with it (optimize.variants)"
         )
-        raise ConfigError(f"--variant {name}: version {version.name} has no such variant; {there}.")
+        raise ConfigError(
+            f"--variant {name}: version {version.name} does not have this variant; {available}."
+        )
     return version / VARIANTS_FOLDER / name

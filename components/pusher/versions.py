@@ -1,4 +1,4 @@
-"""Versions in a serving folder, each a folder whose name is a number; needs no TFX."""
+"""The versions in a serving folder: folders with numbers as names. The module imports no TFX."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from typing import Any
 
 from components.disk import first_error_of, free_space, show_size, sizes_below
 from components.example_gen.paths import is_remote
-from components.processes.stopping import commit_or_abort, deferred
+from components.processes.stopping import commit_or_abort, defer_stop
 from components.pusher.certificate import (
-    CERTIFICATE_PLACE,
+    CERTIFICATE_PATH,
     EXTRA_FOLDER,
     PROVENANCE_FILE,
     check_certified_files,
@@ -31,21 +31,23 @@ from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.variants.manifest import read_variant
 
 INCOMING_PREFIX = ".incoming-"
-"""The prefix of folders that are being copied; model servers only read folders that are numbers."""
+"""The prefix of folders that are being copied. Model servers only read folders whose names are
+numbers."""
 ABANDONED_SECONDS = 3600.0
-"""The seconds without a change after which another machine's copy counts as abandoned."""
+"""The seconds without a change after which an unfinished copy of another machine is deleted."""
 OUTGOING_PREFIX = ".deleted-"
 """The prefix of folders that are being deleted."""
 WITHDRAWN_PROPERTY = "withdrawn"
 """A custom property of a Model artifact: 1 if the model must not be used again."""
 WAITING_PROPERTY = "waits"
-"""A custom property of a ModelBlessing: 1 while its model is held back, or waits for approval."""
+"""A custom property of a ModelBlessing: 1 while pushes are on hold, or the model waits for
+approval."""
 BLESSED_MODEL_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
 WITHDRAWN_FILE = f"{EXTRA_FOLDER}/withdrawn.json"
-"""The path of the marker of a withdrawn version; a pushed copy has no such marker."""
+"""The path, in a version, of the file that marks the version as withdrawn."""
 SAVED_MODEL = "saved_model.pb"
-"""The file that every SavedModel has."""
+"""The file of the graph, which every SavedModel has."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,14 @@ class Provenance:
     """The URI of the Model artifact."""
     model_id: int | None = None
     model_created: int | None = None
-    """The creation time of the artifact in milliseconds since 1970. It is needed as URIs and ids
-    repeat after a restart with empty metadata."""
+    """The creation time of the artifact in milliseconds since 1970. It is needed because URIs and
+    ids repeat after a restart with an empty metadata store."""
     run: str | None = None
+    """The id of the pipeline run."""
     pushed_at: str = ""
     """The time of the push in ISO 8601."""
     copy_of: int | None = None
-    """The version that a rollback has pushed again."""
+    """The number of the version of which this version is a copy, made by a rollback."""
     certified: bool = False
     """Whether the version was pushed with a certificate."""
 
@@ -81,11 +84,11 @@ def now() -> str:
 
 
 def list_versions(base: Path) -> list[Path]:
-    """Returns the versions in a serving folder, oldest first; a server loads the last."""
+    """Returns the versions in a serving folder, oldest first."""
     if not base.is_dir():
         return []
-    found = [path for path in base.iterdir() if _is_version(path)]
-    return sorted(found, key=lambda path: int(path.name))
+    versions = [path for path in base.iterdir() if _is_version(path)]
+    return sorted(versions, key=lambda path: int(path.name))
 
 
 def _is_version(path: Path) -> bool:
@@ -93,7 +96,7 @@ def _is_version(path: Path) -> bool:
 
 
 def read_provenance(version: Path) -> Provenance | None:
-    """Returns the provenance of a version; None if it is missing or unreadable."""
+    """Returns the provenance of a version, or None if it is missing or unreadable."""
     try:
         content: dict[str, Any] = json.loads((version / PROVENANCE_FILE).read_text())
         return Provenance(**content)
@@ -102,15 +105,14 @@ def read_provenance(version: Path) -> Provenance | None:
 
 
 def find_damage(version: Path, certificate: Path | None = None) -> str:
-    """Returns the damage of a version's SavedModel, beginning with a file's path; empty if there is
-    none.
+    """Returns a description of the damage of a version's SavedModel, or an empty string.
 
-    All files are read and compared with the certificate; without one only the graph's presence is
-    checked.
+    The description begins with the path of a file. All files are compared with the certificate. If
+    there is no certificate, only the presence of the graph is checked.
 
     Args:
-      version: the folder of a version, or a SavedModel that is not pushed yet.
-      certificate: the folder of the certificate, if it is outside of the version.
+      version: the folder of a version, or of a SavedModel that is not pushed yet.
+      certificate: the folder of the certificate, or None if it is in the version.
     """
     if not (version / SAVED_MODEL).is_file():
         return f"{SAVED_MODEL} is missing"
@@ -122,7 +124,7 @@ def find_damage(version: Path, certificate: Path | None = None) -> str:
 
 
 def find_variant_damage(version: Path) -> str:
-    """Returns the damage of a version's variants, beginning with a path; empty if there is none."""
+    """Returns a description of the damage of a version's variants, or an empty string."""
     try:
         for name in read_manifest(version):
             read_variant(version / VARIANTS_FOLDER / name)
@@ -133,15 +135,16 @@ def find_variant_damage(version: Path) -> str:
 
 def _describe_damage(error: DamagedFileError, version: Path) -> str:
     path = error.path
-    inside = path.is_relative_to(version)
-    return f"{path.relative_to(version) if inside else path} {error.what}"
+    is_inside = path.is_relative_to(version)
+    return f"{path.relative_to(version) if is_inside else path} {error.what}"
 
 
 def read_withdrawal(version: Path) -> str | None:
     """Returns the reason why a version was withdrawn.
 
     Returns:
-      The reason, empty if none is known; None if the version was not withdrawn.
+      The reason, or an empty string if the reason is unknown. None if the version was not
+      withdrawn.
 
     Raises:
       OSError: the marker cannot be read, for example from a failing disk.
@@ -155,7 +158,7 @@ def read_withdrawal(version: Path) -> str | None:
 
 
 def mark_withdrawn(version: Path, reason: str | None) -> None:
-    """Marks a version as withdrawn; the marker survives a power failure.
+    """Marks a version as withdrawn, and flushes the marker to disk.
 
     Raises:
       OSError: the marker cannot be written.
@@ -172,7 +175,11 @@ def mark_withdrawn(version: Path, reason: str | None) -> None:
 
 
 def lift_withdrawal(version: Path) -> None:
-    """Deletes the marker of a withdrawn version; raises OSError if that fails."""
+    """Deletes the marker of a withdrawn version.
+
+    Raises:
+      OSError: the marker cannot be deleted.
+    """
     file = version / WITHDRAWN_FILE
     if file.exists():
         file.unlink()
@@ -180,10 +187,9 @@ def lift_withdrawal(version: Path) -> None:
 
 
 def free_version(base: Path) -> Path:
-    """Returns the folder of a new version, with a number higher than all others.
+    """Returns the folder of a new version, with a higher number than all versions.
 
-    The number is the current time in seconds, or higher if the newest version is from this second
-    or from the future.
+    The number is the current time in seconds, or the highest number plus 1 if that is larger.
     """
     newest = max((int(path.name) for path in list_versions(base)), default=0)
     return base / str(max(int(time.time()), newest + 1))
@@ -196,22 +202,23 @@ def push_new_version(
     variants: Path | None = None,
     certificate: Path | None = None,
 ) -> Path:
-    """Copies a SavedModel into a serving folder as its newest version, atomically.
+    """Copies a SavedModel atomically into a serving folder, as its newest version.
 
-    The copy is checked against the certificate before it is put in place.
+    The copy is compared with the certificate before it becomes visible.
 
     Args:
       model: the folder of the SavedModel.
-      base: the serving folder, created if missing; others may push to it at the same time.
-      provenance: the origin to store in the version; by default the version keeps that of `model`.
+      base: the serving folder, which is created if missing. Several pipelines may push to it at the
+        same time.
+      provenance: the origin of the version; by default the provenance in `model`.
       variants: the folder of the Optimizer's artifact, whose accepted variants are copied too.
-      certificate: a folder that is copied into `assets.extra`, if it exists.
+      certificate: the folder of the certificate, which is copied into the version if it exists.
 
     Returns:
       The folder of the version.
 
     Raises:
-      DataError: a file differs from the certified one, or a variant from the accepted one.
+      DataError: a file differs from the certified file, or a variant from the accepted variant.
     """
     with _incoming(model, base, provenance, variants, certificate) as incoming:
         while True:
@@ -228,14 +235,14 @@ def push_new_version(
 
 
 def push_version(model: Path, version: Path) -> None:
-    """Copies a SavedModel into a serving folder under a given number, atomically.
+    """Copies a SavedModel atomically into a serving folder, as a version with a given number.
 
     Args:
       model: the folder of the SavedModel, with its provenance.
-      version: the folder of the version, below the serving folder, which is created if missing.
+      version: the folder of the version in the serving folder, which is created if missing.
 
     Raises:
-      DataError: a file differs from the certified one, or a variant from the accepted one.
+      DataError: a file differs from the certified file, or a variant from the accepted variant.
     """
     with _incoming(model, version.parent) as incoming:
         commit_or_abort()
@@ -250,15 +257,15 @@ def _incoming(
     variants: Path | None = None,
     certificate: Path | None = None,
 ) -> Iterator[Path]:
-    """Yields a checked copy of a model in the serving folder, which is to be renamed.
+    """Yields a checked copy of a model in the serving folder, for the caller to rename.
 
-    Servers ignore the copy. A lock shows that it is in progress; a copy that a killed process has
-    left has no lock.
+    Servers ignore the copy. It is locked while its process lives: a copy without a lock was
+    abandoned by a killed process.
     """
     base.mkdir(parents=True, exist_ok=True)
     _delete_incoming(base)
     with ExitStack() as cleanup:
-        with deferred():  # A stop signal cannot separate the folder from its cleanup.
+        with defer_stop():  # A stop signal cannot separate the folder from its cleanup.
             incoming, lock = _make_locked_folder(base)
             cleanup.callback(_discard, incoming, lock)
         try:
@@ -270,13 +277,13 @@ def _incoming(
                 shutil.copytree(certificate, extra, dirs_exist_ok=True)
         except OSError as error:
             raise _add_disk_space(error, model, incoming) from None
-        (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # A pushed copy is not withdrawn.
+        (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # The copy is not withdrawn.
         if damage := find_damage(incoming) or find_variant_damage(incoming):
-            raise DataError(f"{model} is not pushed: in its copy, {damage}.")
+            raise DataError(f"{model} is not pushed, because its copy is damaged: {damage}.")
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
-            certified = (incoming / CERTIFICATE_PLACE).is_dir()
+            certified = (incoming / CERTIFICATE_PATH).is_dir()
             file.write_text(json.dumps(asdict(replace(provenance, certified=certified))))
         for path in [*incoming.rglob("*"), incoming]:
             _flush(path)
@@ -286,31 +293,37 @@ def _incoming(
 
 def _discard(incoming: Path, lock: int) -> None:
     """Deletes a copy unless it has been renamed, and releases its lock."""
-    with deferred():
+    with defer_stop():
         shutil.rmtree(incoming, ignore_errors=True)
         os.close(lock)
 
 
 def _add_disk_space(error: OSError, model: Path, incoming: Path) -> OSError:
-    """Returns the error of a failed copy, with the file and the needed and available disk space."""
-    why = first_error_of(error)
-    shutil.rmtree(incoming, ignore_errors=True)  # First, as the partial copy takes space.
-    if why.filename is None or why.errno is None:
-        return why
+    """Returns the error of a failed copy, with the file, the needed and the available disk
+    space.
+    """
+    cause = first_error_of(error)
+    shutil.rmtree(
+        incoming, ignore_errors=True
+    )  # Deleted first, because the partial copy takes disk space.
+    if cause.filename is None or cause.errno is None:
+        return cause
     needed = show_size(sum(sizes_below(model)))
-    room = f"the model needs {needed}, {free_space(incoming.parent)}"
-    return OSError(why.errno, f"{why.strerror}; {room}", why.filename)
+    space = f"the model needs {needed}, {free_space(incoming.parent)}"
+    return OSError(cause.errno, f"{cause.strerror}; {space}", cause.filename)
 
 
 def _make_locked_folder(base: Path) -> tuple[Path, int]:
     """Returns a new folder, and the descriptor that holds its lock."""
-    own = f"{INCOMING_PREFIX}{socket.gethostname()}-"
+    prefix = f"{INCOMING_PREFIX}{socket.gethostname()}-"
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=own, dir=base))
-        # Before the lock, another push may take the folder for abandoned and delete it.
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+        # Until the folder is locked, another push may delete it as abandoned.
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
-            with suppress(OSError):  # Without support for locks, the age of the folder decides.
+            with suppress(
+                OSError
+            ):  # If the file system supports no locks, the age of the folder decides.
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():
                 return folder, lock
@@ -318,22 +331,25 @@ def _make_locked_folder(base: Path) -> tuple[Path, int]:
 
 
 def _delete_incoming(base: Path) -> None:
-    """Deletes copies that killed pushes have left, but none in progress."""
-    for found in base.glob(f"{INCOMING_PREFIX}*"):
-        host, _, _ = found.name.removeprefix(INCOMING_PREFIX).rpartition("-")
-        if host == socket.gethostname() and _delete_unlocked(found):
+    """Deletes the copies of killed pushes, but no copies in progress."""
+    for folder in base.glob(f"{INCOMING_PREFIX}*"):
+        host, _, _ = folder.name.removeprefix(INCOMING_PREFIX).rpartition("-")
+        if host == socket.gethostname() and _delete_unlocked(folder):
             continue
-        # Locks of other machines may be invisible here.
-        if _age(found) > ABANDONED_SECONDS:
-            shutil.rmtree(found, ignore_errors=True)
+        # The locks of other machines may not be visible on this machine.
+        if _age(folder) > ABANDONED_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _delete_unlocked(folder: Path) -> bool:
-    """Deletes a folder of this machine unless it is locked; returns whether locks are supported."""
+    """Deletes a folder unless it is locked, and returns whether locks are supported.
+
+    The folder was created by this machine.
+    """
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError:
-        return True  # The folder is gone.
+        return True  # Another process has deleted the folder.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
@@ -348,14 +364,16 @@ def _delete_unlocked(folder: Path) -> bool:
 
 
 def restore_version(archive: Path, destination: str) -> str:
-    """Pushes a version again if its folder is missing or damaged; remote folders are not checked.
+    """Pushes a version again if its folder is missing or damaged.
+
+    Remote folders are not checked.
 
     Args:
-      archive: Pusher's own copy of the version.
+      archive: the copy of the version in the Pusher's artifact.
       destination: the folder or URI that the version was pushed to.
 
     Returns:
-      A description of the damage; empty if there was none.
+      A description of the damage, or an empty string if there was no damage.
 
     Raises:
       DataError: the version is missing or damaged, and the copy is damaged as well.
@@ -380,7 +398,7 @@ def restore_version(archive: Path, destination: str) -> str:
 
 
 def _age(path: Path) -> float:
-    """Returns the seconds since the last change of a path; 0 if the path does not exist."""
+    """Returns the seconds since the last change of a path, or 0 if the path does not exist."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:
@@ -388,7 +406,7 @@ def _age(path: Path) -> float:
 
 
 def delete_atomically(folder: Path) -> None:
-    """Deletes a folder atomically: other processes see either the whole folder or none."""
+    """Renames and then deletes a folder: other processes never see an incomplete folder."""
     outgoing = folder.with_name(f"{OUTGOING_PREFIX}{folder.name}")
     folder.rename(outgoing)
     _flush(folder.parent)
@@ -396,7 +414,7 @@ def delete_atomically(folder: Path) -> None:
 
 
 def delete_abandoned(base: Path) -> None:
-    """Deletes folders that a killed `delete_atomically` has left."""
+    """Deletes the remaining folders of killed `delete_atomically` calls."""
     for outgoing in base.glob(f"{OUTGOING_PREFIX}*"):
         shutil.rmtree(outgoing)
 

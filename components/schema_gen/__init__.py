@@ -1,1 +1,1 @@
-"""A SchemaGen that stores the schema inferred from the first data."""
+"""A SchemaGen that infers a schema from the first data and stores it for later runs."""

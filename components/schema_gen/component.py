@@ -1,8 +1,8 @@
-"""SchemaGen: a curated schema if there is one, otherwise one inferred from the first data and
-stored.
+"""The component SchemaGen: it provides the user's own schema, or infers one from the first data.
 
-TFX's SchemaGen infers a new schema from each run's data, so that no data ever contradicts it; its
-ImportSchemaGen caches by path and does not notice edits.
+The inferred schema is stored for later runs. TFX's SchemaGen infers a new schema from the data of
+each run, so that data never contradicts the schema. TFX's ImportSchemaGen caches the schema by its
+path, so that edits have no effect.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ from trainer_module.errors import DataError
 from trainer_module.features.raw_columns import MISSING_INTEGER
 from trainer_module.settings import Task
 
-_Gap = schema_pb2.TensorRepresentation.DefaultValue
-_GAPS = {
-    schema_pb2.FLOAT: _Gap(float_value=math.nan),
-    schema_pb2.INT: _Gap(int_value=MISSING_INTEGER),
-    schema_pb2.BYTES: _Gap(bytes_value=b""),
+_Default = schema_pb2.TensorRepresentation.DefaultValue
+_DEFAULTS = {
+    schema_pb2.FLOAT: _Default(float_value=math.nan),
+    schema_pb2.INT: _Default(int_value=MISSING_INTEGER),
+    schema_pb2.BYTES: _Default(bytes_value=b""),
 }
-"""The default value of a dense tensor by type; `dense_numbers` and `dense_strings` interpret it."""
+"""The default values of dense tensors by type, which mean a missing value. `dense_numbers` and
+`dense_strings` read them."""
 
 
 def fill_gaps(schema: schema_pb2.Schema) -> None:
-    """Sets the default value of dense tensors for columns in which no value was missing.
+    """Sets default values for columns in which the schema expects a value in every row.
 
-    Such a column is as cheap to parse as one with a value in every row, and the model gets no
-    additional input that would flag what never happened in training. Columns of several values, or
-    whose values may be missing by the schema, are sparse.
+    If a later row lacks a value, its dense tensor gets the default value. A dense column takes
+    little time to parse, and the model needs no additional input for missing values, which did not
+    occur in training. Columns with list_names values per row, or with missing values, are sparse.
     """
     representations = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
-    # All columns need one: readers infer none if the schema has any.
+    # If the schema represents some columns, readers do not infer the others, so all are set.
     tensors = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(schema)
     for feature in schema.feature:
         if feature.name not in representations and _is_in_every_row(feature):
             dense = schema_pb2.TensorRepresentation.DenseTensor(
-                column_name=feature.name, default_value=_GAPS[feature.type]
+                column_name=feature.name, default_value=_DEFAULTS[feature.type]
             )
             dense.shape.dim.add(size=1)
             tensors[feature.name] = schema_pb2.TensorRepresentation(dense_tensor=dense)
@@ -67,15 +68,13 @@ def fill_gaps(schema: schema_pb2.Schema) -> None:
 
 
 def _is_in_every_row(feature: schema_pb2.Feature) -> bool:
-    """Returns whether the schema expects one value in each example, but gives the feature no
-    shape.
-    """
+    """Returns whether the schema expects one value of a feature in each row."""
     counts = (feature.value_count.min, feature.value_count.max)
-    return feature.presence.min_fraction == 1 and counts == (1, 1) and feature.type in _GAPS
+    return feature.presence.min_fraction == 1 and counts == (1, 1) and feature.type in _DEFAULTS
 
 
 def floats_among(schema: schema_pb2.Schema, names: Collection[str]) -> set[str]:
-    """Returns the given columns that are floats in the schema."""
+    """Returns those of the columns that are floats in the schema."""
     return {f.name for f in schema.feature if f.type == schema_pb2.FLOAT and f.name in names}
 
 
@@ -84,50 +83,57 @@ def make_whole(
     names: set[str],
     statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList],
 ) -> set[str]:
-    """Changes the columns that are integers in the data to integers in the schema; returns their
-    names.
+    """Changes the type of columns in a schema to integer if their values are integers in the data.
+
+    Args:
+      schema: the schema, which is changed.
+      names: the columns that may be changed.
+      statistics: the statistics of each split.
+
+    Returns:
+      The names of the changed columns.
     """
-    whole = {
+    integers = {
         feature.path.step[0] or feature.name
         for split in statistics
         for feature in split.datasets[0].features
         if feature.type == statistics_pb2.FeatureNameStatistics.INT
     }
     for feature in schema.feature:
-        if feature.name in names & whole:
+        if feature.name in names & integers:
             feature.type = schema_pb2.INT
             feature.ClearField("domain_info")
-    return names & whole
+    return names & integers
 
 
 def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
-    """Raises DataError for a change to a schema that a user wrote or edited.
+    """Checks that a schema may be changed, as no user has written or edited it.
 
     Args:
-      path: the schema.
-      curated: the path of the user's own schema, or empty.
-      columns: the identifiers that are integers in the data and floats in the schema.
+      path: the path of the schema.
+      curated: the path of the user's own schema; empty if there is none.
+      columns: the columns that are integers in the data and floats in the schema.
 
     Raises:
-      DataError: the schema is the user's.
+      DataError: a user has written or edited the schema.
     """
     if curated or schema_revision(None, path):
         column, *others = sorted(columns)
         raise DataError(
-            f"{path}: column {column!r} is `type: FLOAT`, which cannot hold some of its whole"
-            " numbers exactly, but the config uses them as identifiers; write `type: INT` there"
-            + (f", and for {', '.join(others)}." if others else ".")
+            f"{path}: column {column!r} is `type: FLOAT`, which cannot hold some of the column's"
+            " integers exactly, but the config uses the integers as identifiers; write `type: INT`"
+            + (f" for {column!r} and {', '.join(map(repr, others))}." if others else ".")
         )
 
 
 Statistics: TypeAlias = dict[str, statistics_pb2.DatasetFeatureStatisticsList]
 """The statistics by split."""
-_LOOKED_AT_SPLIT = "train"
+_SAMPLED_SPLIT = "train"
 """The split whose examples determine the types of columns."""
 
 
 class Executor(base_executor.BaseExecutor):
-    """Writes the schema that the parameters name."""
+    """An executor that writes the user's own, the stored or a new inferred schema."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -135,11 +141,11 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Writes the curated, stored or inferred schema to `schema`.
+        """Writes the schema to the output `schema`.
 
         Raises:
-          DataError: the curated or the stored schema cannot be read, lacks the label, has an
-            invalid annotation, or has floats that would change identifiers.
+          DataError: the user's own or the stored schema cannot be read, lacks the label, has an
+            invalid annotation, or declares identifiers as floats that cannot hold them.
         """
         label, kept = exec_properties["label"], exec_properties["kept"]
         curated_file = exec_properties["curated"] or kept
@@ -159,10 +165,9 @@ class Executor(base_executor.BaseExecutor):
                 _choose_types(schema, statistics, input_dict, exec_properties)
             keep_schema(kept, schema)
         unsized = json.loads(exec_properties["unsized"])
-        known = {
-            n for n, choice in read_choices(schema, curated_file).items() if choice.type == "image"
-        }
-        if missing := sorted({*unsized} - known):
+        choices = read_choices(schema, curated_file)
+        sized = {name for name, choice in choices.items() if choice.type == "image"}
+        if missing := sorted({*unsized} - sized):
             _choose_sizes(schema, missing, input_dict)
             if not exec_properties["curated"]:
                 keep_schema(kept, schema)
@@ -186,49 +191,49 @@ def _choose_types(
     input_dict: Mapping[str, list[types.Artifact]],
     exec_properties: Mapping[str, Any],
 ) -> None:
-    """Writes the chosen types of the first data's columns into a schema."""
+    """Chooses the types of the columns from the first data, and writes them into a schema."""
     no_features = {*json.loads(exec_properties["aside"]), *json.loads(exec_properties["images"])}
     features = [feature for feature in schema.feature if feature.name not in no_features]
     examples = artifact_utils.get_single_instance(input_dict[EXAMPLES_KEY])
-    sample = read_sample(examples, _LOOKED_AT_SPLIT, features) if features else []
+    sample = read_sample(examples, _SAMPLED_SPLIT, features) if features else []
     total = sum(split.datasets[0].num_examples for split in statistics.values())
-    counts = count_columns(statistics[_LOOKED_AT_SPLIT])
-    several = {name for name, column in counts.items() if column.longest > 1}
-    flat = {n: values for n, values in flat_columns(sample).items() if n not in several}
+    counts = count_columns(statistics[_SAMPLED_SPLIT])
+    list_names = {name for name, column in counts.items() if column.longest > 1}
+    flat = {n: values for n, values in flat_columns(sample).items() if n not in list_names}
     facts = collect_facts(flat, read_notes(examples).dates, total, counts)
-    # Lists of one length are vectors.
+    # Columns whose lists all have the same length are vectors.
     vectors = {feature.name for feature in features if feature.HasField("shape")}
-    lists = {n: v for n, v in list_columns(sample, several).items() if n not in vectors}
+    lists = {n: v for n, v in list_columns(sample, list_names).items() if n not in vectors}
     annotate(schema, choose_types([*facts, *collect_list_facts(lists, counts)]))
 
 
 def _choose_sizes(
     schema: schema_pb2.Schema, names: Sequence[str], input_dict: Mapping[str, list[types.Artifact]]
 ) -> None:
-    """Writes the sizes of columns of pictures into a schema.
+    """Chooses the sizes of pictures in columns, and writes them into a schema.
 
     Raises:
-      DataError: a column holds no picture.
+      DataError: a column does not contain a picture.
     """
     examples = input_dict[EXAMPLES_KEY]
-    # Removes the choices of columns that had another type before.
+    # Other columns lose their chosen types.
     strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
     for name in names:
         feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)
-        batches = read_columns(examples, _LOOKED_AT_SPLIT, [feature])
+        batches = read_columns(examples, _SAMPLED_SPLIT, [feature])
         values = (batch.column(name).flatten() for batch in batches)
-        choice = choose_size(encoded.as_py() for some in values for encoded in some)
+        choice = choose_size(encoded.as_py() for batch_values in values for encoded in batch_values)
         if choice is None:
             raise DataError(
-                f"Column {name!r} holds no picture in the split {_LOOKED_AT_SPLIT!r} to take the"
-                f" size from: set the size, such as features: {{{name}: {{type: image, height: 64,"
-                " width: 64}}"
+                f"Column {name!r} contains no picture in the split {_SAMPLED_SPLIT!r}, so the size"
+                f" of the pictures is unknown: set the size, such as features: {{{name}: {{type:"
+                " image, height: 64, width: 64}}"
             )
         annotate(schema, {name: choice})
 
 
 class SchemaGenSpec(component_spec.ComponentSpec):
-    """The inputs, outputs and parameters of SchemaGen, which explains the parameters."""
+    """The inputs, outputs and parameters of SchemaGen. Its constructor describes them."""
 
     PARAMETERS = {
         name: component_spec.ExecutionParameter(type=str)
@@ -245,7 +250,7 @@ class SchemaGenSpec(component_spec.ComponentSpec):
 
 
 class SchemaGen(base_component.BaseComponent):
-    """Provides the schema that the data has to keep, and by which Transform parses it."""
+    """A SchemaGen that provides the schema with which data is compared and parsed."""
 
     SPEC_CLASS = SchemaGenSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
@@ -268,18 +273,19 @@ class SchemaGen(base_component.BaseComponent):
 
         Args:
           statistics: a channel of ExampleStatistics.
-          examples: a channel of the same Examples; a sample determines the types of columns.
-          curated: the path of the user's schema.pbtxt, or None.
-          kept: the path for the schema that is inferred from the first data.
-          revision: the `schema_revision` of both.
+          examples: a channel of the Examples of the statistics. A sample determines the types of
+            columns.
+          curated: the path of the user's own schema.pbtxt; None if there is none.
+          kept: the path at which the inferred schema is stored.
+          revision: the result of `schema_revision(curated, kept)`.
           label: the label's column.
-          task: the task; classes get a domain that later data has to keep.
-          images: columns of encoded images, which have no domain.
-          aside: columns that are not features, such as the label. Types are chosen and stored for
-            the others; None chooses none, and removes those in the schema.
-          names: columns of identifiers whose integers must not change, in a format that guesses
-            types. If one was a quantity when the schema was inferred, the schema is changed.
-          unsized: the columns of `images` whose size is determined from the first data and stored.
+          task: the label's kind of task. For a classification, the schema lists the classes.
+          images: columns of encoded images, for which the schema lists no values.
+          aside: columns that are not features, such as the label. The types of the other columns
+            are chosen and stored. With None, no types are chosen, and stored types are ignored.
+          names: columns whose integers must stay exact, in a format whose types are inferred. If
+            the inferred schema declares them as floats that cannot hold them, it is changed.
+          unsized: the columns of `images` whose size is chosen from the first data and stored.
         """
         spec = SchemaGenSpec(
             statistics=statistics,

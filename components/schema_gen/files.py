@@ -1,4 +1,4 @@
-"""The files of schemas: read, written atomically, checked for edits, and changed in part."""
+"""Reads, writes and edits the files of schemas, and detects a user's edits."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ MARK = "# Inferred by Scopeline and kept; edit it to curate. sha256 of what foll
 
 
 def schema_revision(curated: str | None, kept: str) -> str:
-    """Returns a hash of what a user wrote, so that an edit is never mistaken for a cached schema.
+    """Returns a hash of a schema that a user has written or edited, for SchemaGen's cache key.
 
-    Empty if the schema is inferred, as it then follows from the statistics.
+    The result is empty for an inferred schema, which depends on the statistics alone.
+
+    Args:
+      curated: the path of the user's own schema; None if there is none.
+      kept: the path of the stored schema, which a user may have edited.
     """
     if curated is not None:
         return _sha256(_read(curated))
@@ -32,7 +36,7 @@ def schema_revision(curated: str | None, kept: str) -> str:
 
 
 def schema_content(path: str) -> bytes:
-    """Returns the bytes of a schema's file; empty if there is no file."""
+    """Returns the content of a schema's file, or empty bytes without a file."""
     return _read(path) if fileio.exists(path) else b""
 
 
@@ -40,7 +44,7 @@ def read_schema(path: str, label: str) -> schema_pb2.Schema:
     """Reads a schema in text format.
 
     Raises:
-      DataError: names the file and what is wrong with it.
+      DataError: the file cannot be read, is not a schema, or lacks the label.
     """
     try:
         schema = text_format.Parse(_read(path).decode(), schema_pb2.Schema())
@@ -49,27 +53,27 @@ def read_schema(path: str, label: str) -> schema_pb2.Schema:
     columns = [feature.name for feature in schema.feature]
     if label not in columns:
         raise DataError(
-            f"{path}: the schema has no feature for the label `{label}`, "
-            f"only for {', '.join(columns)}"
+            f"{path}: the schema has no feature for the label `{label}`; its features are "
+            f"{', '.join(columns)}"
         )
     return schema
 
 
 def keep_schema(path: str, schema: schema_pb2.Schema) -> None:
-    """Writes the inferred schema atomically, with a mark that shows later edits."""
+    """Writes the inferred schema atomically. The first line has a hash that reveals later edits."""
     text = text_format.MessageToString(schema)
     replace_text(path, f"{MARK}{_sha256(text.encode())}\n{text}")
 
 
 def replace_text(path: str, text: str) -> None:
-    """Writes a file atomically, at a path or URI."""
+    """Writes a file at a path or URI atomically."""
     scratch = f"{path}.{uuid.uuid4().hex}.tmp"
     write_text(scratch, text)
     fileio.rename(scratch, path, overwrite=True)
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file, at a path or URI."""
+    """Writes a file at a path or URI."""
     with fileio.open(path, "w") as opened:
         opened.write(text)
 
@@ -84,14 +88,14 @@ def _sha256(content: bytes) -> str:
 
 
 _KINDS = ("feature", "string_domain")
-"""The top-level blocks of a schema that have names."""
+"""The kinds of top-level blocks of a schema that have names."""
 
 _TOKEN = re.compile(r'#[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[{}]|\w+')
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A top-level block of a text, and its position."""
+    """A named top-level block of a schema in text format, and its position."""
 
     kind: str
     name: str
@@ -100,12 +104,14 @@ class _Block:
 
 
 def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) -> str:
-    """Returns the text with changed features and lists of values, and comments elsewhere preserved.
+    """Returns a schema in text format with changed features and lists of values.
+
+    Comments outside of the changed blocks are preserved.
 
     Args:
-      text: a schema in text format.
-      before: the parsed text.
-      after: the schema to write; only features and lists of values may have changed.
+      text: the old schema in text format.
+      before: the old schema.
+      after: the new schema, in which only features and lists of values may differ.
     """
     old = {(kind, item.name): item for kind in _KINDS for item in getattr(before, kind)}
     new = {(kind, item.name): item for kind in _KINDS for item in getattr(after, kind)}
@@ -122,7 +128,7 @@ def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) 
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """Yields the named top-level blocks of a text, in order."""
+    """Yields the named top-level blocks of a schema in text format, in order."""
     depth, kind, start = 0, "", 0
     for token in _TOKEN.finditer(text):
         word = token[0]

@@ -1,4 +1,4 @@
-"""The inference of a schema from the first data, and its minimal change to accept later data."""
+"""Infers a schema from the first data, and changes a schema so that it accepts later data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def infer_schema(
     task: Task,
     images: Iterable[str],
 ) -> schema_pb2.Schema:
-    """Infers a schema that all splits keep, with a domain for the label's classes.
+    """Returns a schema with which all splits agree, and which lists the label's classes.
 
     Args:
       statistics: the statistics of each split.
       label: the label's column.
-      task: the task.
+      task: the label's kind of task.
       images: columns of encoded images.
     """
     schema, known = schema_pb2.Schema(), set[str]()
@@ -46,15 +46,15 @@ def _widen(
     statistics: statistics_pb2.DatasetFeatureStatisticsList,
     known: set[str],
 ) -> schema_pb2.Schema:
-    """Returns the schema, widened so that another split keeps it as well.
+    """Returns the schema, widened so that another split agrees with it.
 
-    TFDV deprecates a column without values in a split, and infers text as its type; here it keeps
-    its type from the other splits, and may be missing.
+    For a column without values in a split, TFDV would infer text as the type and deprecate the
+    column. This function keeps the type of the other splits and allows missing values.
 
     Args:
-      schema: the schema of the splits before.
+      schema: the schema of the previous splits.
       statistics: the statistics of the split.
-      known: the columns that have a value in the splits before.
+      known: the columns with a value in the previous splits.
     """
     before = {feature.name: feature for feature in schema.feature if feature.name in known}
     base = schema_pb2.Schema()
@@ -72,14 +72,14 @@ def _widen(
 
 
 def may_be_missing(feature: schema_pb2.Feature) -> None:
-    """Removes the expectation that a feature has values, and its shape, which would imply one."""
+    """Removes a feature's shape and its required presence, so that its values may be missing."""
     feature.ClearField("shape")
     feature.ClearField("presence")
     feature.value_count.min = 0
 
 
 def columns_with_values(statistics: statistics_pb2.DatasetFeatureStatisticsList) -> set[str]:
-    """Returns the columns that are not missing in every row."""
+    """Returns the columns with a value in at least one row."""
     return {
         feature.path.step[0] or feature.name
         for feature in statistics.datasets[0].features
@@ -88,8 +88,9 @@ def columns_with_values(statistics: statistics_pb2.DatasetFeatureStatisticsList)
 
 
 def _allow_gaps(feature: schema_pb2.Feature) -> None:
-    """Expects a value in every row but no shape, with which a row without a value would be an
-    error.
+    """Replaces the shape of a feature with one value by the expectation of one value in every row.
+
+    With a shape, parsing a row without a value would raise an error.
     """
     if [dim.size for dim in feature.shape.dim] == [1]:
         feature.ClearField("shape")
@@ -102,22 +103,22 @@ def _set_label_domain(
     label: str,
 ) -> None:
     """Sets the label's domain to the classes in the statistics."""
-    of_label = [
+    label_statistics = [
         feature
         for split in statistics
         for feature in split.datasets[0].features
         if feature.path.step[:] == [label] or feature.name == label
     ]
-    kind = of_label[0].WhichOneof("stats")
+    kind = label_statistics[0].WhichOneof("stats")
     if kind == "num_stats":
-        low = min(feature.num_stats.min for feature in of_label)
-        high = max(feature.num_stats.max for feature in of_label)
+        low = min(feature.num_stats.min for feature in label_statistics)
+        high = max(feature.num_stats.max for feature in label_statistics)
         if tfdv.get_feature(schema, label).type == schema_pb2.INT:
             tfdv.set_domain(
                 schema, label, schema_pb2.IntDomain(name=label, min=int(low), max=int(high))
             )
     elif kind == "string_stats":
-        ranks = [feature.string_stats.rank_histogram.buckets for feature in of_label]
+        ranks = [feature.string_stats.rank_histogram.buckets for feature in label_statistics]
         classes = sorted({bucket.label for buckets in ranks for bucket in buckets})
         tfdv.set_domain(schema, label, schema_pb2.StringDomain(name=label, value=classes))
 
@@ -133,34 +134,33 @@ def accept_data(
     task: Task,
     images: Iterable[str],
 ) -> schema_pb2.Schema:
-    """Returns the schema, changed as little as the data of some columns needs.
+    """Returns the schema with the minimal changes that make the data of some columns agree with it.
 
-    A column that no longer exists is removed. A new column, or one of another type, is inferred
-    from the data. A column with missing values may have any number of them. Otherwise, bounds and
-    lists of values grow.
+    A column that no longer exists is removed. If a column is new or its type has changed, it is
+    inferred from the data. If a column has missing values, the schema allows missing values. Bounds
+    and lists of values are extended.
 
     Args:
       schema: the schema that the data contradicts.
       statistics: the statistics of each split.
-      columns: the columns to accept.
+      columns: the columns whose data is accepted.
       label: the label's column.
-      task: the task.
+      task: the label's kind of task.
       images: columns of encoded images.
     """
-    of_data = infer_schema(list(statistics), label, task, images)
-    full = set[str]().union(*(columns_with_values(split) for split in statistics))
-    in_data = {feature.name for feature in of_data.feature}
-    types = {feature.name: feature.type for feature in of_data.feature}
+    inferred = infer_schema(list(statistics), label, task, images)
+    with_values = set[str]().union(*(columns_with_values(split) for split in statistics))
+    types = {feature.name: feature.type for feature in inferred.feature}
     grown = _grow(schema, statistics)
     accepted = schema_pb2.Schema()
     accepted.CopyFrom(schema)
     for column in columns:
-        known = next((f for f in schema.feature if f.name == column), None)
-        if column not in in_data:
+        old = next((f for f in schema.feature if f.name == column), None)
+        if column not in types:
             accepted = _without(accepted, column)
-        elif known is None or (column in full and known.type != types[column]):
-            accepted = _with(_without(accepted, column), of_data, column)
-        elif column in full:
+        elif old is None or (column in with_values and old.type != types[column]):
+            accepted = _with(_without(accepted, column), inferred, column)
+        elif column in with_values:
             accepted = _with(accepted, grown, column)
         else:
             may_be_missing(tfdv.get_feature(accepted, column))
@@ -168,10 +168,10 @@ def accept_data(
 
 
 def _grow(schema: schema_pb2.Schema, statistics: Statistics) -> schema_pb2.Schema:
-    """Returns TFDV's own update by all splits, without a share of missing values, which varies by
-    day.
+    """Returns TFDV's update of a schema by all splits, with two differences.
 
-    Columns without values in a split, which TFDV deprecates, stay as they are.
+    If TFDV changes the expected share of missing values, any share is allowed, as shares vary by
+    day. Columns without values in a split are not deprecated.
     """
     grown = schema
     for split in statistics:
@@ -189,7 +189,7 @@ def _grow(schema: schema_pb2.Schema, statistics: Statistics) -> schema_pb2.Schem
 
 
 def _without(schema: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
-    """Returns the schema without a column and its own list of values."""
+    """Returns the schema without a column and its list of values."""
     changed = schema_pb2.Schema()
     changed.CopyFrom(schema)
     features = [feature for feature in schema.feature if feature.name != column]
@@ -201,7 +201,7 @@ def _without(schema: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
 
 
 def _with(schema: schema_pb2.Schema, other: schema_pb2.Schema, column: str) -> schema_pb2.Schema:
-    """Returns the schema with a column, and its list of values, from another schema."""
+    """Returns the schema with a column and its list of values from another schema."""
     changed = schema_pb2.Schema()
     changed.CopyFrom(schema)
     feature = tfdv.get_feature(other, column)
@@ -213,9 +213,9 @@ def _with(schema: schema_pb2.Schema, other: schema_pb2.Schema, column: str) -> s
 
 
 def _put(items: Any, item: Any, name: str) -> None:
-    """Replaces the item with a name, or adds one."""
-    for known in items:
-        if known.name == name:
-            known.CopyFrom(item)
+    """Replaces the item that has a name, or adds the item if no item has the name."""
+    for old in items:
+        if old.name == name:
+            old.CopyFrom(item)
             return
     items.add().CopyFrom(item)

@@ -1,1 +1,1 @@
-"""Loading and serving of pushed models; imports neither TFX nor Beam."""
+"""Loading and serving of pushed models. This package imports neither TFX nor Beam."""

@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import (
 )
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
-    CERTIFICATE_PLACE,
+    CERTIFICATE_PATH,
     GOLDEN_FILE,
     Agreement,
     Certificate,
@@ -53,7 +53,7 @@ def write_certificate(
     """Writes a certificate and its golden rows into a folder.
 
     Args:
-      certificate: the certificate; the digest of the golden rows is added to its files.
+      certificate: the certificate. The digest of the golden rows is added to its files.
       folder: an existing folder.
       rows: the golden rows.
       answers: the expected outputs of the golden rows, by name.
@@ -65,10 +65,10 @@ def write_certificate(
     columns |= {_ANSWER + name: _to_column(values) for name, values in answers.items()}
     pq.write_table(pa.table(columns), folder / GOLDEN_FILE, compression="zstd")
     content = asdict(certificate)
-    content["files"][f"{CERTIFICATE_PLACE}/{GOLDEN_FILE}"] = hash_file(folder / GOLDEN_FILE)
-    for way in content["ways"].values():
-        if math.isinf(way["largest_difference"]):
-            way["largest_difference"] = None  # JSON has no infinity.
+    content["files"][f"{CERTIFICATE_PATH}/{GOLDEN_FILE}"] = hash_file(folder / GOLDEN_FILE)
+    for agreement in content["ways"].values():
+        if math.isinf(agreement["largest_difference"]):
+            agreement["largest_difference"] = None  # JSON has no infinity.
     text = json.dumps(content, indent=2, allow_nan=False)
     (folder / CERTIFICATE_FILE).write_text(text + "\n")
 
@@ -76,8 +76,11 @@ def write_certificate(
 def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
     """Returns the golden rows, and their expected outputs by name.
 
+    Args:
+      folder: the folder of the certificate.
+
     Raises:
-      DamagedFileError: the file cannot be read.
+      DamagedFileError: the file of the golden rows cannot be read.
     """
     path = folder / GOLDEN_FILE
     try:
@@ -86,8 +89,8 @@ def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
             table.column(name).to_pylist() for name in (_DESCRIPTION, _EXAMPLE)
         )
     except (OSError, KeyError, pa.ArrowException) as error:
-        what = f"is damaged ({type(error).__name__})"
-        raise DamagedFileError.of(path, what, "push the version again.") from None
+        problem = f"is damaged ({type(error).__name__})"
+        raise DamagedFileError.of(path, problem, "push the version again.") from None
     rows = [GoldenRow(*row) for row in zip(descriptions, examples, strict=True)]
     answers = {
         name.removeprefix(_ANSWER): _to_array(table.column(name).combine_chunks())
@@ -117,48 +120,50 @@ _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
 def compare(expected: Arrays, actual: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
     """Returns the largest difference between two sets of outputs, over all rows and outputs.
 
-    Scores are compared by absolute difference. Other numbers, whose unit is unknown, are compared
-    by the difference relative to the expected value, or to the root mean square of the output where
-    that is larger. Texts are equal or infinitely different; but where the predicted classes differ,
-    the difference is the gap between their scores, as either class may win a near tie.
+    - Scores: the absolute difference.
+    - Other numbers, whose unit is unknown: the difference divided by the expected value, or by the
+      root mean square of the output if the root mean square is larger.
+    - Predicted classes that differ: the difference of their scores, as two classes may have nearly
+      the same score.
+    - Other texts: infinite if they differ.
 
     Args:
-      expected: the expected outputs by name, [rows, ...] each.
+      expected: the expected outputs by name. Each output has the shape [rows, ...].
       actual: the outputs of another interface for the same rows.
       rows: the golden rows that were predicted.
     """
-    worst = Agreement(0.0, "", "")
+    agreement = Agreement(0.0, "", "")
     if actual.keys() != expected.keys():
         missing = sorted(actual.keys() ^ expected.keys())[0]
         return Agreement(float("inf"), rows[0].description, missing)
     for name, values in expected.items():
-        apart = _differences(name, values, actual[name], expected)
-        row = int(np.argmax(apart))
-        if apart[row] > worst.largest_difference:
-            worst = Agreement(float(apart[row]), rows[row].description, name)
-    return worst
+        differences = _differences(name, values, actual[name], expected)
+        row = int(np.argmax(differences))
+        if differences[row] > agreement.largest_difference:
+            agreement = Agreement(float(differences[row]), rows[row].description, name)
+    return agreement
 
 
 def _differences(
     name: str, expected: np.ndarray, actual: np.ndarray, answers: Arrays
 ) -> np.ndarray:
-    """Returns the largest difference of an output in each row, [rows] float64."""
+    """Returns the largest difference of an output in each row, as float64 of the shape [rows]."""
     if expected.shape != actual.shape:
         return np.full(len(expected), np.inf)
     if expected.dtype != object:
         numbers = expected.astype(np.float64)
-        usual = 1.0 if name == _SCORES else _root_mean_square(numbers)
-        apart = _number_differences(numbers, actual.astype(np.float64), usual)
+        scale = 1.0 if name == _SCORES else _root_mean_square(numbers)
+        differences = _number_differences(numbers, actual.astype(np.float64), scale)
     else:
         differs = _as_text(expected) != _as_text(actual)
-        apart = np.where(differs, np.inf, 0.0)
+        differences = np.where(differs, np.inf, 0.0)
         if name == _CLASS and differs.any() and {_CLASSES, _SCORES} <= answers.keys():
-            apart = np.where(differs, _score_gaps(expected, actual, answers), 0.0)
-    return apart.reshape(len(apart), -1).max(axis=1, initial=0.0)
+            differences = np.where(differs, _score_gaps(expected, actual, answers), 0.0)
+    return differences.reshape(len(differences), -1).max(axis=1, initial=0.0)
 
 
 def _root_mean_square(numbers: np.ndarray) -> float:
-    """Returns the root mean square of the finite numbers; 1 if they are all 0 or there are none."""
+    """Returns the root mean square of the finite numbers, or 1 if all of them are 0."""
     finite = np.abs(numbers[np.isfinite(numbers)])
     largest = finite.max(initial=0.0)
     # The numbers are scaled first, as the squares of large numbers overflow.
@@ -166,52 +171,53 @@ def _root_mean_square(numbers: np.ndarray) -> float:
 
 
 def _number_differences(expected: np.ndarray, actual: np.ndarray, scale: float) -> np.ndarray:
+    """Returns the differences, divided by the expected numbers or by a scale if it is larger."""
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(expected - actual) / np.maximum(scale, np.abs(expected))
-    same = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
-    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        differences = np.abs(expected - actual) / np.maximum(scale, np.abs(expected))
+    are_equal = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
+    return np.where(are_equal, 0.0, np.where(np.isnan(differences), np.inf, differences))
 
 
 def _score_gaps(expected: np.ndarray, actual: np.ndarray, answers: Arrays) -> np.ndarray:
     """Returns the difference between the scores of two classes in each row.
 
-    The gap is infinite where a name is not among the classes.
+    The difference is infinite if one of the names is not a class of the model.
     """
     names = _as_text(answers[_CLASSES])
 
-    def score_of(wanted: np.ndarray) -> np.ndarray:
-        is_it = names == _as_text(wanted)[:, np.newaxis]
-        scores = np.where(is_it, answers[_SCORES], 0.0).sum(axis=1)
-        return np.where(is_it.any(axis=1), scores, np.inf)
+    def score_of(classes: np.ndarray) -> np.ndarray:
+        matches = names == _as_text(classes)[:, np.newaxis]
+        scores = np.where(matches, answers[_SCORES], 0.0).sum(axis=1)
+        return np.where(matches.any(axis=1), scores, np.inf)
 
     gaps: np.ndarray = np.abs(score_of(expected) - score_of(actual))
     return np.where(np.isnan(gaps), np.inf, gaps)
 
 
 def _as_text(values: np.ndarray) -> np.ndarray:
-    """Returns bytes decoded as the JSON of an answer shows them."""
+    """Returns bytes decoded as in the JSON of a response."""
     decoded = [v.decode(errors="replace") for v in values.reshape(-1).tolist()]
     return np.array(decoded, object).reshape(values.shape)
 
 
 GOLDEN_BATCH_ROWS = 32
-"""The number of golden rows in a batch; the rows may contain pictures."""
+"""The number of golden rows in a batch. The number is small, as the rows may contain pictures."""
 
 
 @dataclass(frozen=True)
 class GoldenInputs:
-    """A model with its golden rows, in the form of each of its signatures."""
+    """A model, and its golden rows as inputs of each of its signatures."""
 
     model: Model
     rows: Sequence[GoldenRow]
     columns: pa.RecordBatch
-    """The rows as ExampleGen's sources would read them."""
+    """The rows in the form in which ExampleGen's sources read rows."""
     tensors: Arrays
     """The inputs of `serving_raw` for the rows."""
 
     @classmethod
     def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenInputs:
-        """Returns the request for a model, with the tf.Examples of the golden rows parsed."""
+        """Returns the inputs for a model. The tf.Examples of the golden rows are parsed."""
         columns = _read_columns(rows, model.interface)
         return cls(
             model, rows, columns, to_request(columns, Cell("the golden rows", 1), model.interface)
@@ -224,19 +230,19 @@ class GoldenInputs:
 
     @property
     def slices(self) -> list[slice]:
-        """The slices that cut the rows into batches."""
+        """The slices that divide the rows into batches."""
         return [
             slice(start, start + GOLDEN_BATCH_ROWS)
             for start in range(0, len(self.rows), GOLDEN_BATCH_ROWS)
         ]
 
     def table(self) -> pa.Table:
-        """Returns the rows as a table; columns of several values per row are lists."""
-        found = {}
+        """Returns the rows as a table. A column with several values per row contains lists."""
+        columns = {}
         for column in self.model.interface.columns:
             values = self.columns.column(column.name)
-            found[column.name] = first_values(values) if column.width == 1 else values
-        return pa.table(found)
+            columns[column.name] = first_values(values) if column.width == 1 else values
+        return pa.table(columns)
 
 
 def predict_examples(golden: GoldenInputs) -> Arrays:
@@ -271,13 +277,13 @@ def _read_column(parsed: Sequence[Any], column: RawColumn) -> pa.LargeListArray:
     kind = kind_of_column(column.dtype, column.is_whole)
     values: list[Any] = []
     lengths = np.zeros(len(parsed), np.int64)
-    for place, features in enumerate(parsed):
+    for row, features in enumerate(parsed):
         # Indexing the protobuf map with a missing key would insert the key.
-        which = features[column.name].WhichOneof("kind") if column.name in features else None
-        if which is not None:
-            found = list(getattr(features[column.name], which).value)
-            lengths[place] = len(found)
-            values += found
+        field = features[column.name].WhichOneof("kind") if column.name in features else None
+        if field is not None:
+            row_values = list(getattr(features[column.name], field).value)
+            lengths[row] = len(row_values)
+            values += row_values
     if not values:
         return no_values(len(parsed), kind)
     return lists(pa.array(values, ARROW_TYPES[kind]), lengths)
@@ -286,32 +292,33 @@ def _read_column(parsed: Sequence[Any], column: RawColumn) -> pa.LargeListArray:
 def load_certified(version: Path, variant: str | None = None) -> Model:
     """Loads a version after checking its files and predictions against its certificate.
 
-    A version without a certificate is loaded unchecked.
+    A version without a certificate is loaded without a check.
 
     Args:
       version: the folder of the version.
-      variant: the name of a variant that predicts in place of the SavedModel. Its file has to be
-        the certified one, but its predictions may differ from those of the SavedModel.
+      variant: the name of a variant that predicts in place of the SavedModel's network, or None.
+        The variant's file is checked, but not its predictions, which may differ from the
+        SavedModel's predictions.
 
     Raises:
-      ConfigError: the version has no such variant.
+      ConfigError: the version has no variant of that name.
       DataError: the files have changed, the model cannot be loaded, or its predictions differ from
-        the certified ones.
+        the certified predictions.
     """
-    check_certified_files(version)  # First, as loading a damaged file may crash the process.
+    check_certified_files(version)  # Before the load, as a damaged file may crash the process.
     model = load_model(version, variant)
     check_answers(replace(model, variant=None))
     return model
 
 
 def load_certified_variant(version: Path, variant: str) -> TransformedModel:
-    """Loads only a variant of a version, after checking the version's files against its
-    certificate.
+    """Loads only a variant of a version, after checking the version's files.
 
-    The predictions of the SavedModel are not checked, as that would require TensorFlow.
+    The files are compared with the certificate. The predictions of the SavedModel are not checked,
+    as that would require TensorFlow.
 
     Raises:
-      ConfigError: the version has no such variant.
+      ConfigError: the version has no variant of that name.
       DataError: the files have changed, or the variant cannot be loaded.
     """
     check_certified_files(version)
@@ -319,18 +326,18 @@ def load_certified_variant(version: Path, variant: str) -> TransformedModel:
 
 
 def check_answers(model: Model) -> None:
-    """Raises DataError if the predictions of a model differ from those in its certificate."""
-    folder = model.folder / CERTIFICATE_PLACE
+    """Raises DataError if the predictions of a model differ from its certificate."""
+    folder = model.folder / CERTIFICATE_PATH
     certificate = read_certificate(folder)
     if certificate is None:
         return
     rows, expected = read_golden(folder)
     golden = GoldenInputs.of(model, rows)
     for predict in (predict_raw, predict_examples) if model.takes_examples else (predict_raw,):
-        apart = compare(expected, predict(golden), rows)
-        if apart.largest_difference > certificate.tolerance:
+        agreement = compare(expected, predict(golden), rows)
+        if agreement.largest_difference > certificate.tolerance:
             raise DataError(
                 f"the predictions of {model.folder} differ from its certificate:"
-                f" {apart.output!r} of {apart.row} by {apart.largest_difference:.3g}, more than"
-                f" {certificate.tolerance:g}."
+                f" {agreement.output!r} of {agreement.row} by {agreement.largest_difference:.3g},"
+                f" expected at most {certificate.tolerance:g}."
             )

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 class FailureLog:
-    """Keeps a repeated task running when it fails.
+    """Logs the failures of a repeated task, and suppresses them so that the task continues.
 
-    Of consecutive equal failures only the first is logged; the first success after a failure is
+    If a failure repeats, only its first occurrence is logged. The first success after a failure is
     logged too.
     """
 
@@ -23,16 +23,17 @@ class FailureLog:
 
     @contextmanager
     def suppressed(self) -> Iterator[None]:
-        """Suppresses and logs exceptions of the `with` block; logs a repeated failure only once."""
+        """Suppresses and logs exceptions of the `with` block."""
         try:
             yield
         except Exception as error:
-            said, is_usual = repr(error), isinstance(error, OSError)
+            # The traceback of an OSError, such as a full disk, does not help the user.
+            failure, is_os_error = repr(error), isinstance(error, OSError)
             if isinstance(error, OSError) and error.filename is not None:
-                said = f"{error.filename}: {error.strerror}"
-            if said != self._last:
-                self._logger.error("%s: %s", self._message, said, exc_info=not is_usual)
-            self._last = said
+                failure = f"{error.filename}: {error.strerror}"
+            if failure != self._last:
+                self._logger.error("%s: %s", self._message, failure, exc_info=not is_os_error)
+            self._last = failure
         else:
             if self._last:
                 self._logger.info("%s: recovered", self._message)

@@ -1,6 +1,6 @@
-"""Loading of a pushed version, as a server needs it: the SavedModel, or a variant in its place.
+"""Loading of a pushed version for a server: the SavedModel, or a variant that replaces its network.
 
-Imports TensorFlow where it is used.
+TensorFlow is imported only by the functions that use it.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from trainer_module.machine import count_cores
 
 @dataclass(frozen=True)
 class FeatureColumn(RawColumn):
-    """A transformed feature that requests may contain in place of a column."""
+    """A transformed feature. Requests contain features in place of columns with `--transformed`."""
 
     shape: tuple[int, ...] = ()
-    """The shape of a row; the product of its sizes is the width."""
+    """The shape of the feature in a row. The product of its sizes is the width."""
 
 
 _KERAS = "tf_keras"
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without Keras, which no signature needs; that saves a fifth of the time.
+    """Imports TensorFlow without Keras, which saves a fifth of the time. Signatures need no Keras.
 
-    Garbage collection is off meanwhile, as imports leave no garbage. Keras can be imported later as
-    usual.
+    Garbage collection is off during the import, as imports create hardly any garbage. Keras can
+    still be imported later.
     """
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -61,7 +61,7 @@ def import_tensorflow() -> None:
     was_enabled, hides_keras = gc.isenabled(), _KERAS not in sys.modules
     gc.disable()
     if hides_keras:
-        # TensorFlow does without Keras if it cannot be imported.
+        # TensorFlow continues without Keras if Keras cannot be imported.
         sys.modules[_KERAS] = None  # type: ignore[assignment]
     try:
         import tensorflow  # noqa: F401
@@ -86,11 +86,12 @@ class _Call:
 
 
 class Signatures:
-    """The signatures of a SavedModel; several threads may call them at once.
+    """The signatures of a SavedModel. Several threads may call them at once.
 
-    They run in a session, as in TensorFlow Serving. A signature returned by `tf.saved_model.load`
-    costs a millisecond per call of a small network, for Python code and for switches between
-    threads; a session costs a third of that, and holds Python's lock for less of the time.
+    The signatures run in a session, as in TensorFlow Serving. For a small network, a call of a
+    signature from `tf.saved_model.load` takes a millisecond in Python code and switches between
+    threads. A call in a session takes a third of a millisecond, and holds Python's lock for a
+    smaller part of that time.
     """
 
     def __init__(self, folder: Path, is_parallel: bool = False) -> None:
@@ -98,8 +99,8 @@ class Signatures:
 
         Args:
           folder: the folder of the SavedModel.
-          is_parallel: whether independent operations of a call run in parallel, which helps with
-            pictures, as they are decoded one by one.
+          is_parallel: whether independent operations of a call run in parallel. This is faster for
+            pictures, as each picture is decoded by an operation of its own.
 
         Raises:
           Exception: any error of TensorFlow, whose type varies for damaged files.
@@ -134,8 +135,8 @@ class Signatures:
         call = self._calls.get(name)
         if call is None:  # Two threads may both create the call, which is harmless.
             call = self._calls[name] = self._make_call(name)
-        found = call.run(*(inputs[name] for name in call.inputs))
-        return dict(zip(call.outputs, found, strict=True))
+        values = call.run(*(inputs[name] for name in call.inputs))
+        return dict(zip(call.outputs, values, strict=True))
 
     def _make_call(self, name: str) -> _Call:
         signature = self._signatures[name]
@@ -169,7 +170,7 @@ def _without_advice() -> Iterator[None]:
 
 
 def load_variant(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
-    """Loads a variant, and checks that its classes are those of the version, in the same order.
+    """Loads a variant, and checks that it has the same classes as the version in the same order.
 
     Args:
       version: the folder of the version.
@@ -177,7 +178,7 @@ def load_variant(version: Path, name: str, interface: ModelInterface) -> Runnabl
       interface: the interface of the version.
 
     Raises:
-      ConfigError: the version has no such variant.
+      ConfigError: the version has no variant of that name.
       DataError: the variant is damaged, has other classes, or its runtime is not installed.
     """
     opened = open_variant(find_variant(version, name), count_cores())
@@ -204,19 +205,19 @@ TRANSFORMS = {RAW: "serving_raw_transform", EXAMPLES: "serving_transform"}
 class Model:
     """A loaded version, which several threads may call at once.
 
-    The methods raise DataError for rows that the model rejects, such as damaged pictures. The
-    number of pictures that are decoded at a time is limited by memory.
+    The methods raise DataError for rows that the model rejects, such as damaged pictures. Pictures
+    are decoded in parts, so that the decoded pictures fit into memory.
     """
 
     folder: Path
     interface: ModelInterface
     _signatures: Signatures
     variant: RunnableVariant | None = None
-    """The variant that takes the transformed features in place of the network, if there is one."""
+    """The variant that predicts from the transformed features, or None for the model's network."""
 
     @property
     def platform(self) -> str:
-        """The platform of the model in Triton's terms."""
+        """The platform of the model, by the name that Triton uses."""
         return "tensorflow_savedmodel"
 
     @property
@@ -234,7 +235,7 @@ class Model:
         return self._predict(RAW, columns)
 
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns the outputs by name for serialised tf.Examples, the only input."""
+        """Returns the outputs by name for serialised tf.Examples, which are the only input."""
         return self._predict(EXAMPLES, columns)
 
     def _predict(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
@@ -254,21 +255,23 @@ class Model:
 
         name = signature if self.variant is None else TRANSFORMS[signature]
         try:
-            found = self._signatures.call(name, columns)
+            outputs = self._signatures.call(name, columns)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(f"the model fails for these rows: {_reason(error.message)}") from error
         except UnicodeDecodeError as error:
-            # TensorFlow's message quotes input bytes, which may not be UTF-8.
-            said = error.object.decode(errors="backslashreplace")
-            raise DataError(f"the model fails for these rows: {_reason(said)}") from error
-        return found if self.variant is None else self.variant.answer(self.variant.predict(found))
+            # TensorFlow's message quotes bytes of the input, which may not be valid UTF-8.
+            message = error.object.decode(errors="backslashreplace")
+            raise DataError(f"the model fails for these rows: {_reason(message)}") from error
+        return (
+            outputs if self.variant is None else self.variant.answer(self.variant.predict(outputs))
+        )
 
 
 def _reason(message: str) -> str:
-    """Returns the cause in a message of TensorFlow, without places in the graph."""
+    """Returns the cause in a message of TensorFlow, without the locations in the graph."""
     lines = (_GRAPH_LOCATIONS.sub("", line).strip() for line in message.splitlines())
-    said = next((line for line in lines if line), message)
-    return "".join(sign if sign.isprintable() else "?" for sign in shorten(said))
+    cause = next((line for line in lines if line), message)
+    return "".join(char if char.isprintable() else "?" for char in shorten(cause))
 
 
 def load_model(folder: Path, variant: str | None = None) -> Model:
@@ -276,11 +279,11 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
 
     Args:
       folder: the folder of the version.
-      variant: the name of the variant; None for the SavedModel itself.
+      variant: the name of the variant, or None for the SavedModel's own network.
 
     Raises:
-      ConfigError: the version has no such variant.
-      DataError: the version or the variant is damaged, the folder is no pushed version, or the
+      ConfigError: the version has no variant of that name.
+      DataError: the version or the variant is damaged, the folder is not a pushed version, or the
         variant's runtime is not installed.
     """
     interface = read_interface(folder)
@@ -292,11 +295,10 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     has_pictures = any(column.picture for column in interface.columns)
     try:
         return Model(folder, interface, Signatures(folder, has_pictures), runnable)
-    except Exception as error:  # The type varies: TensorFlow raises many for truncated files.
-        said = shorten(error)
+    except Exception as error:  # TensorFlow raises many types for truncated files.
         raise DataError(
-            f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"
-            " again, or run `rollback`."
+            f"{folder} cannot be loaded ({type(error).__name__}: {shorten(error)}): the version is"
+            " damaged; push it again, or run `rollback`."
         ) from error
 
 
@@ -305,7 +307,7 @@ _PLATFORMS: dict[Format, str] = {"litert": "litert_tflite", "onnx": "onnxruntime
 
 @dataclass(frozen=True, eq=False)
 class TransformedModel:
-    """A variant of a version, which takes transformed features without TensorFlow."""
+    """A variant of a version that predicts from transformed features, without TensorFlow."""
 
     folder: Path
     interface: ModelInterface
@@ -315,11 +317,14 @@ class TransformedModel:
 
     @property
     def platform(self) -> str:
-        """The platform of the variant in Triton's terms."""
+        """The platform of the variant, by the name that Triton uses."""
         return _PLATFORMS[self.variant.variant.format]
 
     def predict(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns the outputs by name for features by name, [batch] or [batch, width] each."""
+        """Returns the outputs by name for features by name.
+
+        Each feature has the shape [batch] or [batch, width].
+        """
         features = {
             tensor.name: columns[tensor.name]
             .reshape(-1, *_shape(tensor))
@@ -329,7 +334,7 @@ class TransformedModel:
         return self.variant.answer(self.variant.predict(features))
 
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        """Raises DataError: tf.Examples contain columns, which only TensorFlow transforms."""
+        """Raises DataError: only the SavedModel can transform the columns of tf.Examples."""
         raise DataError(
             f"this server takes transformed features ({', '.join(self.interface.by_request)}), not"
             " tf.Examples: use a server that was started without --transformed."
@@ -337,7 +342,7 @@ class TransformedModel:
 
 
 Servable = Model | TransformedModel
-"""A loaded version, which several threads may call at once."""
+"""A loaded version: the SavedModel, or only a variant. Several threads may call it at once."""
 
 
 def load_transformed(version: Path, variant: str) -> TransformedModel:
@@ -348,18 +353,18 @@ def load_transformed(version: Path, variant: str) -> TransformedModel:
       variant: the name of the variant.
 
     Raises:
-      ConfigError: the version has no such variant.
+      ConfigError: the version has no variant of that name.
       DataError: the variant is damaged, or its runtime is not installed.
     """
-    given = read_interface(version)
-    opened = load_variant(version, variant, given)
+    version_interface = read_interface(version)
+    opened = load_variant(version, variant, version_interface)
     inputs = opened.variant.inputs
     interface = ModelInterface(
         tuple(_to_column(tensor) for tensor in inputs),
-        given.label,
-        given.label_dtype,
-        given.task,
-        classes=given.classes,
+        version_interface.label,
+        version_interface.label_dtype,
+        version_interface.task,
+        classes=version_interface.classes,
     )
     row = {t.name: np.zeros((1, *_shape(t)), t.dtype) for t in inputs}
     answers = opened.answer(opened.predict(row))
@@ -368,16 +373,16 @@ def load_transformed(version: Path, variant: str) -> TransformedModel:
 
 
 def _shape(tensor: VariantTensor) -> tuple[int, ...]:
-    """Returns the shape of a row; sizes that are unknown become 1."""
+    """Returns the shape of the tensor in a row, with 1 for sizes that are unknown."""
     return tuple(size or 1 for size in tensor.shape[1:])
 
 
 def _to_column(tensor: VariantTensor) -> FeatureColumn:
-    is_whole = np.issubdtype(np.dtype(tensor.dtype), np.integer)
-    dtype: RawDtype = "int64" if is_whole else "float32"
+    is_integer = np.issubdtype(np.dtype(tensor.dtype), np.integer)
+    dtype: RawDtype = "int64" if is_integer else "float32"
     shape = _shape(tensor)
     return FeatureColumn(
-        tensor.name, tensor.name, dtype, is_whole, int(np.prod(shape)), shape=shape
+        tensor.name, tensor.name, dtype, is_integer, int(np.prod(shape)), shape=shape
     )
 
 

@@ -1,7 +1,7 @@
 """Inputs of a model: columns as tensors, headers of pictures, and unreadable texts.
 
-A text that the model cannot parse as the number, date or boolean of its column counts as a missing
-value; the response does not show that.
+If the model cannot parse a text as the number, date or boolean of its column, the text counts as a
+missing value. The response does not show which values were missing.
 """
 
 from __future__ import annotations
@@ -26,21 +26,26 @@ from trainer_module.features.pixels import SERVED_PIXELS, read_header
 
 Arrays = dict[str, np.ndarray]
 RAW, EXAMPLES = "serving_raw", "serving_default"
-"""The serving signatures: `serving_raw` takes a tensor per column, `serving_default` serialised
-tf.Examples."""
+"""The serving signatures: `serving_raw` takes a tensor per column, and `serving_default` takes
+serialised tf.Examples."""
 EXAMPLES_INPUT = "examples"
 """The only input of `serving_default`."""
 MISSING: dict[str, object] = {"string": b"", "float32": np.nan, "float64": np.nan}
-"""The value that marks a missing value, by dtype; int64 has none."""
+"""The value that marks a missing value, by dtype. In an int64 column no value can be missing."""
 
 
 def join_rows(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
-    """Returns the rows of several outputs, concatenated by name."""
+    """Returns the outputs by name with the rows of all parts. Each part has the same outputs."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def kind_of_column(dtype: str, is_whole: bool) -> ColumnKind:
-    """Returns the kind in which a column is read, for the dtype that the model takes."""
+    """Returns the kind in which a column is read.
+
+    Args:
+      dtype: the dtype that the model takes.
+      is_whole: whether the values are whole numbers.
+    """
     if dtype == "string":
         return ColumnKind.BYTES
     return ColumnKind.INT if is_whole else ColumnKind.FLOAT
@@ -53,14 +58,14 @@ def to_request(
 
     Args:
       rows: encoded columns, which include all columns of the model.
-      first: the place of the first row, for error messages.
+      first: the file and the row number of the first row, for error messages.
       interface: the interface of the model.
 
     Returns:
-      Arrays by request name, [rows] or [rows, values]; bytes as objects.
+      Arrays by request name, of the shape [rows] or [rows, values]. Bytes are objects.
 
     Raises:
-      DataError: the model cannot take a row; the message names the first one.
+      DataError: the model cannot take a row. The message names the first row with the problem.
     """
     return {c.request: _to_array(rows.column(c.name), c, first) for c in interface.columns}
 
@@ -84,23 +89,23 @@ def _to_array(column: pa.Array, raw_column: RawColumn, first: Cell) -> np.ndarra
 
 def _check_finite(column: pa.Array, raw_column: RawColumn, first: Cell) -> None:
     """Raises DataError for infinite numbers, which training data may not contain either."""
-    found = find_infinite(column)
-    if found is not None:
-        place, number = found
+    infinite = find_infinite(column)
+    if infinite is not None:
+        index, number = infinite
         raise DataError(
-            f"Column {raw_column.name!r} is {number} in row {first.row + place} of {first.file}"
+            f"Column {raw_column.name!r} is {number} in row {first.row + index} of {first.file}"
             " (the largest float32 is 3.4e38): write a number, or leave a missing value empty."
         )
 
 
 def _check_lengths(lengths: np.ndarray, raw_column: RawColumn, width: int, first: Cell) -> None:
-    may_miss = width == 1 and raw_column.dtype in MISSING
-    wrong = lengths > 1 if may_miss else lengths != width
+    may_be_missing = width == 1 and raw_column.dtype in MISSING
+    wrong = lengths > 1 if may_be_missing else lengths != width
     if wrong.any():
-        place = int(np.argmax(wrong))
+        index = int(np.argmax(wrong))
         raise DataError(
-            f"Column {raw_column.name!r} has {counted(int(lengths[place]), 'value')} in row"
-            f" {first.row + place} of {first.file}, expected"
+            f"Column {raw_column.name!r} has {counted(int(lengths[index]), 'value')} in row"
+            f" {first.row + index} of {first.file}, expected"
             f" {counted(width, 'value')}."
         )
 
@@ -109,15 +114,15 @@ def _to_numpy(values: pa.Array, dtype: str) -> np.ndarray:
     if dtype == "string":
         if pa.types.is_null(values.type):
             return np.full(len(values), b"", object)
-        found = values.fill_null(b"") if values.null_count else values
-        return found.to_numpy(zero_copy_only=False)
+        filled = values.fill_null(b"") if values.null_count else values
+        return filled.to_numpy(zero_copy_only=False)
     target = pa.from_numpy_dtype(np.dtype(dtype))
     # Nulls in float columns become NaN; nullable integers are sent as float64.
     return values.cast(target, safe=False).to_numpy(zero_copy_only=False).astype(dtype, copy=False)
 
 
 def numpy_dtype(dtype: str) -> type | str:
-    """Returns the NumPy dtype of a model's dtype; bytes are objects."""
+    """Returns the NumPy dtype of a model's dtype. Strings are bytes, of NumPy's dtype object."""
     return object if dtype == "string" else dtype
 
 
@@ -126,26 +131,29 @@ class MeasuredRows:
     """Rows of a request whose picture headers have been read."""
 
     columns: Arrays
-    """The input columns. tf.Examples are serialised again, so that TensorFlow's own parser finds
-    the pictures that were measured."""
+    """The input columns. tf.Examples are serialised again after their pictures were measured, so
+    that TensorFlow's parser reads the same pictures."""
     pixels: list[int]
     """The number of pixels in the pictures of each row."""
 
     def portions(self) -> Iterator[tuple[Arrays, int]]:
-        """Yields parts of the rows that may be decoded at once, each with its number of pixels."""
+        """Yields parts of the rows, and the number of pixels of each part.
+
+        All pictures of a part may be decoded at once.
+        """
         all_pixels = sum(self.pixels)
         if all_pixels <= SERVED_PIXELS:
             yield self.columns, all_pixels
             return
         start, total = 0, 0
-        for place, more in enumerate(self.pixels):
-            if total and total + more > SERVED_PIXELS:
-                yield self._cut(start, place), total
-                start, total = place, 0
-            total += more
-        yield self._cut(start, len(self.pixels)), total
+        for row, row_pixels in enumerate(self.pixels):
+            if total and total + row_pixels > SERVED_PIXELS:
+                yield self._slice(start, row), total
+                start, total = row, 0
+            total += row_pixels
+        yield self._slice(start, len(self.pixels)), total
 
-    def _cut(self, start: int, stop: int) -> Arrays:
+    def _slice(self, start: int, stop: int) -> Arrays:
         return {name: values[start:stop] for name, values in self.columns.items()}
 
 
@@ -157,78 +165,78 @@ def measure_pictures(
     interface: ModelInterface,
     *,
     are_examples: bool,
-    most: int | None = None,
-    where: Callable[[int], str] = _ROW,
+    max_pixels: int | None = None,
+    format_row: Callable[[int], str] = _ROW,
 ) -> MeasuredRows | None:
     """Reads the headers of all pictures in a request.
 
     Args:
-      columns: the inputs by request name, or the one input of serialised tf.Examples.
+      columns: the inputs by request name, or only the input of serialised tf.Examples.
       interface: the interface of the model.
-      are_examples: whether the input is tf.Examples.
-      most: the most pixels that a picture may have; None for no limit.
-      where: formats the number of a row, counted from 0, for error messages.
+      are_examples: whether the input is serialised tf.Examples.
+      max_pixels: the most pixels that a picture may have, or None for no limit.
+      format_row: formats the number of a row, counted from 0, for error messages.
 
     Returns:
-      The rows with their pixels; None if the model takes no pictures.
+      The rows with their pixels, or None if the model takes no pictures.
 
     Raises:
-      DataError: a picture cannot be decoded or is too large; the message names the first such row.
+      DataError: a picture cannot be decoded or is too large. The message names the picture's row.
     """
     pictures = [column for column in interface.columns if column.picture]
     if not pictures:
         return None
     if are_examples:
-        columns, values = _parse(columns, [column.name for column in pictures], where)
+        columns, values = _parse(columns, [column.name for column in pictures], format_row)
     else:
         values = {c.request: [(v,) for v in columns[c.request].ravel().tolist()] for c in pictures}
     pixels = [0] * len(next(iter(columns.values())))
     for name, rows in values.items():
-        for place, row in enumerate(rows):
+        for row, pictures_of_row in enumerate(rows):
             try:
-                for value in row:
-                    pixels[place] += read_header(value, most).pixels
+                for picture in pictures_of_row:
+                    pixels[row] += read_header(picture, max_pixels).pixels
             except DataError as error:
                 raise DataError(
-                    f"{name!r} of {where(place)} cannot be decoded as a picture: {error}."
+                    f"{name!r} of {format_row(row)} cannot be decoded as a picture: {error}."
                 ) from None
     return MeasuredRows(dict(columns), pixels)
 
 
 def _parse(
-    columns: Mapping[str, np.ndarray], names: Sequence[str], where: Callable[[int], str]
+    columns: Mapping[str, np.ndarray], names: Sequence[str], format_row: Callable[[int], str]
 ) -> tuple[Arrays, dict[str, list[Sequence[bytes]]]]:
-    """Returns the examples serialised again, and the values of some of their columns by row."""
-    ((title, examples),) = columns.items()
+    """Returns the examples serialised again, and the values of the named columns by row."""
+    ((input_name, examples),) = columns.items()
     values: dict[str, list[Sequence[bytes]]] = {name: [] for name in names}
-    written = np.empty(len(examples), object)
-    for place, example in enumerate(_parsed(examples, where)):
+    serialised = np.empty(len(examples), object)
+    for row, example in enumerate(_parse_examples(examples, format_row)):
         for name in names:
             values[name].append(_texts_of(example, name))
         example.DiscardUnknownFields()
-        written[place] = example.SerializeToString()
-    return {title: written}, values
+        serialised[row] = example.SerializeToString()
+    return {input_name: serialised}, values
 
 
-def _parsed(examples: np.ndarray, where: Callable[[int], str]) -> Iterator[Any]:
-    """Yields parsed tf.Examples; raises DataError for the first that cannot be parsed."""
+def _parse_examples(examples: np.ndarray, format_row: Callable[[int], str]) -> Iterator[Any]:
+    """Yields parsed tf.Examples. Raises DataError for the first row that cannot be parsed."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
-    for place, serialised in enumerate(examples):
+    for row, serialised in enumerate(examples):
         try:
             yield tf.train.Example.FromString(serialised)
         except DecodeError:
-            raise DataError(f"{where(place)} is not a serialised tf.Example.") from None
+            raise DataError(f"{format_row(row)} is not a serialised tf.Example.") from None
 
 
 def _texts_of(example: Any, name: str) -> Sequence[bytes]:
-    """Returns the texts of a column, without inserting the column where it is missing."""
+    """Returns the texts of a column, or no texts if the example has no such column."""
     features = example.features.feature
     return features[name].bytes_list.value if name in features else ()
 
 
-_SHOWN = 40
+_SHOWN_CHARS = 40
 """The most characters of a text that a message shows."""
 
 
@@ -242,45 +250,47 @@ class UnreadableValues:
     """The first row with such a text, counted from 0."""
     text: str
     """The beginning of the first such text."""
-    right: str
+    expected: str
     """A description of valid texts."""
 
 
 def find_unreadable(
     columns: Mapping[str, np.ndarray], interface: ModelInterface, *, are_examples: bool
 ) -> list[UnreadableValues]:
-    """Returns the columns with texts that the model cannot parse, sorted by the first row of each.
+    """Returns the columns with texts that the model cannot parse.
+
+    The columns are sorted by the first row with such a text.
 
     Args:
-      columns: the inputs by request name, or the one input of serialised tf.Examples.
+      columns: the inputs by request name, or only the input of serialised tf.Examples.
       interface: the interface of the model.
-      are_examples: whether the input is tf.Examples.
+      are_examples: whether the input is serialised tf.Examples.
 
     Raises:
-      DataError: a row is no tf.Example.
+      DataError: a row is not a serialised tf.Example.
     """
     readers = interface.text_readers
     if not readers:
         return []
-    texts = _of_examples(columns[EXAMPLES_INPUT], interface) if are_examples else columns
-    found = []
+    texts = _first_texts(columns[EXAMPLES_INPUT], interface) if are_examples else columns
+    result = []
     for name, reader in readers.items():
         values = texts[name]
         flat = values.ravel().tolist()
-        odd = [place for place, text in enumerate(flat) if text and not reader.is_readable(text)]
-        if odd:
-            row = odd[0] * len(values) // len(flat)
-            text = flat[odd[0]][: 4 * _SHOWN].decode(errors="backslashreplace")[:_SHOWN]
+        bad = [index for index, text in enumerate(flat) if text and not reader.is_readable(text)]
+        if bad:
+            row = bad[0] * len(values) // len(flat)
+            text = flat[bad[0]][: 4 * _SHOWN_CHARS].decode(errors="backslashreplace")[:_SHOWN_CHARS]
             column = interface.by_request[name].name
-            found.append(UnreadableValues(column, len(odd), row, text, reader.right))
-    return sorted(found, key=lambda one: (one.row, one.column))
+            result.append(UnreadableValues(column, len(bad), row, text, reader.right))
+    return sorted(result, key=lambda unreadable: (unreadable.row, unreadable.column))
 
 
-def _of_examples(examples: np.ndarray, interface: ModelInterface) -> dict[str, np.ndarray]:
+def _first_texts(examples: np.ndarray, interface: ModelInterface) -> dict[str, np.ndarray]:
     """Returns the first text of each row of serialised tf.Examples, by request name."""
-    found = {name: np.full(len(examples), b"", object) for name in interface.text_readers}
-    for place, example in enumerate(_parsed(examples, _ROW)):
-        for name, values in found.items():
+    result = {name: np.full(len(examples), b"", object) for name in interface.text_readers}
+    for row, example in enumerate(_parse_examples(examples, _ROW)):
+        for name, values in result.items():
             texts = _texts_of(example, interface.by_request[name].name)
-            values[place] = texts[0] if texts else b""
-    return found
+            values[row] = texts[0] if texts else b""
+    return result

@@ -1,4 +1,4 @@
-"""The config's sections `requests` and `log`: the handling of inputs, and the log of requests."""
+"""The config's sections `requests` (handling of inputs) and `log` (log of requests)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LogOptions:
     folder: Path
     sample: float = 1.0
     """The share of requests that is logged."""
-    most_bytes: int = DEFAULT_LIMIT * MEGABYTE
-    """The size limit of all files; beyond it the oldest day is deleted."""
+    max_bytes: int = DEFAULT_LIMIT * MEGABYTE
+    """The size limit of all files together. If they exceed the limit, the oldest day is deleted."""
     dropped: frozenset[str] = frozenset()
     """The columns of the data that are not logged."""

@@ -1,4 +1,4 @@
-"""The choice of the version of a pushed model to load."""
+"""Selection of the version of a pushed model that is loaded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from trainer_module.errors import ConfigError
 
 
 def find_version(serving: str, number: int | None) -> Path:
-    """Returns the folder of a version: the given one, or else the newest that was not withdrawn.
+    """Returns the folder of a version in a folder of versions.
+
+    Args:
+      serving: the folder of the versions.
+      number: the number of the version, or None for the newest version that was not withdrawn.
 
     Raises:
-      ConfigError: the version does not exist, there is no version, all were withdrawn, or the
-        folder is remote.
-      DamagedFileError: the files differ from the certified ones.
+      ConfigError: the version does not exist, there is no version, all versions were withdrawn, or
+        the folder is remote.
+      DamagedFileError: the files of the version differ from its certificate.
     """
     if is_remote(serving):
         raise remote_error(serving)
@@ -26,13 +30,13 @@ def find_version(serving: str, number: int | None) -> Path:
     if number is None:
         return _checked(newest_version(Path(serving)), Path(serving))
     if number not in versions:
-        known = ", ".join(map(str, sorted(versions)))
-        raise ConfigError(f"--version {number}: {serving} has only the versions {known}.")
+        numbers = ", ".join(map(str, sorted(versions)))
+        raise ConfigError(f"--version {number}: {serving} has only the versions {numbers}.")
     return _checked(versions[number], Path(serving))
 
 
 def newest_version(folder: Path) -> Path | None:
-    """Returns the newest version in a folder that was not withdrawn; None if there is none."""
+    """Returns the newest version that was not withdrawn, or None if there is no such version."""
     usable = (v for v in reversed(list_versions(folder)) if read_withdrawal(v) is None)
     return next(usable, None)
 
@@ -41,12 +45,12 @@ def _checked(version: Path | None, folder: Path) -> Path:
     """Returns the version after checking its files.
 
     Raises:
-      ConfigError: there is no version, as all were withdrawn.
-      DamagedFileError: the files differ from the certified ones.
+      ConfigError: the version is None, because all versions in the folder were withdrawn.
+      DamagedFileError: the files of the version differ from its certificate.
     """
     if version is None:
         raise ConfigError(
-            f"{folder}: all versions were withdrawn; give the folder of a version to use it."
+            f"{folder}: all versions were withdrawn; to use a withdrawn version, give its folder."
         )
     check_certified_files(version)
     return version
@@ -60,12 +64,16 @@ def remote_error(serving: str) -> ConfigError:
 
 
 def check_model(folder: Path) -> Path:
-    """Returns a folder that contains a SavedModel, or the newest usable version in a folder of
-    versions.
+    """Returns the folder of the model to load, after checking its files.
+
+    Args:
+      folder: the folder of a version, or a folder of versions, from which the newest version that
+        was not withdrawn is loaded.
 
     Raises:
-      ConfigError: the folder is neither, or all versions were withdrawn.
-      DamagedFileError: the files differ from the certified ones.
+      ConfigError: the folder contains neither a SavedModel nor versions, or all versions were
+        withdrawn.
+      DamagedFileError: the files of the version differ from its certificate.
     """
     versions = versions_folder(folder)
     if (folder / SAVED_MODEL).is_file():
@@ -74,16 +82,19 @@ def check_model(folder: Path) -> Path:
 
 
 def versions_folder(folder: Path) -> Path:
-    """Returns the folder of versions for a folder that is one, or that is a version.
+    """Returns the folder of the versions.
+
+    Args:
+      folder: the folder of a version, or the folder of the versions itself.
 
     Raises:
-      ConfigError: the folder is neither.
+      ConfigError: the folder contains neither a SavedModel nor versions.
     """
     if (folder / SAVED_MODEL).is_file():
         return folder.resolve().parent
     if list_versions(folder):
         return folder.resolve()
-    found = (
+    problem = (
         "contains neither saved_model.pb nor a version" if folder.is_dir() else "is not a folder"
     )
-    raise ConfigError(f"--model {folder} {found}: give the folder of a pushed version.")
+    raise ConfigError(f"--model {folder} {problem}: give the folder of a pushed version.")

@@ -1,1 +1,1 @@
-"""TFX's StatisticsGen, with statistics that cover every row."""
+"""TFX's StatisticsGen, with a check that the statistics cover every row."""

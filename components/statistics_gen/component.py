@@ -1,5 +1,5 @@
-"""TFX's StatisticsGen, with a check that all rows were counted, and with all of the label's
-classes.
+"""The component StatisticsGen: TFX's StatisticsGen, which also checks that all rows are counted,
+and counts all classes of the label.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from components.split_files import split_files
 
 
 class Executor(StockExecutor):
-    """Checks the number of rows, and counts the classes beyond the limit of TFDV's histogram."""
+    """TFX's executor, which also checks the number of rows and counts all classes of the label."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -32,24 +32,24 @@ class Executor(StockExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Generates the statistics with TFX's inputs and outputs.
+        """Writes the statistics of each split to the output `statistics`.
 
         Raises:
-          InternalError: rows were lost between the processes that have counted them.
+          InternalError: the statistics count fewer or more rows than the examples have.
         """
         classes = exec_properties["classes"]
-        stock = {name: value for name, value in exec_properties.items() if name != "classes"}
-        super().Do(input_dict, output_dict, stock)
+        properties = {name: value for name, value in exec_properties.items() if name != "classes"}
+        super().Do(input_dict, output_dict, properties)
         statistics = artifact_utils.get_single_instance(output_dict[specs.STATISTICS_KEY])
         examples = input_dict[specs.EXAMPLES_KEY]
         for split in artifact_utils.decode_split_names(statistics.split_names):
             path = f"{artifact_utils.get_split_uri([statistics], split)}/{DEFAULT_FILE_NAME}"
-            loaded = tfdv.load_stats_binary(path)
+            split_statistics = tfdv.load_stats_binary(path)
             files = split_files(examples, split)
-            check_total(f"split {split}", loaded.datasets[0].num_examples, files)
-            if add_values(loaded, examples, split, classes):
+            check_total(f"split {split}", split_statistics.datasets[0].num_examples, files)
+            if add_values(split_statistics, examples, split, classes):
                 with fileio.open(path, "wb") as file:
-                    file.write(loaded.SerializeToString())
+                    file.write(split_statistics.SerializeToString())
 
 
 def add_values(
@@ -58,13 +58,13 @@ def add_values(
     split: str,
     column: str,
 ) -> bool:
-    """Adds all values of a text column to its histogram, which TFDV limits to a thousand.
+    """Adds all values of a text column to its histogram, which TFDV limits to 1,000 values.
 
     Args:
-      statistics: the statistics of the split; changed if the histogram lacks values.
+      statistics: the statistics of the split, which are changed if the histogram lacks values.
       examples: the examples of the statistics.
       split: the split's name.
-      column: the column's name; the column may not exist, or hold numbers.
+      column: the column's name. A missing or numeric column is not changed.
 
     Returns:
       Whether the statistics were changed.
@@ -102,7 +102,7 @@ def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
 
 
 class StatisticsGenSpec(component_spec.ComponentSpec):
-    """The inputs, outputs and parameters of StatisticsGen, which explains the parameters."""
+    """The inputs, outputs and parameters of StatisticsGen. Its constructor describes them."""
 
     PARAMETERS = {
         specs.EXCLUDE_SPLITS_KEY: component_spec.ExecutionParameter(type=str),
@@ -117,7 +117,7 @@ class StatisticsGenSpec(component_spec.ComponentSpec):
 
 
 class StatisticsGen(base_beam_component.BaseBeamComponent):
-    """Computes the statistics of every column of every split."""
+    """A StatisticsGen that counts every row and all classes of the label."""
 
     SPEC_CLASS = StatisticsGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
@@ -127,8 +127,8 @@ class StatisticsGen(base_beam_component.BaseBeamComponent):
 
         Args:
           examples: a channel of Examples.
-          classes: the text column whose values are all counted: the label of a classification. The
-            histograms of other columns have the most frequent thousand values.
+          classes: the label's column of a classification, whose histogram contains all values. The
+            histograms of other columns contain the 1,000 most frequent values.
         """
         spec = StatisticsGenSpec(
             examples=examples,

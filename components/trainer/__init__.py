@@ -1,1 +1,1 @@
-"""TFX Trainer's executor, which trains in child processes: one, or a cluster."""
+"""The Trainer, which trains in one child process or in a cluster of processes."""

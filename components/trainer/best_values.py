@@ -1,4 +1,4 @@
-"""The best values of a search, passed from Tuner to Trainer."""
+"""The file of the best values of a search, which the Tuner writes and the Trainer reads."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from trainer_module.settings import SETTINGS_KEY
 from trainer_module.tuning.space import candidate
 
 BEST_FILE = "best_hyperparameters.txt"
-"""The file of the best values in their artifact, named as by TFX's own Tuner."""
+"""The file of the best values in the HyperParameters artifact; TFX's own Tuner uses this name."""
 
 VALUES_KEY, SEARCH_KEY = "values", "search"
 
 
 def write_best(folder: str, values: Mapping[str, Any], search: str) -> None:
-    """Writes the best values into the folder of their artifact.
+    """Writes the best values into the folder of a HyperParameters artifact.
 
     Args:
       folder: an existing folder.
-      values: the values by key.
-      search: a key that searches of the same space share, whatever their data.
+      values: the values by config key.
+      search: the fingerprint of the search space and the code, which does not depend on the data.
     """
-    told = {VALUES_KEY: dict(values), SEARCH_KEY: search}
-    write_text(json.dumps(told), folder, BEST_FILE)
+    content = {VALUES_KEY: dict(values), SEARCH_KEY: search}
+    write_text(json.dumps(content), folder, BEST_FILE)
 
 
 def read_best(folder: str) -> dict[str, Any]:
-    """Returns the values in the folder of an artifact, by key."""
+    """Returns the best values in the folder of an artifact, by config key."""
     return dict(_read(posixpath.join(folder, BEST_FILE))[VALUES_KEY])
 
 
 def find_earlier(folder: str, search: str) -> str | None:
-    """Returns the folder with the values of the last search of the same space, if there is one.
+    """Returns the folder with the result of the latest search of the same space, or None.
 
     Args:
-      folder: the folder of this execution's artifact, which lies beside those of earlier ones.
-      search: the key of the search; see `write_best`.
+      folder: the folder of this execution's artifact; its parent has the folders of all executions.
+      search: the fingerprint of the search, as for `write_best`.
     """
     earlier = fileio.glob(posixpath.join(posixpath.dirname(folder.rstrip("/")), "*", BEST_FILE))
-    found = [posixpath.dirname(path) for path in earlier if _read(path).get(SEARCH_KEY) == search]
-    # The folders are the numbers of executions.
-    return max(found, key=lambda path: (len(path), path), default=None)
+    folders = [posixpath.dirname(path) for path in earlier if _read(path).get(SEARCH_KEY) == search]
+    # The name of a folder is the id of its execution.
+    return max(folders, key=lambda path: (len(path), path), default=None)
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -60,18 +60,18 @@ def _read(path: str) -> dict[str, Any]:
 def add_best(
     input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a training's execution properties with the best values of a search in the settings.
+    """Returns the Trainer's execution properties with the best values in the settings.
 
-    Without a search they are unchanged.
+    If there was no search, the execution properties are unchanged.
     """
     if not input_dict.get(HYPERPARAMETERS_KEY):
         return dict(exec_properties)
     folder = artifact_utils.get_single_uri(input_dict[HYPERPARAMETERS_KEY])
-    told = apply_best(json.loads(exec_properties[CUSTOM_CONFIG_KEY]), folder)
-    return {**exec_properties, CUSTOM_CONFIG_KEY: json.dumps(told)}
+    custom_config = apply_best(json.loads(exec_properties[CUSTOM_CONFIG_KEY]), folder)
+    return {**exec_properties, CUSTOM_CONFIG_KEY: json.dumps(custom_config)}
 
 
 def apply_best(custom_config: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Returns a `custom_config` with the best values in the folder of an artifact."""
+    """Returns a `custom_config` whose settings contain the best values in an artifact's folder."""
     changed = candidate(custom_config[SETTINGS_KEY], read_best(folder))
     return {**custom_config, SETTINGS_KEY: changed}

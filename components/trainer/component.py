@@ -1,4 +1,4 @@
-"""The Trainer, which trains in child processes: as many as the strategy needs."""
+"""The Trainer component, which trains in the child processes that the strategy needs."""
 
 from __future__ import annotations
 
@@ -77,18 +77,21 @@ _ARGUMENTS = (
     "hyperparameters",
     "custom_config",
 )
-"""The fields of FnArgs for `run_fn` that are JSON, so that the child process need not import
+"""The fields of FnArgs that are sent to the child process as JSON, so that it does not import
 TFX."""
 
 _NOT_RESUMED = (
-    "does not resume the interrupted training in {}, which had other data, settings or code; delete"
-    " that folder unless you want to resume it with the previous ones"
+    "the interrupted training run in {} is not resumed, because its data, settings or code were"
+    " different; delete that folder, unless you want to resume that run with its data, settings"
+    " and code"
 )
-_NO_CHECKPOINTS = "train.checkpoints: {} writes no training record, and no checkpoint is kept"
+_NO_CHECKPOINTS = (
+    "train.checkpoints: no checkpoint is kept, because {} has written no training record"
+)
 
 
 class ClusterTrainerExecutor(GenericExecutor):
-    """Calls `run_fn` in the processes of the strategy, with retries after one is lost."""
+    """Calls `run_fn` in the processes of the strategy, and restarts lost processes."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -96,13 +99,16 @@ class ClusterTrainerExecutor(GenericExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Trains with the inputs and outputs of TFX's Trainer; `run_fn` must be an import path.
+        """Trains with the inputs and outputs of TFX's Trainer.
+
+        `run_fn` must be an import path.
 
         Raises:
-          ConfigError: TF_CONFIG or the options cannot be used.
-          ScopelineError: `run_fn` raised it.
-          WorkerFailedError: `run_fn` raised another error, or a process was lost after all retries.
-          TrainingError: there is no model at the end, or a process did not start in time.
+          ConfigError: TF_CONFIG or the options are not valid.
+          ScopelineError: `run_fn` raised this error.
+          WorkerFailedError: `run_fn` raised another error, or processes were lost more often than
+            the options allow.
+          TrainingError: `run_fn` exported no model, or a process did not start in time.
         """
         exec_properties = add_best(input_dict, add_choices(input_dict, exec_properties))
         fn_args = self.make_arguments(input_dict, output_dict, exec_properties)
@@ -114,21 +120,21 @@ class ClusterTrainerExecutor(GenericExecutor):
         train = settings.train
         run_fn = exec_properties[RUN_FN_KEY]
         if input_dict.get(HYPERPARAMETERS_KEY) and not train.run_fn:
-            # The search may have chosen another kind of model than the config names.
+            # The search may have chosen another kind of model than the kind in the config.
             run_fn = f"{trainer_of(settings.model.kind)}.run_fn"
         key = steps_key(input_dict, exec_properties)
         # The number of epochs of `auto` is computed later, from the data.
         epochs = 0 if train.epochs == AUTO else train.epochs
         interrupted = find_interrupted(backup)
-        # With a backup scope, other backups may belong to trainings in progress.
+        # If there is a backup scope, other backups may belong to training runs in progress.
         if interrupted and not options.backup_scope:
             report_notice(_NOT_RESUMED.format(interrupted[-1]))
         continued_epochs = restore_checkpoints(backup, fn_args.model_run_dir, key, epochs)
         _train(run_fn, fn_args, backup, continued_epochs, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(
-                f"{run_fn} exported no model; it must export the model to "
-                f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
+                f"{run_fn} exported no model; export the model to fn_args.serving_model_dir, "
+                f"{fn_args.serving_model_dir}."
             )
         if train.checkpoints and has_record(fn_args.model_run_dir):
             keep_backup(backup, fn_args.model_run_dir, key, train.checkpoints)
@@ -142,31 +148,31 @@ class ClusterTrainerExecutor(GenericExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> FnArgs:
-        """Returns the arguments of `run_fn`: the inputs, and the folders for its outputs."""
-        found = self.read_inputs(input_dict, exec_properties)
+        """Returns the arguments of `run_fn`: its inputs, and the folders of its outputs."""
+        fn_args = self.read_inputs(input_dict, exec_properties)
         model = artifact_utils.get_single_uri(output_dict[MODEL_KEY])
-        found.serving_model_dir = path_utils.serving_model_dir(model)
-        found.eval_model_dir = path_utils.eval_model_dir(model)
-        found.model_run_dir = artifact_utils.get_single_uri(output_dict[MODEL_RUN_KEY])
-        return found
+        fn_args.serving_model_dir = path_utils.serving_model_dir(model)
+        fn_args.eval_model_dir = path_utils.eval_model_dir(model)
+        fn_args.model_run_dir = artifact_utils.get_single_uri(output_dict[MODEL_RUN_KEY])
+        return fn_args
 
     def read_inputs(
         self, input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        """Returns the inputs that TFX's Trainer passes to `run_fn`, by public functions of TFX."""
-        found = get_common_fn_args(input_dict, exec_properties)
-        found.transform_output = found.transform_graph_path
-        if best := input_dict.get(HYPERPARAMETERS_KEY):
-            file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(best))
-            with fileio.open(file, "r") as opened:
-                found.hyperparameters = json.loads(opened.read())
-        return found
+        """Returns the inputs that TFX's own Trainer passes to `run_fn`."""
+        fn_args = get_common_fn_args(input_dict, exec_properties)
+        fn_args.transform_output = fn_args.transform_graph_path
+        if hyperparameters := input_dict.get(HYPERPARAMETERS_KEY):
+            file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(hyperparameters))
+            with fileio.open(file, "r") as stream:
+                fn_args.hyperparameters = json.loads(stream.read())
+        return fn_args
 
 
 def _train(
     run_fn: str, fn_args: FnArgs, backup: str, continued_epochs: int, options: TrainerOptions
 ) -> None:
-    """Runs the workers of the strategy to their end."""
+    """Runs the workers of the strategy until they end."""
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     tf_config = read_tf_config(os.environ)
     choice = options.choice or choose_strategy(settings.train, tf_config)
@@ -178,11 +184,11 @@ def _train(
     )
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     strategy = choice.strategy.kind
-    peers_config = None if processes_of(strategy) is Processes.ONE else tf_config
+    peer_config = None if processes_of(strategy) is Processes.ONE else tf_config
     with _scratch(options) as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
         workers = make_workers(training, strategy, tf_config)
-        if len(workers) == 1 and peers_config is None:
+        if len(workers) == 1 and peer_config is None:
             restarts = run_one(workers[0], options.retries)
         else:
             job = ClusterJob(
@@ -190,22 +196,22 @@ def _train(
                 restart_policy(strategy),
                 start_timeout=options.start_timeout,
                 retries=options.retries,
-                missing=functools.partial(_missing_peers, peers_config) if peers_config else None,
+                missing=functools.partial(_missing_peers, peer_config) if peer_config else None,
             )
-            restarts = _run_cluster(job, peers_config, options, fn_args.model_run_dir)
+            restarts = _run_cluster(job, peer_config, options, fn_args.model_run_dir)
     add_restarts(fn_args.model_run_dir, restarts)
 
 
 def _run_cluster(
-    job: ClusterJob, peers_config: TFConfig | None, options: TrainerOptions, model_run_dir: str
+    job: ClusterJob, peer_config: TFConfig | None, options: TrainerOptions, model_run_dir: str
 ) -> list[str]:
-    """Runs workers that wait for each other, or for workers of other runs."""
+    """Runs the workers of a cluster, and returns the causes of restarts."""
     try:
         with _launcher(options, job.specs, model_run_dir) as launcher:
             return Supervisor(launcher, job).run()
     except StartTimeoutError:
-        if peers_config is not None and (
-            error := _missing_peers_error(peers_config, options.start_timeout)
+        if peer_config is not None and (
+            error := _missing_peers_error(peer_config, options.start_timeout)
         ):
             raise error from None
         raise
@@ -213,7 +219,7 @@ def _run_cluster(
 
 @contextmanager
 def _scratch(options: TrainerOptions) -> Iterator[str]:
-    """Yields a folder on the workers' machines for files that are not read."""
+    """Yields a folder on the workers' machines, for files that no process reads."""
     if options.launcher == "kubernetes":
         from components.processes.kubernetes.objects import POD_SCRATCH
 
@@ -227,19 +233,20 @@ def _scratch(options: TrainerOptions) -> Iterator[str]:
 def _launcher(
     options: TrainerOptions, workers: Sequence[WorkerSpec], model_run_dir: str
 ) -> Iterator[Launcher]:
-    """Yields the launcher of the workers; a process without peers always runs on this machine."""
+    """Yields the launcher of the workers. A single worker always runs on this machine."""
     if options.launcher == "local" or len(workers) == 1:
         yield LocalLauncher(current_server())
         return
     if options.pods is None:
         raise ConfigError(
-            "train.cluster.launcher is kubernetes, but the image of the pods is unknown; "
-            "compile the pipeline with kubeflow_runner.py, or use the launcher local."
+            "train.cluster.launcher is kubernetes, but the image of the pods is unknown; compile "
+            "the pipeline with kubeflow_runner.py, or set train.cluster.launcher: local."
         )
-    # Imported here, as the import takes a second.
+    # Imported here, because the import takes a second.
     from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm
 
-    # All attempts of an execution share its folder, and no other run uses it.
+    # The folder of the model run is the key of the workers: all attempts of this execution use
+    # this folder, and no other run does.
     with exits_on_sigterm():
         yield KubernetesLauncher(options.pods, model_run_dir)
 
@@ -250,33 +257,33 @@ def _missing_peers(tf_config: TFConfig) -> list[str]:
 
 
 def _missing_peers_error(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
-    """Returns the error that names the peers that do not answer; None if all do.
+    """Returns the error that lists the peers that do not answer, or None if all peers answer.
 
     Args:
-      tf_config: the cluster.
-      limit: the timeout in seconds.
+      tf_config: the TF_CONFIG of the cluster.
+      limit: the timeout in seconds, for the message.
     """
     missing = _missing_peers(tf_config)
     if not missing:
         return None
     return StartTimeoutError(
         f"no answer from {', '.join(missing)} within {limit:g} s; start "
-        f"{'it' if len(missing) == 1 else 'them'}, or correct TF_CONFIG."
+        f"{'this task' if len(missing) == 1 else 'these tasks'}, or correct TF_CONFIG."
     )
 
 
 class FamilyTrainerExecutor(ClusterTrainerExecutor):
-    """Calls the `run_fn` of a family in the same way as that of the supervised tasks."""
+    """Calls the `run_fn` of a task's family in the processes of the strategy."""
 
     def read_inputs(
         self, input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        """Returns TFX's arguments; those for examples are empty if there are none."""
-        base = input_dict.get(specs.BASE_MODEL_KEY)
+        """Returns the inputs of `run_fn`. The lists of files are empty if there are no examples."""
+        base_models = input_dict.get(specs.BASE_MODEL_KEY)
         return FnArgs(
             train_files=_files(input_dict, "train"),
             eval_files=_files(input_dict, "eval"),
-            base_model=path_utils.serving_model_path(base[0].uri) if base else None,
+            base_model=path_utils.serving_model_path(base_models[0].uri) if base_models else None,
             custom_config=json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY]),
         )
 
@@ -287,7 +294,7 @@ def _files(input_dict: Mapping[str, list[Artifact]], split: str) -> list[str]:
 
 
 class TrainerSpec(component_spec.ComponentSpec):
-    """The inputs, outputs and parameters of Trainer, which explains the parameters."""
+    """The inputs, outputs and parameters of `Trainer`, whose constructor explains them."""
 
     PARAMETERS = {
         name: ExecutionParameter(type=str) for name in (specs.RUN_FN_KEY, specs.CUSTOM_CONFIG_KEY)
@@ -304,7 +311,7 @@ class TrainerSpec(component_spec.ComponentSpec):
 
 
 class Trainer(base_component.BaseComponent):
-    """Trains in the processes of the strategy, with examples or without."""
+    """Trains in the processes of the strategy, with or without examples."""
 
     SPEC_CLASS = TrainerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(FamilyTrainerExecutor)
@@ -320,11 +327,12 @@ class Trainer(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          run_fn: the import path of the function that trains.
-          custom_config: the settings for the function.
-          examples: a channel of Examples, if training needs any.
-          schema: a channel of Schema, whose choices of types and sizes complete the settings.
-          base_model: a channel of the Model that training begins with, if there is one.
+          run_fn: the import path of the training function.
+          custom_config: the settings for the training function.
+          examples: a channel of Examples, or None if training needs no examples.
+          base_model: a channel of Model with the model that training starts from, or None.
+          schema: a channel of Schema, or None; the types and sizes in the schema complete the
+            settings.
         """
         spec = TrainerSpec(
             run_fn=run_fn,

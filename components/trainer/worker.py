@@ -1,4 +1,4 @@
-"""The main function of a worker of a training, which a launcher starts."""
+"""The main function of a Trainer's worker process, which a launcher starts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _LogForwarder(logging.Handler):
-    """A logging handler that forwards the trainer's progress to the channel."""
+    """A logging handler that sends the progress of the training to the channel."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__()
         self._channel = channel
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends a record as an event."""
+        """Sends an event for a log record that reports progress."""
         values = {name: getattr(record, name, "") for name in ("done", "total", "unit", "detail")}
         if getattr(record, "ready", False):
             self._channel.send("ready")
@@ -42,7 +42,7 @@ class _LogForwarder(logging.Handler):
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Calls `run_fn`, or serves a cluster's chief until the process is killed."""
+    """Calls `run_fn`, or serves the chief of a cluster until the process is killed."""
     _set_up_logging(channel)
     if config := payload.get("tf_config"):
         os.environ[VARIABLE] = json.dumps(config)
@@ -58,32 +58,35 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 
 def _prepare(payload: dict[str, Any]) -> Any:
-    """Returns the argument of `run_fn`, after the cluster of this process is set up."""
+    """Prepares this process for its cluster, and returns the argument of `run_fn`."""
     if address := payload.get("check_address"):
         check_own_address(address)
     if config := read_tf_config(os.environ):
         await_names(config)
     runtime = WorkerContext.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
     arguments = _make_arguments(payload["arguments"], runtime)
-    if _is_own(payload["arguments"]):
-        # Our `run_fn` may build its strategy with TensorFlow alone.
+    if _has_user_run_fn(payload["arguments"]):
+        # A user's `run_fn` may create its strategy by TensorFlow directly.
         keep_port_local(config)
     return arguments
 
 
-def _make_arguments(plain: dict[str, Any], runtime: WorkerContext) -> Any:
-    """Returns the argument of `run_fn`: our own needs only plain values, and so no TFX."""
-    if _is_own(plain):
-        return _own_arguments(runtime, plain)
-    return SimpleNamespace(**plain, runtime=runtime)
+def _make_arguments(values: dict[str, Any], runtime: WorkerContext) -> Any:
+    """Returns the argument of `run_fn`.
+
+    The project's own `run_fn` needs no FnArgs, so the process does not import TFX.
+    """
+    if _has_user_run_fn(values):
+        return _user_arguments(runtime, values)
+    return SimpleNamespace(**values, runtime=runtime)
 
 
-def _own_arguments(runtime: WorkerContext, plain: dict[str, Any]) -> Any:
+def _user_arguments(runtime: WorkerContext, values: dict[str, Any]) -> Any:
     """Returns TFX's FnArgs for a user's `run_fn`, with an additional `runtime`.
 
     Args:
       runtime: the runtime of this process.
-      plain: the plain values of TFX's FnArgs; an accessor of data cannot be sent.
+      values: the JSON values of TFX's FnArgs; the data accessor cannot be JSON.
     """
     from tfx.components.trainer.fn_args_utils import DataAccessor, FnArgs
     from tfx.components.util import examples_utils, tfxio_utils
@@ -91,21 +94,21 @@ def _own_arguments(runtime: WorkerContext, plain: dict[str, Any]) -> Any:
     from tfx.types import standard_artifacts
 
     examples = standard_artifacts.Examples()
-    # The format of Transform's output.
+    # Transform writes this format.
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
-    told = [examples], ["Trainer"]
+    source = [examples], ["Trainer"]
     accessor = DataAccessor(
-        tf_dataset_factory=tfxio_utils.get_tf_dataset_factory_from_artifact(*told),
-        record_batch_factory=tfxio_utils.get_record_batch_factory_from_artifact(*told),
+        tf_dataset_factory=tfxio_utils.get_tf_dataset_factory_from_artifact(*source),
+        record_batch_factory=tfxio_utils.get_record_batch_factory_from_artifact(*source),
         data_view_decode_fn=None,
     )
-    fn_args = FnArgs(**plain, data_accessor=accessor)
+    fn_args = FnArgs(**values, data_accessor=accessor)
     fn_args.runtime = runtime
     return fn_args
 
 
-def _is_own(arguments: dict[str, Any]) -> bool:
-    """Returns whether the `run_fn` for these arguments is the user's."""
+def _has_user_run_fn(arguments: dict[str, Any]) -> bool:
+    """Returns whether the config names a `run_fn` of the user (`train.run_fn`)."""
     return TrainerSettings.from_custom_config(arguments["custom_config"]).train.run_fn is not None
 
 
@@ -118,35 +121,38 @@ def _set_up_logging(channel: Channel) -> None:
 
 
 def check_own_address(address: str) -> None:
-    """Checks that this process can serve at its address, which TensorFlow's error would not name.
+    """Checks that the address of this process is free.
+
+    TensorFlow's own error would not contain the address.
 
     Raises:
-      ConfigError: another process listens there.
+      ConfigError: another process uses the address.
     """
     port = int(address.rpartition(":")[2])
     if not is_free(port):
         raise ConfigError(
-            f"{address}, the address of this task in TF_CONFIG, is used by another process; stop "
-            "that process, or give this task another port in the TF_CONFIG of every task."
+            f"another process uses {address}, the address of this task in TF_CONFIG; stop that "
+            "process, or give this task another port in the TF_CONFIG of every task."
         )
 
 
 def await_names(tf_config: TFConfig) -> None:
-    """Waits until the host names of all peers can be resolved, as those of pods cannot at first.
+    """Waits until the host names of all peers can be resolved.
 
-    gRPC would wait for minutes after a few failed attempts. The supervisor limits the time.
+    The host names of new pods cannot be resolved at first, and gRPC would wait for minutes after a
+    few failed attempts. The supervisor limits the time.
 
     Args:
-      tf_config: the cluster.
+      tf_config: the TF_CONFIG of the cluster.
     """
     hosts = {address.rpartition(":")[0].strip("[]") for _, address in tf_config.peers}
     while hosts:
-        hosts = {host for host in hosts if not _is_known(host)}
+        hosts = {host for host in hosts if not _is_resolvable(host)}
         if hosts:
             time.sleep(_POLL_SECONDS)
 
 
-def _is_known(host: str) -> bool:
+def _is_resolvable(host: str) -> bool:
     try:
         socket.getaddrinfo(host, None)
     except OSError:

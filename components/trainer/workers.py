@@ -1,4 +1,4 @@
-"""The workers that a strategy needs, and their payloads."""
+"""The worker processes that a strategy needs, and their payloads."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ SINGLE_WORKER = Place("worker", 0, label="the trainer")
 
 @dataclass(frozen=True)
 class Training:
-    """The description of a training, independent of its processes."""
+    """The description of a training run, which does not depend on the processes."""
 
     run_fn: str
-    """The import path of the function that trains."""
+    """The import path of the training function."""
     arguments: Mapping[str, Any]
-    """The plain values of TFX's FnArgs."""
+    """The values of TFX's FnArgs, as JSON."""
     settings: TrainerSettings
     runtime: WorkerContext
     scratch: str
-    """The folder for exports of processes other than the chief, which are not read."""
+    """The folder for the exports of the processes that are not the chief; nothing reads them."""
 
 
 def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) -> list[WorkerSpec]:
-    """Returns the processes that train; the model of the first one is the result.
+    """Returns the processes that train; the first process exports the resulting model.
 
     Args:
       training: the training.
-      strategy: the name of the resolved strategy.
-      tf_config: the cluster to join, if there is an external one.
+      strategy: the name of the strategy, after `auto` is resolved.
+      tf_config: the TF_CONFIG of an external cluster that this run joins, or None.
 
     Raises:
-      ConfigError: the strategy cannot train in that cluster, or not as this task of it.
+      ConfigError: the strategy cannot train in the external cluster, or not as this run's task.
     """
     cluster = training.settings.train.cluster_or_default
     processes = processes_of(strategy)
@@ -66,7 +66,7 @@ def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) 
 
 
 def restart_policy(strategy: str) -> Policy:
-    """Returns the policy for restarts after a process of the strategy is lost."""
+    """Returns the processes to restart after a process of the strategy is lost."""
     return Policy.COORDINATOR if processes_of(strategy) is Processes.SERVERS else Policy.GANG
 
 
@@ -77,7 +77,7 @@ def _trainer(
     tf_config: TFConfig | None = None,
     **arguments: str,
 ) -> WorkerSpec:
-    """Returns a process that calls `run_fn`, with some of its arguments changed."""
+    """Returns a process that calls `run_fn`; `arguments` replace some of its arguments."""
     payload = {
         "run_fn": training.run_fn,
         "arguments": {**training.arguments, **arguments},
@@ -89,13 +89,17 @@ def _trainer(
 
 
 def _coordinator(trainer: WorkerSpec) -> WorkerSpec:
-    """Returns a trainer that fails fast, and does not wait indefinitely for a lost worker."""
+    """Returns the trainer with the environment of a coordinator.
+
+    With the variable, calls to a lost worker fail, instead of waiting indefinitely.
+    """
     return replace(trainer, environment={"GRPC_FAIL_FAST": "use_caller"})
 
 
 def _worker(training: Training, index: int, workers: int) -> WorkerSpec:
-    """Returns a process that trains in lockstep with the others; the first one's model is the
-    result.
+    """Returns a process that trains synchronously with the other workers.
+
+    The first worker exports the resulting model.
     """
     changes = {"workers": workers, "writes_backup": index == 0}
     runtime = training.runtime.model_copy(update=changes)
@@ -113,29 +117,30 @@ def _worker(training: Training, index: int, workers: int) -> WorkerSpec:
 
 
 def _server(training: Training, place: Place) -> WorkerSpec:
-    """Returns a process that computes, or holds variables, for the chief."""
+    """Returns a worker or a parameter server, which serves the chief."""
     return WorkerSpec(place, MODULE, {"serve": True, "model": training.settings.model.builder})
 
 
 def _join(training: Training, strategy: str, tf_config: TFConfig) -> WorkerSpec:
-    """Returns a process that takes this run's place in an external cluster."""
+    """Returns the process of this run's task in an external cluster."""
     name = task_name(tf_config.task_type, tf_config.task_index)
     servers = processes_of(strategy) is Processes.SERVERS
     if servers and not tf_config.has_parameter_servers:
         raise ConfigError(
-            f"train.strategy is {strategy}, but the cluster in TF_CONFIG has no `ps`, only "
-            f"{', '.join(tf_config.cluster)}; add parameter servers, or use multi_worker_mirrored."
+            f"train.strategy is {strategy}, but the cluster in TF_CONFIG has only the tasks "
+            f"{', '.join(tf_config.cluster)}; add parameter servers (`ps`), or set train.strategy: "
+            "multi_worker_mirrored."
         )
     if not servers and tf_config.has_parameter_servers:
         raise ConfigError(
             f"train.strategy is {strategy}, but the cluster in TF_CONFIG has parameter servers; "
-            "use parameter_server, or leave `ps` out."
+            "set train.strategy: parameter_server, or remove `ps` from TF_CONFIG."
         )
     if servers and not tf_config.is_chief:
         raise ConfigError(
             f"TF_CONFIG makes this run {name} of a cluster with parameter servers, but a run can "
-            "only be its chief; start the servers with `local_runner.py cluster start` and run "
-            "the chief."
+            "only be the chief; start the other tasks with `local_runner.py cluster start`, and "
+            "run the pipeline as the chief."
         )
     runtime = training.runtime.model_copy(update={"workers": tf_config.workers})
     place = Place(tf_config.task_type, tf_config.task_index)

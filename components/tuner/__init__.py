@@ -1,3 +1,1 @@
-"""The Tuner: a hyperparameter search with Optuna before the training, in processes like the
-Trainer's.
-"""
+"""The Tuner: a hyperparameter search with Optuna, in child processes, before the training."""

@@ -1,5 +1,6 @@
-"""The Tuner, with the inputs and outputs of TFX's; it does not use KerasTuner, which rejects
-tf_keras.
+"""The Tuner component, with the inputs and outputs of TFX's Tuner.
+
+It does not use KerasTuner, which does not support tf_keras.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from components.trainer.options import TrainerOptions
 from components.tuner.records import TrialRecord, read_leaderboard, summarize, write_leaderboard
 from trainer_module.runtime import WorkerContext, choose_strategy, report_notice
 from trainer_module.scratch import lasting_folder
-from trainer_module.settings.tune import HOW_LONG, TUNE_KEY
+from trainer_module.settings.tune import SEARCH_LIMITS, TUNE_KEY
 from trainer_module.tf_config import read_tf_config
 from trainer_module.tuning.plan import SearchPlan
 
@@ -53,7 +54,7 @@ Inputs = dict[str, list[types.Artifact]]
 
 
 class SearchExecutor(base_executor.BaseExecutor):
-    """Runs trials until there are enough or the time is over, and writes the best values."""
+    """Runs trials until their number or the time is reached, and writes the best values."""
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
@@ -61,10 +62,10 @@ class SearchExecutor(base_executor.BaseExecutor):
         """Searches with the inputs and outputs of TFX's Tuner.
 
         Raises:
-          ConfigError: TF_CONFIG or the options cannot be used, or there is a study of another
-            space.
+          ConfigError: TF_CONFIG or the options are not valid, or the folder of the study has a
+            study of another search space.
           TrainingError: no trial was completed.
-          ScopelineError: the error of a process that could not begin a trial.
+          ScopelineError: a process could not begin a trial.
         """
         exec_properties = add_choices(input_dict, exec_properties)
         fn_args = get_common_fn_args(input_dict, exec_properties)
@@ -85,7 +86,7 @@ class SearchExecutor(base_executor.BaseExecutor):
 
 
 def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]:
-    # Optuna takes a quarter of a second to import, which runs without a search do not wait for.
+    # Imported here: Optuna takes 0.25 seconds to import, and most runs have no search.
     from components.tuner.search import Search, SearchJob
 
     options = TrainerOptions.from_environment()
@@ -102,45 +103,48 @@ def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]
 
 
 def _without_duration(custom_config: dict[str, Any]) -> dict[str, Any]:
-    space = {k: v for k, v in custom_config[TUNE_KEY].items() if k not in HOW_LONG}
+    space = {k: v for k, v in custom_config[TUNE_KEY].items() if k not in SEARCH_LIMITS}
     return {**custom_config, TUNE_KEY: space}
 
 
 def _fingerprint(custom_config: dict[str, Any]) -> str:
-    """Returns a key that searches of the same space by the same code share, whatever their data."""
-    told = json.dumps(_without_duration(custom_config), sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    """Returns a hash of the search space and the code, which does not depend on the data."""
+    content = json.dumps(_without_duration(custom_config), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
-    """Copies the result of the last search of the same space; returns whether it is still valid.
+    """Copies the result of the latest search of the same space, unless the data has drifted.
+
+    Returns whether there is such a result.
 
     Args:
       anomalies: the anomalies of this run's data.
-      best: the folder of the artifact of the best values.
+      best: the folder of the artifact of best values.
       results: the folder of the artifact of all trials.
-      search: a key that searches of the same space share.
+      search: the fingerprint of the search.
     """
     earlier = find_earlier(best, search)
     has_drifted = any(a.is_drift for artifact in anomalies for a in read_anomalies(artifact))
     if earlier is None or has_drifted:
         return False
-    number = posixpath.basename(earlier)
-    found = posixpath.join(posixpath.dirname(results.rstrip("/")), number)
-    write_leaderboard(results, {**read_leaderboard(found), "reused": number})
+    execution = posixpath.basename(earlier)
+    earlier_results = posixpath.join(posixpath.dirname(results.rstrip("/")), execution)
+    write_leaderboard(results, {**read_leaderboard(earlier_results), "reused": execution})
     write_best(best, read_best(earlier), search)
-    report_notice(f"reuses the best values of execution {number} (tune.reuse)")
+    report_notice(f"reuses the best values of execution {execution} (tune.reuse)")
     return True
 
 
 def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: str) -> str:
-    """Returns a folder that searches of the same space and data share, however long they are.
+    """Returns the folder of the study, which depends on the search space and the data.
 
-    It lies beside the executions, as TFX deletes the output of a failed execution. If they are not
-    in a local file system, it is a temporary folder of this machine.
+    It does not depend on the duration of the search, and is not in the folder of an execution,
+    because TFX deletes the output of a failed execution. If the pipeline root is remote, it is a
+    temporary folder of this machine.
     """
-    told = _without_duration(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
-    properties = {**exec_properties, CUSTOM_CONFIG_KEY: told}
+    custom_config = _without_duration(json.loads(exec_properties[CUSTOM_CONFIG_KEY]))
+    properties = {**exec_properties, CUSTOM_CONFIG_KEY: custom_config}
     scope = TrainerOptions.from_environment().backup_scope
     folder = backup_directory(input_dict, properties, results, scope)
     if "://" not in folder:
@@ -149,7 +153,7 @@ def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: 
 
 
 class TunerSpec(standard_component_specs.TunerSpec):
-    """The stock spec, with the data's anomalies."""
+    """The spec of TFX's Tuner, with the anomalies of the data as an additional input."""
 
     INPUTS = standard_component_specs.TunerSpec.INPUTS | {
         standard_component_specs.ANOMALIES_KEY: ChannelParameter(
@@ -159,9 +163,9 @@ class TunerSpec(standard_component_specs.TunerSpec):
 
 
 class Tuner(base_component.BaseComponent):
-    """Searches for better settings of a training.
+    """Searches for better settings of the training.
 
-    The outputs are `best_hyperparameters`, the values by key, and `tuner_results`, all trials.
+    The output `best_hyperparameters` has the best values by key, and `tuner_results` all trials.
     """
 
     SPEC_CLASS = TunerSpec
@@ -174,7 +178,7 @@ class Tuner(base_component.BaseComponent):
         schema: BaseChannel,
         anomalies: BaseChannel | None,
         train_split: str,
-        judged_split: str,
+        eval_split: str,
         custom_config: Mapping[str, Any],
     ) -> None:
         """Constructs the TFX component.
@@ -183,12 +187,12 @@ class Tuner(base_component.BaseComponent):
           examples: a channel of transformed Examples.
           transform_graph: a channel of TransformGraph.
           schema: a channel of Schema, with the chosen types of columns.
-          anomalies: a channel of ExampleAnomalies, if the result of an earlier search is reused
-            until the data drifts.
-          train_split: the split that candidates are trained on.
-          judged_split: the split that they are measured on; if it is the same, a part of it is held
-            out.
-          custom_config: the settings for the executor, as JSON.
+          anomalies: a channel of ExampleAnomalies, or None. It is needed for `tune.reuse`, which
+            reuses the result of an earlier search until the data drifts.
+          train_split: the split on which trials are trained.
+          eval_split: the split on which trials are measured. If it equals `train_split`, a part of
+            the split is held out for measuring.
+          custom_config: the settings for the executor.
         """
         spec = TunerSpec(
             examples=examples,
@@ -196,7 +200,7 @@ class Tuner(base_component.BaseComponent):
             schema=schema,
             anomalies=anomalies,
             train_args=trainer_pb2.TrainArgs(splits=[train_split]),
-            eval_args=trainer_pb2.EvalArgs(splits=[judged_split]),
+            eval_args=trainer_pb2.EvalArgs(splits=[eval_split]),
             custom_config=json.dumps(custom_config),
             best_hyperparameters=Channel(type=standard_artifacts.HyperParameters),
             tuner_results=Channel(type=standard_artifacts.TunerResults),

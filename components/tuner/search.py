@@ -1,4 +1,4 @@
-"""The search: starts and watches its processes, and reports the progress."""
+"""The search: starts and watches the processes that run trials, and reports the progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from components.processes.ending import POLL_SECONDS
 from components.processes.failures import Failure
 from components.processes.launcher import Launcher, Place, WorkerEvent, WorkerSpec
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from components.processes.supervisor import WatchedWorker
 from components.tuner.records import (
     SHARE_OF_TIME,
@@ -34,23 +34,23 @@ logger = logging.getLogger(__name__)
 
 MODULE = "components.tuner.worker"
 
-MOST_EARLY_FAILURES = 3
-"""The number of successive processes without a trial after which the search fails."""
+MAX_EARLY_FAILURES = 3
+"""The number of successive processes that may end without beginning a trial; then the search
+fails."""
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """The plan, arguments and folder of a search's processes."""
+    """The description of a search for its processes."""
 
     plan: SearchPlan
     folder: str
-    """The folder of the study and its trials; a search resumes from it after a kill."""
+    """The folder of the study and its trials, from which the search resumes after a kill."""
     arguments: Mapping[str, Any]
-    """The plain values of TFX's FnArgs."""
+    """The values of TFX's FnArgs, as JSON."""
     runtime: Mapping[str, Any]
     has_own_split: bool
-    """Whether candidates are measured on a split of their own, and not on a part of the train
-    split."""
+    """Whether trials are measured on another split than the train split."""
 
 
 @dataclass
@@ -60,11 +60,11 @@ class _Member:
     name: str
     worker: WatchedWorker
     events: list[WorkerEvent]
-    """The unprocessed events of its trials."""
+    """The events of the process that are not processed yet."""
     has_begun: bool = False
-    """Whether it has begun a trial."""
+    """Whether the process has begun a trial."""
     finals: list[Final] = field(default_factory=list)
-    """The final trainings that it still has to do, if it was started for them."""
+    """The remaining final training runs of the process; empty for a process that runs trials."""
 
 
 class Search:
@@ -74,7 +74,7 @@ class Search:
         """Opens the study of the search.
 
         Raises:
-          ConfigError: the study in the folder has another space.
+          ConfigError: the folder has a study of another search space.
         """
         self._launcher = launcher
         self._job = job
@@ -86,25 +86,28 @@ class Search:
         self._early_failures = 0
         self._reported: set[int] = set()
         self._deadline: float | None = None
-        """The deadline of the trials, and later of the finals."""
+        """The deadline of the trials, and later of the final training runs."""
         self._end = math.inf
         self._has_finals = self._tune.is_automatic and not job.has_own_split
 
     def run(self) -> list[TrialRecord]:
-        """Runs trials until there are enough, or the time is over; afterwards no process is left.
+        """Runs trials until their number or the time is reached, and then final training runs.
+
+        All processes have ended when it returns.
 
         Returns:
-          All trials, including those of the searches that this one resumes.
+          All trials, including the trials of interrupted searches that this search resumes.
 
         Raises:
-          TrainingError: no trial was completed; the message has the cause of the first failure.
+          TrainingError: no trial was completed; the message contains the cause of the first
+            failure.
           ScopelineError: a process could not begin a trial.
         """
-        before = self._study.trials()
-        self._reported = {trial.number for trial in before if trial.has_ended}
+        earlier = self._study.trials()
+        self._reported = {trial.number for trial in earlier if trial.has_ended}
         if self._reported:
             report_notice(f"resumes after {counted(len(self._reported), 'trial')}")
-        self._set_times(before)
+        self._set_times(earlier)
         try:
             if not self._study.measured_again():
                 self._start_all(interrupted=self._study.interrupted())
@@ -118,17 +121,18 @@ class Search:
         return self._conclude()
 
     def _set_times(self, trials: Sequence[TrialRecord]) -> None:
-        """Sets the deadlines of the trials and of the search, less the time that a killed search
-        has used.
+        """Sets the deadlines of the trials and of the search.
+
+        The time that earlier, killed searches have used is subtracted.
         """
-        if (limit := self._tune.most_seconds) is None:
+        if (limit := self._tune.max_seconds) is None:
             return
         used = sum(trial.seconds + trial.seconds_again for trial in trials) / self._tune.parallel
         self._end = time.time() + limit - used
         self._deadline = self._end - (limit * SHARE_OF_TIME if self._has_finals else 0)
 
     def _watch(self) -> None:
-        """Watches until the processes have ended, or the time is over; afterwards none is left."""
+        """Watches until the processes have ended; stops the processes if the time is over."""
         while self._members:
             self._poll()
             if self._deadline is not None and time.time() > self._deadline:
@@ -139,24 +143,24 @@ class Search:
             time.sleep(POLL_SECONDS)
 
     def _stop_all(self) -> None:
-        with deferred():
+        with defer_stop():
             self._launcher.stop_all()
         self._members.clear()
 
     def _measure_again(self) -> None:
-        """Trains the best few and the config with other parts of the train split held out."""
+        """Performs the final training runs, with other parts of the train split held out."""
         seconds = None
         if self._deadline is not None:
             self._deadline = self._end
             seconds = (self._end - time.time()) * self._tune.parallel
         finals = plan_finals(self._study.trials(), self._objective, seconds)
         done = self._study.measured_again()
-        if left := [final for final in finals if final not in done]:
-            few = {number for number, _ in finals}
+        if remaining := [final for final in finals if final not in done]:
+            numbers = {number for number, _ in finals}
             report_notice(
-                f"trains the config and {counted(len(few) - 1, 'trial')} again on other folds"
+                f"trains the config and {counted(len(numbers) - 1, 'trial')} again on other folds"
             )
-            self._start_all(finals=left)
+            self._start_all(finals=remaining)
             self._watch()
 
     def _start_all(self, interrupted: Sequence[int] = (), finals: Sequence[Final] = ()) -> None:
@@ -169,7 +173,7 @@ class Search:
 
     def _start(self, interrupted: Sequence[int], finals: Sequence[Final]) -> None:
         self._started += 1
-        # Another search may have a process of the same number.
+        # The name has to be unique: another search may have a process with this number.
         name = f"{os.getpid()}-{time.time_ns()}-{self._started}"
         payload = {
             "name": name,
@@ -212,7 +216,7 @@ class Search:
             self._report(None, 0)
 
     def _handle_failure(self, member: _Member, failure: Failure) -> None:
-        """Records the trial of a process that died as failed, and starts another process."""
+        """Records the trials of a process that died as failed, and starts another process."""
         if failure.error_type:
             raise replace(failure, worker="the search").to_exception(
                 member.worker.handle.log_tail()
@@ -226,7 +230,7 @@ class Search:
                 f"trial {number} {failure.sentence.removeprefix('it ')}; the search continues"
             )
         self._early_failures = 0 if member.has_begun else self._early_failures + 1
-        if self._early_failures >= MOST_EARLY_FAILURES:
+        if self._early_failures >= MAX_EARLY_FAILURES:
             raise failure.to_exception(member.worker.handle.log_tail())
         if member.finals[1:]:
             self._start([], member.finals[1:])
@@ -234,23 +238,23 @@ class Search:
             self._start([], [])
 
     def _report(self, current: int | None, epoch: int) -> None:
-        """Reports the progress, and each trial that has ended once."""
+        """Reports the progress, and each newly ended trial."""
         trials = self._study.trials()
         best = best_of(trials, self._objective)
         ended = [trial for trial in trials if trial.has_ended]
-        left = None if self._deadline is None else max(0.0, self._deadline - time.time())
+        seconds_left = None if self._deadline is None else max(0.0, self._deadline - time.time())
         for trial in ended:
             if trial.number not in self._reported:
                 self._reported.add(trial.number)
-                told = {"objective": self._objective.name, "is_best": trial == best}
-                report_trial({**trial.model_dump(mode="json"), **told})
-        said = [] if current is None else [f"trial {current}"]
-        said += [f"epoch {epoch}"] if epoch else []
+                search_fields = {"objective": self._objective.name, "is_best": trial == best}
+                report_trial({**trial.model_dump(mode="json"), **search_fields})
+        details = [] if current is None else [f"trial {current}"]
+        details += [f"epoch {epoch}"] if epoch else []
         if best is not None:
-            said.append(f"best {self._objective.name} {best.value:.4g} (trial {best.number})")
-        if left is not None:
-            said.append(f"{show_seconds(left)} left")
-        report_search(len(ended), self._tune.most_trials, ", ".join(said))
+            details.append(f"best {self._objective.name} {best.value:.4g} (trial {best.number})")
+        if seconds_left is not None:
+            details.append(f"{show_seconds(seconds_left)} left")
+        report_search(len(ended), self._tune.max_trials, ", ".join(details))
 
     def _conclude(self) -> list[TrialRecord]:
         trials = self._study.trials()
@@ -260,8 +264,8 @@ class Search:
         if failed and len(failed) == len([t for t in trials if t.state is not TrialState.STOPPED]):
             count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
             raise TrainingError(f"{count} failed; the error of the first: {failed[0].cause}")
-        limit = show_seconds(self._tune.most_seconds or 0)
+        limit = show_seconds(self._tune.max_seconds or 0)
         raise TrainingError(
             f"tune.timeout: no trial ended within {limit}; allow more time, or make trials shorter,"
-            " for example by train.epochs."
+            " for example with fewer train.epochs."
         )

@@ -1,4 +1,4 @@
-"""A study: its trials and how they ended, and the values of the next one, by Optuna."""
+"""A study of Optuna: the trials of a search and their results, and the values of the next trial."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LOCK_SUFFIX = ".lock"
 
 
 class _Lock(JournalFileOpenLock):
-    """A lock of the kernel, which a killed process releases; Optuna's own would block.
+    """A kernel lock on a file; the kernel releases the lock of a killed process.
 
-    It derives from Optuna's lock only for the type, as the common base class is not public. A
-    process that was killed while it wrote may have left a partial line, which would make the file
-    unreadable.
+    Optuna's own lock would remain, and block the other processes. The class derives from Optuna's
+    lock only for its type, because the common base class is not public. A process that was killed
+    while writing may have left a partial line, which would make the file unreadable.
     """
 
     def __init__(self, path: str) -> None:
@@ -48,10 +48,10 @@ class _Lock(JournalFileOpenLock):
 
 
 def open_journal(path: str) -> JournalStorage:
-    """Returns the storage of a study, for one process of several.
+    """Returns the storage of a study, which several processes may open.
 
     Args:
-      path: the file, which is created if it does not exist, in an existing folder.
+      path: the file of the study, in an existing folder; it is created if it does not exist.
     """
     return JournalStorage(JournalFileBackend(path, lock_obj=_Lock(path)))
 
@@ -74,8 +74,8 @@ def cut_half_line(path: str) -> None:
 JOURNAL = "journal.log"
 """The file of the study, in the folder of a search."""
 
-ATTEMPTS = 12
-"""The most attempts of a trial that ends the whole search each time."""
+MAX_ATTEMPTS = 12
+"""The maximum number of times that a trial is started; after that it counts as failed."""
 
 _NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
 _WORKER, _STOPPED, _ATTEMPTS, _AGAIN = "worker", "stopped", "attempts", "again:"
@@ -90,7 +90,7 @@ class Proposal:
 
 
 class Study:
-    """The trials of one search; several processes may open the study of the same folder."""
+    """The trials of one search. Several processes may open the study of a folder."""
 
     def __init__(self, folder: str, plan: SearchPlan) -> None:
         """Opens the study of a folder, or creates it.
@@ -100,18 +100,18 @@ class Study:
           plan: the plan of the search.
 
         Raises:
-          ConfigError: the study in the folder has another space.
+          ConfigError: the folder has a study of another search space.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._plan = plan
         self._settings = plan.untuned
         self._dimensions = plan.dimensions
-        self._starts = first_kinds(plan, self._dimensions)
+        self._first_kinds = first_kinds(plan, self._dimensions)
         self._grid = grid(plan, self._dimensions)
-        self._live: dict[int, optuna.Trial] = {}
+        self._open_trials: dict[int, optuna.Trial] = {}
         path = os.path.join(folder, JOURNAL)
-        self._asking = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
-        with self._asking:
+        self._ask_lock = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
+        with self._ask_lock:
             self._storage = open_journal(path)
             self._study = optuna.create_study(
                 storage=self._storage,
@@ -124,34 +124,36 @@ class Study:
 
     def _check_space(self, folder: str) -> None:
         space = describe_space(self._plan)
-        known = self._study.user_attrs.get(_SPACE)
-        if known is None:
+        stored_space = self._study.user_attrs.get(_SPACE)
+        if stored_space is None:
             self._study.set_user_attr(_SPACE, space)
-        elif known != space:
-            different = sorted(
-                k for k in known.keys() | space.keys() if known.get(k) != space.get(k)
+        elif stored_space != space:
+            different_keys = sorted(
+                key
+                for key in stored_space.keys() | space.keys()
+                if stored_space.get(key) != space.get(key)
             )
             raise ConfigError(
                 f"{folder} holds a study of another search space, which differs in "
-                f"{', '.join(different)}; delete that folder, or use another folder."
+                f"{', '.join(different_keys)}; delete that folder, or use another folder."
             )
 
     def interrupted(self) -> list[int]:
-        """Returns the numbers of the trials that are running, or were when the search was
-        killed.
+        """Returns the numbers of the trials that are running, or that a killed search was
+        running.
         """
         return [trial.number for trial in self.trials() if not trial.has_ended]
 
     def ask(self, worker: str) -> Proposal | None:
-        """Returns the next trial; None if the maximum number is reached.
+        """Returns the next trial, or None if the maximum number of trials is reached.
 
         Args:
-          worker: the process that runs it.
+          worker: the name of the process that runs the trial.
         """
-        with self._asking:
+        with self._ask_lock:
             number = len(self._study.get_trials(deepcopy=False))
-            most = self._plan.tune.most_trials
-            if most is not None and number >= most:
+            max_trials = self._plan.tune.max_trials
+            if max_trials is not None and number >= max_trials:
                 return None
             if self._grid is not None and number >= len(self._grid):
                 return None
@@ -160,12 +162,13 @@ class Study:
         return self._propose(trial, worker)
 
     def reopen(self, number: int, worker: str) -> Proposal | None:
-        """Returns an interrupted trial to resume; None after too many attempts, when it counts as
-        failed.
+        """Returns an interrupted trial to resume, or None after too many attempts.
+
+        After too many attempts, the trial is recorded as failed.
         """
         attempts = self._frozen_trial(number).user_attrs.get(_ATTEMPTS, 1)
-        if attempts >= ATTEMPTS:
-            self.fail(number, f"it was interrupted {counted(attempts, 'time')}")
+        if attempts >= MAX_ATTEMPTS:
+            self.fail(number, f"the trial was interrupted {counted(attempts, 'time')}")
             return None
         self._study.sampler = self._make_sampler(number)
         trial = optuna.trial.Trial(self._study, self._id(number))
@@ -173,7 +176,7 @@ class Study:
         return self._propose(trial, worker)
 
     def _propose(self, trial: optuna.Trial, worker: str) -> Proposal:
-        self._live[trial.number] = trial
+        self._open_trials[trial.number] = trial
         trial.set_user_attr(_WORKER, worker)
         values = trial.user_attrs.get(_VALUES)
         if values is None:
@@ -186,23 +189,26 @@ class Study:
             return dict(self._grid[trial.number])
         chosen: dict[str, Any] = {}
         for dimension in self._dimensions:
-            if trial.number < len(self._starts) and dimension.path != KIND:
+            if trial.number < len(self._first_kinds) and dimension.path != KIND:
                 continue
             if dimension.is_of(*chosen_kinds(self._settings, chosen)):
                 chosen[dimension.path] = suggest(trial, dimension)
-        # The config's own values are not values of the search.
-        return chosen if trial.number else {k: v for k, v in chosen.items() if not self._starts}
+        # The first trial of an automatic search is the config itself, without values of the search.
+        return (
+            chosen if trial.number else {k: v for k, v in chosen.items() if not self._first_kinds}
+        )
 
     def report(self, number: int, epoch: int, value: float) -> bool:
-        """Records the value of an epoch; returns whether the trial is pruned."""
-        trial = self._live[number]
+        """Records the value of an epoch, and returns whether the trial is pruned."""
+        trial = self._open_trials[number]
         if math.isfinite(value) and epoch not in self._frozen_trial(number).intermediate_values:
             trial.report(value, epoch)
         tune = self._plan.tune
         if not tune.prune and tune.algorithm is not Algorithm.HYPERBAND:
             return False
-        # The default trials are not pruned, as others are compared with them.
-        return trial.should_prune() and number >= len(self._starts)
+        # The first trials, with default values, are not pruned: other trials are compared with
+        # them.
+        return trial.should_prune() and number >= len(self._first_kinds)
 
     def finish(self, number: int, result: TrialResult) -> None:
         """Records the result of a trial."""
@@ -223,33 +229,39 @@ class Study:
             self._study.tell(number, result.value)
 
     def fail(self, number: int, cause: str) -> None:
-        """Records that a trial has failed, and the cause."""
+        """Records that a trial has failed, with the cause."""
         self._store(number, _CAUSE, cause)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def stop(self, number: int) -> None:
-        """Records that a trial was ended with the search."""
+        """Records that a trial was ended because the search ended."""
         self._store(number, _STOPPED, True)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
     def measure_again(self, final: Final, value: float | None, seconds: float) -> None:
-        """Records the result of a final training; None if it has failed."""
+        """Records the result of a final training run.
+
+        Args:
+          final: the trial, and the part that was held out.
+          value: the value of the objective, or None if the training has failed.
+          seconds: the duration of the training.
+        """
         number, part = final
-        # Optuna allows no further attributes on a trial that has ended.
+        # The study stores the result, because Optuna allows no new attributes of an ended trial.
         self._study.set_user_attr(f"{_AGAIN}{number}:{part}", [value, round(seconds, 3)])
 
     def measured_again(self) -> list[Final]:
-        """Returns the final trainings that were completed or have failed."""
+        """Returns the final training runs that have ended, including failed ones."""
         return list(self._again())
 
     def _again(self) -> dict[Final, tuple[float | None, float]]:
-        """Returns the results and seconds of the final trainings."""
-        found = {}
+        """Returns the value and the seconds of each ended final training run."""
+        results = {}
         for key, value in self._study.user_attrs.items():
             if key.startswith(_AGAIN):
                 number, part = key.removeprefix(_AGAIN).split(":")
-                found[int(number), int(part)] = value
-        return found
+                results[int(number), int(part)] = value
+        return results
 
     def values_of(self, number: int) -> dict[str, Any]:
         """Returns the values of a trial."""
@@ -267,7 +279,7 @@ class Study:
         return self._study.get_trials(deepcopy=False)[number]
 
     def running(self, worker: str) -> list[int]:
-        """Returns the numbers of the unfinished trials of a process."""
+        """Returns the numbers of the trials in progress of a process."""
         return [
             trial.number
             for trial in self._study.get_trials(deepcopy=False)
@@ -284,10 +296,10 @@ class Study:
         return records
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """Returns a sampler for one trial, whose proposal depends only on earlier trials and the
-        seed.
+        """Returns the sampler for one trial.
 
-        A search that was killed therefore resumes with the same proposals.
+        Its proposal depends only on the seed and on earlier trials. A killed search therefore
+        resumes with the same proposals.
         """
         seed = (self._settings.train.seed * 1_000_003 + number) % 2**32
         tune = self._plan.tune
@@ -296,19 +308,19 @@ class Study:
         else:
             sampler = optuna.samplers.TPESampler(
                 seed=seed,
-                n_startup_trials=min(10, max(4, (tune.most_trials or 40) // 4)),
+                n_startup_trials=min(10, max(4, (tune.max_trials or 40) // 4)),
                 constant_liar=tune.parallel > 1,
             )
-        if number < len(self._starts) and (kind := self._starts[number]):
+        if number < len(self._first_kinds) and (kind := self._first_kinds[number]):
             with warnings.catch_warnings():
-                # The option has been experimental since 2020.
+                # Optuna marks this sampler as experimental.
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 return optuna.samplers.PartialFixedSampler({KIND: json.dumps(kind)}, sampler)
         return sampler
 
 
 def describe_space(plan: SearchPlan) -> dict[str, Any]:
-    """Returns the properties that all trials of a study share, by name, as JSON."""
+    """Returns the properties that all trials of a study have in common, by name, for JSON."""
     ranges = {d.name: d.range.model_dump(mode="json", exclude_none=True) for d in plan.dimensions}
     return {
         **ranges,

@@ -1,4 +1,4 @@
-"""A process of a search, which runs trials until there are enough: see `Search`."""
+"""The main function of a process of a search, which `Search` starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 
 TRIALS_FOLDER = "trials"
-"""The folder, in that of a search, with a folder for each trial and its curves."""
+"""The folder, in the folder of a search, that has a folder with the curves of each trial."""
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Runs trials: first interrupted ones, then new ones; or runs final trainings."""
+    """Runs interrupted trials and then new trials, or performs final training runs."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
-    # Silences messages about each column, which every trial would repeat.
+    # Every trial would repeat messages about each column.
     logging.getLogger("absl").setLevel(logging.WARNING)
     plan = SearchPlan.model_validate(payload["plan"])
     runner = TrialRunner(
@@ -52,7 +52,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
 @dataclass
 class _Worker:
-    """Runs trials or final trainings one after the other."""
+    """Runs trials, or performs final training runs, one after the other."""
 
     _plan: SearchPlan
     _study: Study
@@ -62,7 +62,7 @@ class _Worker:
     _channel: Channel
 
     def run(self, interrupted: list[int], deadline: float | None) -> None:
-        """Runs trials until there are enough, or the time is over."""
+        """Runs trials until their number or the deadline is reached."""
         for number in interrupted:
             if (proposal := self._study.reopen(number, self._name)) is not None:
                 self._run_trial(proposal)
@@ -75,7 +75,7 @@ class _Worker:
             self._run_trial(proposal)
 
     def measure_again(self, finals: list[Final]) -> None:
-        """Trains some of the best trials from scratch, each with another part held out."""
+        """Performs final training runs from scratch; each run holds out another part."""
         for final in finals:
             number, part = final
             self._channel.send("begun", number=number)
@@ -85,7 +85,7 @@ class _Worker:
                 try:
                     settings = self._plan.settings(values)
                     value = self._runner.run(settings, values, folder, _never_prune, part).value
-                except Exception:  # As for a trial: the others continue.
+                except Exception:  # The other final training runs continue.
                     logger.exception("trial %d failed in fold %d", number, part)
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")
@@ -104,7 +104,7 @@ class _Worker:
         try:
             settings = self._plan.settings(proposal.values)
             result = self._runner.run(settings, proposal.values, folder, report)
-        except Exception as error:  # One candidate may exceed the memory; the others continue.
+        except Exception as error:  # A trial may exceed the memory; the other trials continue.
             logger.exception("trial %d failed", number)
             cause = Failure.of_error(f"trial {number}", describe(error))
             self._study.fail(number, cause.message if cause.user_error else cause.summary)
@@ -115,6 +115,6 @@ class _Worker:
 
 
 def _never_prune(epoch: int, value: float) -> bool:
-    """Returns False, as final trainings are not pruned."""
+    """Returns False, because final training runs are not pruned."""
     del epoch, value
     return False

@@ -1,4 +1,4 @@
-"""`local_runner.py cluster`: starts, shows and stops a persistent cluster for parameter servers."""
+"""Implements `scopeline cluster`: starts, shows and stops persistent parameter servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from components.processes.standing_cluster import (
 from pipeline.cli.help import App
 from pipeline.cli.options import OUTPUT, find_modules_here
 from pipeline.exit_codes import EXIT_FAILED
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 
 app = App(
     help="Start, show and stop servers on which notebooks and runs train.",
@@ -45,7 +45,7 @@ def start(
         str | None,
         typer.Option(
             metavar="FUNCTION",
-            help="Import this builder, module.function, if its module registers operations.",
+            help="Import the module of this builder, which registers operations.",
         ),
     ] = None,
     output: OutputOption = OUTPUT,
@@ -93,18 +93,18 @@ def stop(output: OutputOption = OUTPUT) -> None:
     Exit codes: 0 stopped, 2 there is no cluster.
     """
     stop_cluster(output / FOLDER, typer.echo)
-    typer.echo(f"removed {shown(output / 'cluster' / FILE)}")
+    typer.echo(f"removed {show_path(output / 'cluster' / FILE)}")
 
 
 def _how_to_connect(folder: Path) -> str:
     file = folder / FILE
     return f"""\
-They run until `{command("stop", folder)}`.
+The servers run until `{command("stop", folder)}`.
 
 In a notebook, with TF_USE_LEGACY_KERAS=1 in the environment before TensorFlow is imported:
   from trainer_module.strategies import persistent
   strategy = persistent.connect({str(file.resolve())!r})
 
 As a run:
-  TF_CONFIG="$(cat {shlex.quote(shown(file))})" \\
+  TF_CONFIG="$(cat {shlex.quote(show_path(file))})" \\
     python local_runner.py run --set train.strategy=parameter_server"""

@@ -1,4 +1,4 @@
-"""`local_runner.py doctor`: checks the machine, and gives advice on each problem."""
+"""Implements `scopeline doctor`: checks the machine, and gives advice on each problem."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import psutil
 from rich.markup import escape
 
 from pipeline.cli.options import quiet_console
+from trainer_module.errors import counted
 from trainer_module.machine import count_cores, free_memory
 
 GIB = 2**30
-PYTHON_FROM, PYTHON_BELOW = (3, 11), (3, 14)
-ENOUGH_DISK = 5 * GIB
-ENOUGH_MEMORY = 4 * GIB
+MIN_PYTHON, FIRST_UNSUPPORTED_PYTHON = (3, 11), (3, 14)
+MIN_DISK = 5 * GIB
+MIN_MEMORY = 4 * GIB
 LIBRARIES = (
     "ml_metadata",
     "tensorflow",
@@ -50,7 +51,8 @@ class CheckResult:
 
     subject: str
     level: Level
-    found: str
+    state: str
+    """The state of the machine that the check has found."""
     advice: str = ""
 
 
@@ -60,8 +62,8 @@ def show_findings(output: Path, verbose: bool) -> bool:
     with quiet_console(verbose) as console:
         for finding in examine(output):
             healthy = healthy and finding.level is not Level.PROBLEM
-            word = f"[{_COLOURS[finding.level]}]{finding.level.value:<8}[/]"
-            console.print(f"  {word} {finding.subject:<27} {escape(finding.found)}")
+            level = f"[{_COLOURS[finding.level]}]{finding.level.value:<8}[/]"
+            console.print(f"  {level} {finding.subject:<27} {escape(finding.state)}")
             if finding.advice:
                 console.print(f"  {'':<8} {'':<27} -> {escape(finding.advice)}")
         console.print("\nready" if healthy else "\nnot ready: fix the problems above")
@@ -88,14 +90,14 @@ def examine(output: Path) -> Iterator[CheckResult]:
 
 
 def _check_python() -> Iterator[CheckResult]:
-    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    if not PYTHON_FROM <= sys.version_info[:2] < PYTHON_BELOW:
-        yield CheckResult("Python", Level.PROBLEM, found, "use Python 3.11, 3.12 or 3.13")
+    state = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    if not MIN_PYTHON <= sys.version_info[:2] < FIRST_UNSUPPORTED_PYTHON:
+        yield CheckResult("Python", Level.PROBLEM, state, "use Python 3.11, 3.12 or 3.13")
     elif (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         advice = "TFX has wheels only for Linux on x86-64: use a container or a virtual machine"
-        yield CheckResult("Python", Level.PROBLEM, found, advice)
+        yield CheckResult("Python", Level.PROBLEM, state, advice)
     else:
-        yield CheckResult("Python", Level.OK, f"{found}, libc {' '.join(platform.libc_ver())}")
+        yield CheckResult("Python", Level.OK, f"{state}, libc {' '.join(platform.libc_ver())}")
 
 
 def _check_bytecode() -> Iterator[CheckResult]:
@@ -117,23 +119,23 @@ def _check_disk(output: Path) -> Iterator[CheckResult]:
         advice = "give --output a folder that you may write"
         yield CheckResult("output", Level.PROBLEM, f"{folder} cannot be written", advice)
     free = shutil.disk_usage(folder).free
-    found = f"{free / GIB:.1f} GiB free at {folder}"
-    if free < ENOUGH_DISK:
+    state = f"{free / GIB:.1f} GiB free at {folder}"
+    if free < MIN_DISK:
         advice = "every run keeps its artifacts: remove old ones, or give another --output"
-        yield CheckResult("disk", Level.WARNING, found, advice)
+        yield CheckResult("disk", Level.WARNING, state, advice)
     else:
-        yield CheckResult("disk", Level.OK, found)
+        yield CheckResult("disk", Level.OK, state)
 
 
 def _check_memory() -> Iterator[CheckResult]:
     free, total = free_memory(), psutil.virtual_memory().total  # noqa: TID251 - the machine's
-    found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
-    found += f", {count_cores()} cores"
-    if free < ENOUGH_MEMORY:
+    state = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
+    state += f", {count_cores()} cores"
+    if free < MIN_MEMORY:
         advice = "TFX alone takes about 2 GiB: close other programs, or use a larger machine"
-        yield CheckResult("memory", Level.WARNING, found, advice)
+        yield CheckResult("memory", Level.WARNING, state, advice)
     else:
-        yield CheckResult("memory", Level.OK, found)
+        yield CheckResult("memory", Level.OK, state)
 
 
 def _check_libraries() -> Iterator[CheckResult]:
@@ -144,7 +146,9 @@ def _check_libraries() -> Iterator[CheckResult]:
             missing = isinstance(error, ModuleNotFoundError)
             advice = "`make clean setup` reinstalls all packages"
             if not missing and ("GLIBC" in str(error) or "CXXABI" in str(error)):
-                advice = "the system is too old for this wheel: `make clean setup` installs another"
+                advice = (
+                    "this wheel needs a newer system: `make clean setup` installs an older wheel"
+                )
             yield CheckResult(name, Level.PROBLEM, str(error).splitlines()[-1], advice)
         else:
             yield CheckResult(name, Level.OK, getattr(module, "__version__", "loads"))
@@ -164,10 +168,14 @@ def _check_devices() -> Iterator[CheckResult]:
         return
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        yield CheckResult("devices", Level.OK, f"{len(gpus)} GPU: strategy mirrored uses them all")
+        yield CheckResult(
+            "devices",
+            Level.OK,
+            f"{counted(len(gpus), 'GPU')}: `train.strategy: mirrored` uses all of them",
+        )
     elif shutil.which("nvidia-smi"):
-        found = "there is an NVIDIA driver, but TensorFlow sees no GPU"
+        state = "there is an NVIDIA driver, but TensorFlow sees no GPU"
         advice = "install TensorFlow's CUDA libraries: uv pip install 'tensorflow[and-cuda]'"
-        yield CheckResult("devices", Level.WARNING, found, advice)
+        yield CheckResult("devices", Level.WARNING, state, advice)
     else:
         yield CheckResult("devices", Level.OK, "CPU only")

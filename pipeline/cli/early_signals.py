@@ -9,7 +9,7 @@ from collections.abc import Sequence
 _SERVERS = ("serve", "schedule")
 """Commands that run until a signal ends them with exit code 0."""
 _ENDING_OPTIONS = ("--once", "--list", "--check")
-"""Options with which these commands end by themselves."""
+"""Options with which these commands end without a signal."""
 
 
 def runs_until_stopped(arguments: Sequence[str]) -> bool:
@@ -18,13 +18,13 @@ def runs_until_stopped(arguments: Sequence[str]) -> bool:
 
 
 def exit_on_signals() -> None:
-    """Makes SIGTERM and Ctrl-C end this process with exit code 0, until it installs other handlers.
+    """Makes SIGTERM and Ctrl-C end this process with exit code 0.
 
-    There is nothing to clean up yet, and an exception raised by a handler could be lost in the
-    imports of a library.
+    The server installs other handlers later. Until then there is nothing to clean up, and an
+    exception raised by a handler could be lost in the imports of a library.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A shell makes background processes ignore Ctrl-C.
+        # A shell starts background processes with SIGINT ignored, which must not change.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)
 

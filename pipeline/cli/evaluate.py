@@ -1,4 +1,4 @@
-"""`local_runner.py evaluate`: measures a checkpoint, or a pushed version on labelled files."""
+"""Implements `scopeline evaluate`: measures a checkpoint or a pushed version."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from trainer_module.errors import DataError, InternalError, ScopelineError, coun
 from trainer_module.scratch import ScratchFolder
 
 TRAINING_SECTIONS = ("features", "model", "optimize", "preprocessing", "train", "tune")
-"""The sections that shape a model in training; they have no effect on a finished model."""
+"""The config sections that affect only training, not a finished model."""
 
 
 def warn_of_unused_overrides(overrides: Iterable[str], is_pushed: bool) -> None:
-    """Warns about `--set` overrides that have no effect, as a model is evaluated as it was trained.
+    """Warns about `--set` overrides that have no effect on the evaluation of a trained model.
 
     Args:
       overrides: `key=value` strings.
-      is_pushed: whether a pushed version is evaluated, with the config's metrics and slices, rather
-        than a checkpoint, with the metrics of its training.
+      is_pushed: True for a pushed version, which is evaluated with the config's metrics and slices;
+        False for a checkpoint, which is evaluated with the metrics of its training.
     """
     sections = (
         (*TRAINING_SECTIONS,) if is_pushed else (*TRAINING_SECTIONS, "data", "evaluate", "task")
     )
     keys = [key for key, _, _ in (override.partition("=") for override in overrides)]
-    idle = [f"--set {key}" for key in keys if key.split(".")[0] in sections]
-    if idle:
-        verb = "changes" if len(idle) == 1 else "change"
+    unused = [f"--set {key}" for key in keys if key.split(".")[0] in sections]
+    if unused:
+        verb = "changes" if len(unused) == 1 else "change"
         model = "the pushed version" if is_pushed else "the checkpoint"
         typer.echo(
-            f"note: {enumerate_names(idle, 'and')} {verb} nothing: {model} is evaluated with the "
+            f"note: {enumerate_names(unused, 'and')} {verb} nothing: {model} is evaluated with the "
             "settings of its training",
             err=True,
         )
@@ -71,20 +71,20 @@ def show_evaluation(config: PipelineConfig, output: Path, checkpoint: str, verbo
         from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 
         try:
-            found = evaluate_checkpoint(training, path)
+            evaluation = evaluate_checkpoint(training, path)
         except ScopelineError:
             raise
-        except Exception as error:  # A model of the user's may raise anything.
+        except Exception as error:  # The user's own model may raise any exception.
             raise InternalError(
                 f"{path} could not be evaluated: {type(error).__name__}: {error}; "
                 "--verbose shows more."
             ) from error
         console.print(
-            f"[bold]{config.name}[/bold], {Path(path).name} after epoch {found.epoch}, on "
-            f"{counted(found.examples, 'example')} of the eval split"
+            f"[bold]{config.name}[/bold], {Path(path).name} after epoch {evaluation.epoch}, on "
+            f"{counted(evaluation.examples, 'example')} of the eval split"
         )
         table = figures_table("metric", "value", words=("metric",))
-        for name, value in found.metrics.items():
+        for name, value in evaluation.metrics.items():
             table.add_row(name, f"{value:.4f}")
         console.print(table)
 
@@ -92,13 +92,13 @@ def show_evaluation(config: PipelineConfig, output: Path, checkpoint: str, verbo
 def show_metrics_of_rows(
     config: PipelineConfig, chosen: ChosenModel, pattern: str, verbose: bool
 ) -> None:
-    """Shows the config's metrics of a version, for all rows and for each slice.
+    """Shows a version's metrics on labelled rows, for all rows and for each slice.
 
-    TFMA computes them as in the Evaluator: with the same signatures and the same metrics.
+    TFMA computes the metrics as in the Evaluator, with the same signatures.
 
     Args:
-      config: a checked config, for the metrics and slices.
-      chosen: the version, and how files are read.
+      config: a checked config, which defines the metrics and slices.
+      chosen: the version, and the settings with which files are read.
       pattern: the path, folder or glob of the rows.
       verbose: whether the output of libraries is shown.
 
@@ -108,21 +108,25 @@ def show_metrics_of_rows(
     from components.serving.batch.reading import find_files
 
     check_has_label(config)
-    files, data_format = find_files(pattern, chosen.usual_format)
+    files, data_format = find_files(pattern, chosen.default_format)
     with quiet_console(verbose) as console, ScratchFolder() as folder:
         examples = Path(folder) / "examples.gz"
         _write_examples(config, chosen, files, data_format, examples)
         metrics = _measure(config, chosen, examples, Path(folder) / "evaluation")
         total = metrics.pop("")
         rows = counted(round(total.pop("example_count")), "row")
-        who = f"version {chosen.folder.name}"
-        who += f", variant {chosen.variant}" if chosen.variant else ""
-        console.print(f"[bold]{config.name}[/bold], {who}, on {rows}")
+        model = f"version {chosen.folder.name}"
+        model += f", variant {chosen.variant}" if chosen.variant else ""
+        console.print(f"[bold]{config.name}[/bold], {model}, on {rows}")
         console.print(_table(total, metrics))
 
 
 def _write_examples(
-    config: PipelineConfig, chosen: ChosenModel, files: tuple[str, ...], data_format: str, to: Path
+    config: PipelineConfig,
+    chosen: ChosenModel,
+    files: tuple[str, ...],
+    data_format: str,
+    path: Path,
 ) -> None:
     """Writes the rows as tf.Examples into a TFRecord file."""
     import tensorflow as tf
@@ -134,21 +138,21 @@ def _write_examples(
 
     interface, encoder = read_interface(chosen.folder), RecordBatchToExamplesEncoder()
     label, dtype = interface.label, interface.label_dtype
-    also = {name: ColumnKind.UNKNOWN for keys in config.evaluate.slices for name in keys}
-    also |= {interface.weight: ColumnKind.FLOAT} if interface.weight else {}
-    also |= {label: kind_of_column(dtype, dtype == "int64")}
-    also = {name: k for name, k in also.items() if interface.column(name) is None}
-    given = Input(
-        files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, extra_columns=also
+    extra = {name: ColumnKind.UNKNOWN for keys in config.evaluate.slices for name in keys}
+    extra |= {interface.weight: ColumnKind.FLOAT} if interface.weight else {}
+    extra |= {label: kind_of_column(dtype, dtype == "int64")}
+    extra = {name: k for name, k in extra.items() if interface.column(name) is None}
+    source = Input(
+        files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, extra_columns=extra
     )
-    with tf.io.TFRecordWriter(str(to), "GZIP") as writer:
-        for block in read_blocks(given, interface):
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for block in read_blocks(source, interface):
             if block.rows is None:
-                made = block.examples or []
+                examples = block.examples or []
             else:
                 _check_labels(block.rows.column(label), label, block.first)
-                made = encoder.encode(block.rows)
-            for example in made:
+                examples = encoder.encode(block.rows)
+            for example in examples:
                 writer.write(example)
 
 
@@ -162,9 +166,9 @@ def _check_labels(labels: pa.Array, label: str, first: Cell) -> None:
 
 
 def _measure(
-    config: PipelineConfig, chosen: ChosenModel, examples: Path, to: Path
+    config: PipelineConfig, chosen: ChosenModel, examples: Path, folder: Path
 ) -> dict[str, dict[str, float]]:
-    """Returns the metrics by slice; the slice of all rows has an empty name."""
+    """Returns the metrics by slice; the name of the slice of all rows is empty."""
     import tensorflow_model_analysis as tfma
 
     from components.evaluator.slices import CANDIDATE, metrics_by_slice
@@ -174,10 +178,10 @@ def _measure(
     if chosen.variant is None:
         shared = tfma.default_eval_shared_model(model, eval_config=eval_config)
     else:
-        from components.optimizer.evaluating import config_of, shared_models
+        from components.optimizer.evaluating import make_config, shared_models
         from components.pusher.variants import find_variant
 
-        eval_config = config_of(eval_config, [chosen.variant])
+        eval_config = make_config(eval_config, [chosen.variant])
         variants = {chosen.variant: find_variant(chosen.folder, chosen.variant)}
         shared = shared_models(model, variants)
     tfma.run_model_analysis(
@@ -185,13 +189,13 @@ def _measure(
         eval_config=eval_config,
         data_location=str(examples),
         file_format="tfrecords",
-        output_path=str(to),
+        output_path=str(folder),
     )
-    return {name: models[CANDIDATE] for name, models in metrics_by_slice(str(to)).items()}
+    return {name: models[CANDIDATE] for name, models in metrics_by_slice(str(folder)).items()}
 
 
 def _table(total: dict[str, float], slices: dict[str, dict[str, float]]) -> Table:
     table = figures_table("rows", *total, words=("rows",))
-    for title, found in {"all": total, **slices}.items():
-        table.add_row(title, *(f"{found.get(name, float('nan')):.4f}" for name in total))
+    for title, metrics in {"all": total, **slices}.items():
+        table.add_row(title, *(f"{metrics.get(name, float('nan')):.4f}" for name in total))
     return table

@@ -1,4 +1,4 @@
-"""The help of the commands: a line or two for each option, so that it fits a screen."""
+"""Help of the commands that fits on a screen: one or two lines for each option."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pipeline.exit_codes import EXIT_UNUSABLE
 
 
 class Command(TyperCommand):
-    """A command whose help is as typer's, but without boxes, types and ranges."""
+    """A command with typer's help, but without boxes, types and ranges."""
 
     def format_help(self, context: Any, formatter: Any) -> None:
         """Writes the help: the usage, the text, the arguments, the options and the epilogue."""
-        parameters = [one for one in self.get_params(context) if not getattr(one, "hidden", False)]
+        parameters = [p for p in self.get_params(context) if not getattr(p, "hidden", False)]
         arguments = [parameter for parameter in parameters if not _is_option(parameter)]
         options = [parameter for parameter in parameters if _is_option(parameter)]
         sections = {
-            title: [_describe(parameter, context) for parameter in listed]
-            for title, listed in (("Arguments", arguments), ("Options", options))
-            if listed
+            title: [_describe(parameter, context) for parameter in members]
+            for title, members in (("Arguments", arguments), ("Options", options))
+            if members
         }
         usage = " ".join([*(str(argument.metavar) for argument in arguments), "[OPTIONS]"])
         _write_help(self, context, formatter, usage, sections)
@@ -44,7 +44,7 @@ class Group(TyperGroup):
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
         """Shows the help if `no_args_is_help` is set and there are no arguments."""
         if self.no_args_is_help and not arguments:
-            # Typer itself would show only help that Rich has printed.
+            # Typer itself prints nothing here: it assumes that Rich has printed the help already.
             typer.echo(context.get_help())
             raise typer.Exit(EXIT_UNUSABLE)
         return super().parse_args(context, arguments)

@@ -1,4 +1,4 @@
-"""The implementation of the commands of `kubeflow_runner.py`."""
+"""Implements the commands of `kubeflow_runner.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.data_check import make_check_manifest
 from pipeline.kubeflow.image import check_image
-from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.console import RunConsole, show_path
 from pipeline.runs.logs import redirected_output, shortened_errors
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
@@ -44,7 +44,7 @@ def connect_and_compile(
 
 
 def compile_checked(config: PipelineConfig, allow_latest: bool) -> CompiledPipeline:
-    """Compiles a config whose image is checked first; raises as `connect_and_compile` does."""
+    """Checks the image, and compiles the config; raises as `connect_and_compile` does."""
     _warn(_check_image(config, allow_latest))
     return _compile_quietly(config)
 
@@ -61,7 +61,7 @@ def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) ->
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
-    typer.echo(f"written to {shown(output)}: {compiled.version}, {len(compiled.steps)} steps")
+    typer.echo(f"written to {show_path(output)}: {compiled.version}, {len(compiled.steps)} steps")
 
 
 def submit(
@@ -80,10 +80,10 @@ def submit(
       compiled: the compiled pipeline of the config.
       parameters: the checked run parameters that differ from their defaults.
       command: the command line with `{}` in place of the command's name, from `command_line`.
-      polling: how to follow the run; None to return once it is started.
+      polling: how to follow the run; None to return once the run has started.
 
     Returns:
-      The exit code of the run, as on this machine; 0 if the run is not followed.
+      The exit code of the run, with the same codes as a local run; 0 if the run is not followed.
 
     Raises:
       ConfigError: Kubeflow refuses a call.
@@ -96,21 +96,19 @@ def submit(
     console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({upload})")
     status = command.format(f"status {run}")
     if polling is None:
-        typer.echo(f"the run continues; its state: {status}")
+        typer.echo(f"the run continues; to see its state: {status}")
         return EXIT_PUSHED
     follower = Follower(kubeflow, compiled, run, console, polling)
     try:
         state = follower.follow()
-        return follower.show_outcome(
-            state, [f"all logs of a step: {command.format(f'logs {run}')}"]
-        )
+        return follower.show_outcome(state, [f"to see all logs: {command.format(f'logs {run}')}"])
     except KeyboardInterrupt:
         console.stop()
         terminate = command.format(f"terminate {run}")
-        typer.echo(f"the run continues; its state: {status}\nto stop the run: {terminate}")
+        typer.echo(f"the run continues; to see its state: {status}\nto stop the run: {terminate}")
         return EXIT_INTERRUPTED
     except ScopelineError as error:
-        raise InternalError(f"{error}\nthe run continues; its state: {status}") from None
+        raise InternalError(f"{error}\nthe run continues; to see its state: {status}") from None
     finally:
         console.stop()
 
@@ -128,8 +126,8 @@ def show_status(kubeflow: Kubeflow, config: PipelineConfig, run_id: str | None) 
     """
     run = kubeflow.run(run_id or _latest_run(kubeflow, config))
     now = datetime.now(UTC)
-    began = f", created {run.created_at:%Y-%m-%d %H:%M:%S} UTC" if run.created_at else ""
-    typer.echo(f"{run.display_name}, run {run.run_id}: {(run.state or 'PENDING').lower()}{began}")
+    created = f", created {run.created_at:%Y-%m-%d %H:%M:%S} UTC" if run.created_at else ""
+    typer.echo(f"{run.display_name}, run {run.run_id}: {(run.state or 'PENDING').lower()}{created}")
     steps = read_steps(run)
     width = max(map(len, steps), default=0)
     for step in steps.values():
@@ -198,9 +196,9 @@ def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
     """Compiles a config; TFX's output goes to a log file, which is kept if compiling fails."""
     descriptor, name = tempfile.mkstemp(prefix="scopeline-compile-", suffix=".log")
     os.close(descriptor)
-    log, broken = Path(name), "The pipeline could not be compiled"
+    log, failure = Path(name), "The pipeline could not be compiled"
     try:
-        with redirected_output(log, verbose=False) as stream, shortened_errors(broken, log):
+        with redirected_output(log, verbose=False) as stream, shortened_errors(failure, log):
             console = RunConsole(stream)
             console.started("compiling")
             try:

@@ -1,4 +1,4 @@
-"""The list of `scopeline models`: each version with its state and the reason for it."""
+"""Implements `scopeline models`: lists each version with its state and the reason for the state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.config.sections.data import has_spans, span_kind
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from pipeline.versions.catalog import Version, find_serving, pushed_at, read_catalog
 from pipeline.versions.hold import Hold, read_hold
 from pipeline.versions.waiting import Waiting, how_to_push, still_waiting
@@ -27,14 +27,14 @@ from trainer_module.errors import DataError
 
 _TIME = "%Y-%m-%d %H:%M"
 _NO_TERMINAL_WIDTH = 100
-"""The characters of a line if the output is not a terminal."""
+"""The number of characters in a line if the output is not a terminal."""
 _COLUMNS = ("version", "pushed", "state", "kind", "strategy")
-_LONGEST_NAME = 24
-"""The most characters of a model's kind, which may be an import path."""
+_MAX_KIND_LENGTH = 24
+"""The maximum length of a model's kind in the table. A kind may be a long import path."""
 _NEWER = "is newer"
-"""The end of the reason for a replaced version."""
+"""The last words of the reason why a version is replaced."""
 _INDENT = 12
-"""The indentation of the lines below a version: its number and the gap after it."""
+"""The indentation of the lines below a version: the width of its number and of the gap."""
 
 
 def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
@@ -51,7 +51,7 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     layout = Layout.of(config.name, config.push, output)
     event_log = EventLog(layout.event_log)
     catalog = read_catalog(layout, event_log)
-    waiting = [model for model in still_waiting(event_log) if model.is_there(layout)]
+    waiting = [model for model in still_waiting(event_log) if model.has_files(layout)]
     hold, serving = read_hold(layout), find_serving(catalog)
     rollbacks = {e.details["version"]: e for e in event_log.events(EventKind.ROLLED_BACK)}
     listed = [
@@ -68,12 +68,12 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
         for line in _table(listed, width):
             typer.echo(line)
     if not catalog:
-        typer.echo(f"{shown(layout.serving)}: no version has been pushed yet")
+        typer.echo(f"{show_path(layout.serving)}: no version has been pushed yet")
     if hold is not None:
         typer.echo(str(hold))
     for event in event_log.events(EventKind.BLESSED, EventKind.NOT_BLESSED, newest=1):
         if event.kind is EventKind.NOT_BLESSED:
-            typer.echo(f"run {event.run}: its model was not blessed: {event.message}")
+            typer.echo(f"run {event.run}: the model was not blessed: {event.message}")
 
 
 def _fields(
@@ -112,7 +112,7 @@ def _fields(
 def _waiting_fields(
     model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
 ) -> dict[str, Any]:
-    """Returns the fields of a model that waits, for JSON; like `_fields`, but without a folder."""
+    """Returns the fields of a waiting model for JSON: those of `_fields`, but without a folder."""
     damage, reason = model.damage(layout), how_to_push(model.number, hold)
     state, why = ("waits", f"not approved yet; {reason}") if hold is None else ("held", reason)
     return {
@@ -140,7 +140,7 @@ def _waiting_fields(
 def _state(
     version: Version, serving: Version | None, rollback: LoggedEvent | None
 ) -> tuple[str, str]:
-    """Returns the state of a version, and the reason; the reason may be empty if it serves."""
+    """Returns the state of a version, and the reason, which may be empty for the served version."""
     state, reasons = "replaced", []
     if version.damage or version.variant_damage:
         state = "damaged"
@@ -161,7 +161,7 @@ def _state(
 
 
 def _kind(details: dict[str, Any], run: str | None, layout: Layout) -> str | None:
-    """Returns the model's kind; older events lack it, and the summary of the run may have it."""
+    """Returns the model's kind, from the details or, if they lack it, from the run's summary."""
     if "model_kind" in details or run is None:
         return details.get("model_kind")
     try:
@@ -172,14 +172,14 @@ def _kind(details: dict[str, Any], run: str | None, layout: Layout) -> str | Non
 
 
 def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
-    """Returns the spans that the model was trained on; empty for data without spans."""
+    """Returns the spans that the model was trained on, or no spans for data without spans."""
     if not has_spans(config.data):
         return []
     return [span_kind(config.data).show(number) for number in details.get("window", [])]
 
 
 def _variants(version: Version) -> list[str]:
-    """Returns the names of a version's variants; empty for a remote folder, which is not read."""
+    """Returns the names of a version's variants, or no names for a remote folder."""
     if is_remote(version.path):
         return []
     try:
@@ -203,19 +203,16 @@ def _table(listed: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     metrics = [_metrics(fields) for fields in listed]
-    left = sum(widths) + 2 * len(widths)
-    has_column = width - left >= max(
-        len(f"{one},") for some in metrics for one in (*some, "metrics")
-    )
-    below = width - left if has_column else 0
+    room = width - sum(widths) - 2 * len(widths)
+    has_column = room >= max(len(f"{text},") for row in metrics for text in (*row, "metrics"))
     titles = ["metrics"] if has_column and any(metrics) else []
-    yield _line([column[0] for column in columns], widths, titles, below)
-    for place, fields in enumerate(listed):
-        cells = [column[place + 1] for column in columns]
-        yield _line(cells, widths, metrics[place] if has_column else [], below)
+    yield _line([column[0] for column in columns], widths, titles, room)
+    for index, fields in enumerate(listed):
+        cells = [column[index + 1] for column in columns]
+        yield _line(cells, widths, metrics[index] if has_column else [], room)
         details = _details(fields)
-        if not has_column and metrics[place]:
-            details.append(", ".join(metrics[place]))
+        if not has_column and metrics[index]:
+            details.append(", ".join(metrics[index]))
         for detail in details:
             indent = " " * _INDENT
             yield textwrap.fill(
@@ -230,7 +227,7 @@ def _table(listed: Sequence[dict[str, Any]], width: int) -> Iterator[str]:
 def _line(cells: Sequence[str], widths: Sequence[int], metrics: Sequence[str], room: int) -> str:
     """Returns a row of the table, with its metrics in the last column on one or more lines."""
     row = "".join(f"{cell:<{width}}  " for cell, width in zip(cells, widths, strict=True))
-    # A metric stays beside its value.
+    # No line break separates a metric from its value.
     unbroken = ", ".join(metric.replace(" ", "\xa0") for metric in metrics)
     lines = textwrap.wrap(unbroken, room, break_long_words=False) if unbroken else [""]
     cell = f"\n{' ' * len(row)}".join(lines).replace("\xa0", " ")
@@ -244,7 +241,7 @@ def _row(fields: dict[str, Any]) -> tuple[str, ...]:
         str(fields["version"]),
         datetime.fromisoformat(pushed).strftime(_TIME) if pushed else "",
         fields["state"],
-        kind if len(kind) <= _LONGEST_NAME else f"...{kind[3 - _LONGEST_NAME :]}",
+        kind if len(kind) <= _MAX_KIND_LENGTH else f"...{kind[3 - _MAX_KIND_LENGTH :]}",
         fields["strategy"] or "",
     )
 
@@ -256,7 +253,7 @@ def _metrics(fields: dict[str, Any]) -> list[str]:
 
 def _details(fields: dict[str, Any]) -> list[str]:
     """Returns the lines below a row: the reason for the state, the data and the variants."""
-    # The table shows which version is newer.
+    # The order of the table shows already that another version is newer.
     lines = [] if fields["why"].endswith(_NEWER) else [fields["why"]]
     window = fields["window"]
     if len(window) > 1:

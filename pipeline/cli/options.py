@@ -71,7 +71,7 @@ OnUnreadableOption = Annotated[
     typer.Option(
         metavar="MODE",
         help="Handle invalid values: `missing` or `refuse`.",
-        show_default="that of the config",
+        show_default="the config's",
     ),
 ]
 
@@ -80,22 +80,26 @@ class ConfigGroup(Group):
     """A group whose commands also accept the config as the first argument: `run cars.yaml`."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
-        """Puts `--config` before a config that follows the command or stands alone."""
-        place = 1 if arguments[:1] and arguments[0] in self.commands else 0
-        command = self.commands[arguments[0]] if place else self
+        """Inserts `--config` before a config file that follows the command or comes first."""
+        index = 1 if arguments[:1] and arguments[0] in self.commands else 0
+        command = self.commands[arguments[0]] if index else self
         takes_config = any("--config" in option.opts for option in command.params)
-        if takes_config and arguments[place:] and arguments[place].endswith((".yaml", ".yml")):
-            arguments = [*arguments[:place], "--config", *arguments[place:]]
+        if takes_config and arguments[index:] and arguments[index].endswith((".yaml", ".yml")):
+            arguments = [*arguments[:index], "--config", *arguments[index:]]
         return super().parse_args(context, arguments)
 
 
 def group_with_default(name: str) -> type[Group]:
-    """Returns the class of a command group that runs a default command if none is named."""
+    """Returns the class of a command group with a default command.
+
+    Args:
+      name: the command that runs if the command line names no command.
+    """
 
     class _Group(Group):
         def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
-            named = arguments[:1]
-            if not named or named[0] not in (*self.commands, *context.help_option_names):
+            commands = (*self.commands, *context.help_option_names)
+            if not arguments or arguments[0] not in commands:
                 arguments = [name, *arguments]
             return super().parse_args(context, arguments)
 
@@ -103,7 +107,7 @@ def group_with_default(name: str) -> type[Group]:
 
 
 def run_app(app: typer.Typer, is_server: bool = False) -> None:
-    """Runs a command; shows an error that the user can mend without a traceback.
+    """Runs a command; prints a ScopelineError as a message without a traceback.
 
     Args:
       app: the commands.
@@ -114,7 +118,7 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
     try:
         app()
     except SystemExit as end:
-        # Typer's own codes are numbers; a text is an error message.
+        # Typer exits with a number. A string is an error message, which Python prints.
         if not isinstance(end.code, int):
             raise
         exit_process(end.code)
@@ -127,7 +131,7 @@ def refuse_options_before(context: typer.Context) -> None:
     """Raises ConfigError if options stand before a command, which would ignore them."""
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
-        # Depending on its version, typer uses click's classes or copies: names are equal in both.
+        # Depending on its version, typer uses click's enum or its own copy, with equal names.
         if source is not None and source.name == "COMMANDLINE":
             name = context.invoked_subcommand
             raise ConfigError(
@@ -145,8 +149,8 @@ def check_has_label(config: PipelineConfig) -> None:
     if not config.family.has_label:
         kind = config.target.kind
         raise ConfigError(
-            f"evaluate needs labels, and `task: {kind}` has none; the metrics of the model are in "
-            "the summary of the run."
+            f"`evaluate` needs labels, and `task: {kind}` has no label; the metrics of the model "
+            "are in the summary of the run."
         )
 
 
@@ -169,11 +173,11 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
 
 
 NO_TERMINAL_WIDTH = 200
-"""The characters of a line if the output is not a terminal."""
+"""The number of characters in a line if the output is not a terminal."""
 
 
 def wide_console() -> Console:
-    """Returns a console as wide as the terminal, or wide enough for a sentence without one."""
+    """Returns a console as wide as the terminal, or 200 characters wide without a terminal."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
 
 

@@ -1,4 +1,4 @@
-"""`local_runner.py predict`: writes a pushed version's predictions for the rows of files."""
+"""Implements `scopeline predict`: writes a pushed version's predictions for the rows of files."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import load_own
 from trainer_module.settings.tasks import TASKS, task_class
 
-MOST_SAMPLES = 1_000_000
-"""The most samples that one command writes."""
+MAX_SAMPLES = 1_000_000
+"""The maximum number of samples that one command draws."""
 
 if TYPE_CHECKING:
     from components.serving.batch.job import PredictionResult
@@ -52,17 +52,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """The model that a command uses, and how files are read for it."""
+    """The model that a command uses, and the settings with which files are read."""
 
     folder: Path
     """The folder of the version."""
-    usual_format: str | None = None
+    default_format: str | None = None
+    """The format of files whose name does not determine the format."""
     variant: str | None = None
     """A variant of the version; None for the SavedModel itself."""
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
     max_pixels: int = DATA_PIXELS
-    """The most pixels that a picture may have."""
+    """The maximum number of pixels of a picture."""
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
 
@@ -71,10 +72,10 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write this .csv, .jsonl or .parquet file; with --runner or --n a folder.",
+            help="Write this .csv, .jsonl or .parquet file; with --runner or --n, this folder.",
         ),
     ] = None,
-    given: Annotated[
+    pattern: Annotated[
         str | None,
         typer.Option(
             "--input", metavar="FILES", help="Predict these rows: a file, folder or glob."
@@ -86,7 +87,7 @@ def predict(
             "--n",
             metavar="N",
             min=1,
-            max=MOST_SAMPLES,
+            max=MAX_SAMPLES,
             help="Draw N samples from a generative model.",
         ),
     ] = None,
@@ -144,14 +145,14 @@ def predict(
 ) -> None:
     """Predict the rows of files, or draw samples.
 
-    Reads CSV, JSON lines, Parquet, TFRecord and image files as in training, and keeps their order.
-    An interrupted command resumes if it is run again.
+    Reads CSV, JSON lines, Parquet, TFRecord and image files as in training. The answers have the
+    order of the rows. To resume an interrupted command, run it again.
 
     Example: scopeline predict --config my.yaml --input rows.csv --answers out.csv
 
     Exit codes: 0 done, 1 Beam failed, 2 the rows are unusable, 75 the output is in use.
     """
-    to, folder = _output_paths(answers, output, output_folder)
+    target, folder = _output_paths(answers, output, output_folder)
     if config is None and model is None:
         typer.echo(f"note: neither --config nor --model is given: using {DEFAULT_CONFIG}", err=True)
     path = config or (None if model else DEFAULT_CONFIG)
@@ -160,23 +161,23 @@ def predict(
     chosen = replace(chosen, max_pixels=max_pixels) if max_pixels else chosen
     chosen = replace(chosen, on_unreadable=on_unreadable) if on_unreadable else chosen
     if count is not None:
-        if any(option is not None for option in (given, runner, variant)) or columns:
+        if any(option is not None for option in (pattern, runner, variant)) or columns:
             raise ConfigError(
                 "--n draws new samples: leave out --input, --columns, --runner and --variant."
             )
-        write_samples(chosen, SampleRequest(count, seed or 0, label), to, verbose)
+        write_samples(chosen, SampleRequest(count, seed or 0, label), target, verbose)
         return
-    if given is None:
+    if pattern is None:
         raise ConfigError(
             "--input is missing: give the rows to predict, or --n with a number of samples."
         )
     if label is not None or seed is not None:
         raise ConfigError("--class and --seed apply to --n only: leave them out, or give --n N.")
     if runner is None:
-        write_predictions(chosen, given, to, columns, batch_rows, verbose)
+        write_predictions(chosen, pattern, target, columns, batch_rows, verbose)
     else:
         args = beam_args(runner, loaded.beam.args if loaded else ())
-        write_predictions_on_beam(chosen, given, to, columns, batch_rows, verbose, args)
+        write_predictions_on_beam(chosen, pattern, target, columns, batch_rows, verbose, args)
 
 
 def _output_paths(
@@ -184,7 +185,7 @@ def _output_paths(
 ) -> tuple[Path, Path]:
     """Returns the file for the answers, and the output folder of the pipeline.
 
-    Without `--answers` the options have their former meaning: `--output` is the file.
+    Without `--answers`, `--output` is the file for the answers, as in earlier releases.
 
     Raises:
       ConfigError: no file is given.
@@ -193,7 +194,10 @@ def _output_paths(
         return answers, output or output_folder or OUTPUT
     if output is None:
         raise ConfigError("--answers is missing: give a file, such as --answers answers.csv.")
-    typer.echo(f"note: --output has another meaning now: write --answers {output}", err=True)
+    typer.echo(
+        f"note: --output is now the output folder; for the answers, write --answers {output}",
+        err=True,
+    )
     return output, output_folder or OUTPUT
 
 
@@ -204,10 +208,10 @@ def chosen_model(
     version: int | None,
     variant: str | None = None,
 ) -> ChosenModel:
-    """Returns the version that the options of a command name.
+    """Returns the model that the options of a command select.
 
     Args:
-      config: the checked config, if there is one; it holds the CSV settings.
+      config: the checked config; None if the command has no config.
       output: the output folder.
       model: the folder of a version; None for a version that the config's pipeline pushed.
       version: the number of a version; None for the newest version that is not withdrawn.
@@ -215,10 +219,10 @@ def chosen_model(
 
     Raises:
       ConfigError: there is no such version or variant.
-      DamagedFileError: the version's files differ from the certified ones.
+      DamagedFileError: the version's files differ from the certified files.
     """
     if model is not None and version is not None:
-        raise ConfigError("--version and --model: give one of them; --version needs a config.")
+        raise ConfigError("give either --version or --model, not both; --version needs a config.")
     if config is None:
         if model is None:
             raise ConfigError(
@@ -242,7 +246,7 @@ def chosen_model(
 
 
 def _checked(chosen: ChosenModel) -> ChosenModel:
-    """Returns the choice unchanged; raises ConfigError if the version has no such variant."""
+    """Returns the model unchanged; raises ConfigError if the version lacks its variant."""
     if chosen.variant is not None:
         find_variant(chosen.folder, chosen.variant)
     return chosen
@@ -267,7 +271,7 @@ def write_predictions(
     from components.serving.batch.writing import check_output
 
     check_output(output)
-    given = _input(chosen, pattern, columns, output)
+    source = _input(chosen, pattern, columns, output)
     with quiet_console(verbose) as console:
         from components.serving.model import import_tensorflow, load_model
 
@@ -275,7 +279,7 @@ def write_predictions(
         from components.serving.batch.job import PredictionJob, predict
 
         model = load_model(chosen.folder, chosen.variant)
-        job = PredictionJob(model, given, output, batch_rows, chosen.on_unreadable)
+        job = PredictionJob(model, source, output, batch_rows, chosen.on_unreadable)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
@@ -289,7 +293,7 @@ def write_samples(chosen: ChosenModel, request: SampleRequest, output: Path, ver
     Args:
       chosen: the model.
       request: the number, seed and class of the samples.
-      output: the folder; it must not exist, or be empty.
+      output: the folder, which must be empty or not exist yet.
       verbose: whether the output of libraries is shown.
 
     Raises:
@@ -306,25 +310,25 @@ def write_samples(chosen: ChosenModel, request: SampleRequest, output: Path, ver
         from components.serving.model import import_tensorflow
 
         import_tensorflow()
-        line = ask_for_samples(sample, chosen.folder, request, folder)
+        line = call_sample_function(sample, chosen.folder, request, folder)
         console.print(f"{line}, version {chosen.folder.name}: {output}")
 
 
-def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path) -> str:
+def call_sample_function(path: str, model: Path, request: SampleRequest, folder: Path) -> str:
     """Calls the `sample` function of a family.
 
     Args:
-      path: its import path.
+      path: the import path of the function.
       model: the folder of a version.
       request: the number, seed and class of the samples.
-      folder: where the function writes the samples.
+      folder: the folder into which the function writes the samples.
 
     Returns:
       The function's summary of the samples.
 
     Raises:
-      ScopelineError: the function raised it.
-      TrainingError: the function raised another error.
+      ScopelineError: the function raised a ScopelineError.
+      TrainingError: the function raised any other error.
       OSError: a file of the folder cannot be written.
     """
     try:
@@ -332,9 +336,9 @@ def ask_for_samples(path: str, model: Path, request: SampleRequest, folder: Path
     except ScopelineError:
         raise
     except Exception as error:
-        # For other files than the samples, such as the model's, the error names the function.
-        named = str(getattr(error, "filename", None) or folder)
-        if isinstance(error, OSError) and Path(named).is_relative_to(folder):
+        # An error at another file, such as the model's, is reported as an error of the function.
+        failed_file = str(getattr(error, "filename", None) or folder)
+        if isinstance(error, OSError) and Path(failed_file).is_relative_to(folder):
             raise
         raise TrainingError(
             f"the family's sample {path!r} failed: {type(error).__name__}: {error}."
@@ -350,11 +354,11 @@ def new_folder(output: Path) -> Iterator[Path]:
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(
-            f"--answers {output}: this folder exists; give a new or empty folder for --n."
+            f"--answers {output} exists already; with --n, give a new or empty folder."
         )
     if output.name in ("", ".."):
         raise ConfigError(
-            f"--answers {output}: this folder has no name; give another, such as samples."
+            f"--answers {output}: this folder has no name; give another folder, such as samples."
         )
     part = output.with_name(f".{output.name}.{os.getpid()}")
     try:
@@ -390,13 +394,13 @@ def write_predictions_on_beam(
     Raises:
       ScopelineError: a file cannot be read or written, or Beam fails.
     """
-    given = _input(chosen, pattern, columns, output)
+    source = _input(chosen, pattern, columns, output)
     with quiet_console(verbose) as console:
         from pipeline.beam_prediction import OutputFolder, Work, predict_on_beam
 
         folder = OutputFolder(output.absolute())
         version = chosen.folder.absolute()
-        work = Work(version, chosen.variant, given, folder, batch_rows, chosen.on_unreadable)
+        work = Work(version, chosen.variant, source, folder, batch_rows, chosen.on_unreadable)
         began = time.monotonic()
         result = predict_on_beam(work, args)
         console.print(_summary(chosen, result, time.monotonic() - began, output))
@@ -405,23 +409,23 @@ def write_predictions_on_beam(
 def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
     from components.serving.batch.reading import Input, check_not_input, find_files
 
-    files, data_format = find_files(pattern, chosen.usual_format)
-    kept = tuple(name.strip() for name in columns.split(",") if name.strip())
-    given = Input(files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, kept)
-    check_not_input(output, pattern, given)
-    return given
+    files, data_format = find_files(pattern, chosen.default_format)
+    names = tuple(name.strip() for name in columns.split(",") if name.strip())
+    source = Input(files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, names)
+    check_not_input(output, pattern, source)
+    return source
 
 
 def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, output: Path) -> str:
     rate = f"{(result.rows - result.kept) / max(seconds, 1e-9):,.0f} rows a second"
     earlier = f", {result.kept:,} of them by an earlier command" if result.kept else ""
-    who = f"version {chosen.folder.name}"
-    who += f", variant {chosen.variant}" if chosen.variant else ""
+    model = f"version {chosen.folder.name}"
+    model += f", variant {chosen.variant}" if chosen.variant else ""
     unreadable = "".join(
         f"\n{name}: {count:,} invalid values count as missing"
         for name, count in sorted(result.unreadable.items())
     )
-    return f"{counted(result.rows, 'row')}{earlier}, {who}, {rate}: {output}{unreadable}"
+    return f"{counted(result.rows, 'row')}{earlier}, {model}, {rate}: {output}{unreadable}"
 
 
 def _progress(console: Console) -> Progress:

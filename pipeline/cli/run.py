@@ -1,4 +1,4 @@
-"""The implementation of `scopeline plan` except for its options."""
+"""Implements `scopeline plan`, except for the options of the command."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
     """Shows what a run would do: a line per component and per column, with reasons.
 
     Raises:
-      DataError: the run would fail, as it cannot use the data.
+      DataError: the data is unusable, so a run would fail.
     """
     layout = Layout.of(config.name, config.push, output)
     check_store(config.metadata, layout)
     with quiet_console(verbose) as console:
-        console.print(f"[bold]{config.name}[/bold], what a run would do now")
+        console.print(f"[bold]{config.name}[/bold]: what a run would do now")
         from pipeline.runs.columns import plan_columns
         from pipeline.runs.plan import make_plan
-        from pipeline.runs.run import look_at_new_data
+        from pipeline.runs.run import check_new_data
         from pipeline.runs.training import model_note, training_notes
 
         runs, trains, pushes, notes = 0, False, False, list[str]()
         for component in make_plan(config, layout):
             runs += component.runs
-            word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
-            console.print(f"  {component.name:<16}  {word}  {escape(component.reason)}")
+            action = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
+            console.print(f"  {component.name:<16}  {action}  {escape(component.reason)}")
             trains |= component.runs and component.name == ComponentId.TRAINER
             pushes = component.runs and component.name == ComponentId.PUSHER
         context = resolve_run(config, layout)
-        look_at_new_data(context)
+        check_new_data(context)
         columns = plan_columns(context) if config.family.has_label else None
         for line in columns.lines() if columns else ():
             console.print(line, markup=False)
@@ -61,7 +61,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         expired = find_expired(config.schedule, layout, EventLog(layout.event_log), 1, int(pushes))
         if expired:
             if_pushed = ", if the model is pushed" if pushes and expired.versions else ""
-            notes.append(f"then {expired} will be deleted (schedule.keep){if_pushed}")
+            notes.append(f"the run would delete {expired} (schedule.keep){if_pushed}")
         for note in notes:
             console.print(f"note: {escape(note)}")
         if not runs:

@@ -1,4 +1,4 @@
-"""`local_runner.py schedule` and `history`: retrains on a schedule, and lists past events."""
+"""Implements `scopeline schedule` and `history`: retrains on a schedule, and lists past events."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from trainer_module.settings.durations import show_duration
 
 NEXT_FIRINGS = 3
 """The number of upcoming firings that are shown for each pipeline."""
-_TIME = "2026-01-05 03:00:00"
-_LEAST_ROOM = 20
-"""The fewest characters of a message on a line, below which messages do not wrap."""
+_TIME_WIDTH = len("2026-01-05 03:00:00")
+_MIN_MESSAGE_WIDTH = 20
+"""The minimum width of messages that wrap; on narrower terminals messages do not wrap."""
 
 
 def schedule(
@@ -125,7 +125,7 @@ def history(
 ) -> None:
     """Show past decisions and results of runs.
 
-    The newest event is the last; on a terminal in a pager.
+    The newest event is last. A terminal shows the events in a pager.
 
     Example: scopeline history --config my.yaml --last 20
     """
@@ -166,27 +166,29 @@ def _as_dict(event: LoggedEvent) -> dict[str, object]:
 
 def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:
     """Yields a line per event; on a terminal, long messages wrap into indented lines."""
-    title = ("time", "event", "run", "reason or result")
-    what = max(len(title[1]), *(len(event.kind) for event in events))
-    run = max(len(title[2]), *(len(event.run or "") for event in events))
-    margin = len(_TIME) + what + run + 6
+    titles = ("time", "event", "run", "reason or result")
+    kind_width = max(len(titles[1]), *(len(event.kind) for event in events))
+    run_width = max(len(titles[2]), *(len(event.run or "") for event in events))
+    margin = _TIME_WIDTH + kind_width + run_width + 6
     room = shutil.get_terminal_size().columns - margin if sys.stdout.isatty() else 0
-    is_folded = room >= _LEAST_ROOM
-    yield f"{title[0]:<{len(_TIME)}}  {title[1]:<{what}}  {title[2]:<{run}}  {title[3]}\n"
+    wraps = room >= _MIN_MESSAGE_WIDTH
+    time, kind, run, result = titles
+    yield f"{time:<{_TIME_WIDTH}}  {kind:<{kind_width}}  {run:<{run_width}}  {result}\n"
     for event in events:
         at = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        lines = textwrap.wrap(event.message, room) if is_folded else event.message.splitlines()
+        lines = textwrap.wrap(event.message, room) if wraps else event.message.splitlines()
         message = f"\n{' ' * margin}".join(lines)
-        yield f"{at}  {event.kind:<{what}}  {event.run or '':<{run}}  {message}".rstrip() + "\n"
+        row = f"{at}  {event.kind:<{kind_width}}  {event.run or '':<{run_width}}  {message}"
+        yield row.rstrip() + "\n"
 
 
 def _show_paged(lines: Iterator[str]) -> None:
-    """Prints lines, in `$PAGER` on a terminal as git does, beginning at the newest."""
+    """Prints lines; on a terminal, in `$PAGER` as git does, scrolled to the last line."""
     text = "".join(lines)
     if not sys.stdout.isatty():
         typer.echo(text, nl=False)
         return
-    # Git's options, and begin at the end: quit if all fits, keep colours and the screen.
+    # Git's options F (quit if all fits), R (keep colours) and X (keep the screen); +G scrolls.
     os.environ.setdefault("LESS", "FRX +G")
     pydoc.pager(text)
 
@@ -205,15 +207,19 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         hold = read_hold(layout, now)
         when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
-        started = history.started  # By a schedule or by hand.
-        why, end = "none yet", ""
+        started = history.started  # The last run of the schedule or by hand.
+        last_run, result = "none yet", ""
         if started is not None:
-            why = f"{show_time(started.at, settings)}: {started.message}"
-            end = _describe_result(layout, event_log, started)
+            last_run = f"{show_time(started.at, settings)}: {started.message}"
+            result = _describe_result(layout, event_log, started)
         if history.problem is not None:
-            end = f"{end}\nstuck: {history.problem.message}".strip()
+            result = f"{result}\nstuck: {history.problem.message}".strip()
         table.add_row(
-            pipeline.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
+            pipeline.name,
+            escape("\n".join(when)),
+            "\n".join(firings),
+            escape(last_run),
+            escape(result),
         )
     return table
 
@@ -231,7 +237,7 @@ def _running_or_killed(layout: Layout, started: LoggedEvent) -> str:
     process = started.details.get("process")
     is_alive = process is not None and psutil.pid_exists(process)
     if not is_held(layout.lock):
-        return "killed: it has lost its lock; the next check resumes it"
+        return "killed: the run has lost its lock; the next check resumes the run"
     if process is None or is_alive:
         return "running" + (f": process {process}" if is_alive else "")
     return f"killed: process {process} is gone; another run has begun"

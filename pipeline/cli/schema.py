@@ -1,4 +1,4 @@
-"""`local_runner.py schema`: the JSON Schema of configs, and changes of the data schema."""
+"""Implements `scopeline schema`: writes the JSON Schema of configs, and accepts changed data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.config.reference import config_schema
 from pipeline.layout import Layout
 from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from trainer_module.errors import ConfigError
 
 WRITE = "write"
@@ -74,7 +74,7 @@ def accept(
         ),
     ] = [],  # noqa: B006
     to_write: Annotated[
-        bool, flag("--write", "Change the file that the key `schema` names, too.")
+        bool, flag("--write", "Also change the file that the key `schema` names.")
     ] = False,
 ) -> None:
     """Accept the anomalies of the last run's data.
@@ -91,14 +91,15 @@ def accept(
         from pipeline.runs.acceptance import accept_last_data
 
         change = accept_last_data(loaded, layout, columns)
-        path = shown(change.path)
+        path = show_path(change.path)
         if not change.columns:
             console.print(f"{path}: the last data fits this schema; there is nothing to change")
             return
         console.print(change.diff, markup=False)
         if loaded.schema_file is not None and not to_write:
             console.print(
-                f"{path} was not changed, as `schema` names it: edit the file, or add --write"
+                f"{path} was not changed, as the key `schema` names it: edit the file, or add "
+                "--write"
             )
             return
         with run_lock(layout):

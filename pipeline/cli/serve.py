@@ -1,4 +1,4 @@
-"""`local_runner.py serve`: serves a pushed model over HTTP."""
+"""Implements `scopeline serve`: serves a pushed model over HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def serve(
     variant: VariantOption = None,
     transformed: Annotated[
         bool,
-        flag("--transformed", "Accept transformed features only, without TensorFlow."),
+        flag("--transformed", "Serve without TensorFlow; accept only transformed features."),
     ] = False,
     name: Annotated[
         str | None,
@@ -111,16 +111,16 @@ def serve(
 ) -> None:
     """Serve a pushed model over HTTP.
 
-    The server loads new versions as they are pushed. Clients send the key in SCOPELINE_API_KEY, if
-    it is set.
+    The server loads each new version after its push. If SCOPELINE_API_KEY is set, clients must send
+    this key.
 
     Example: scopeline serve --config my.yaml --port 8501
 
     Exit codes: 0 after SIGTERM or Ctrl-C, 2 the model cannot be served.
     """
-    chosen = config or (None if model else DEFAULT_CONFIG)
-    loaded = load_here(chosen, overrides) if chosen else None
-    title, folder = served_model(loaded, output, model, name)
+    path = config or (None if model else DEFAULT_CONFIG)
+    loaded = load_here(path, overrides) if path else None
+    model_name, folder = served_model(loaded, output, model, name)
     if variant is not None:
         newest = newest_version(folder)
         if newest is not None:
@@ -129,7 +129,7 @@ def serve(
     if log is not None:
         check_dropped(log, folder)
     options = ServeOptions(
-        title,
+        model_name,
         folder,
         host,
         port,
@@ -172,13 +172,13 @@ def served_model(
     """Returns the name of a model and the folder of its versions.
 
     Args:
-      config: the checked config, if there is one.
+      config: the checked config; None if the command has no config.
       output: the output folder.
       model: a folder of versions, or of one version; None for the config's model.
-      name: the name of the model; None for the config's or the folder's name.
+      name: the name of the model; None for the config's name or, without a config, the folder's.
 
     Raises:
-      ConfigError: the given folder holds no version, or the folder is remote.
+      ConfigError: `model` contains no version, both arguments are None, or the folder is remote.
     """
     if model is not None:
         folder = versions_folder(model)
@@ -197,8 +197,8 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     """Serves a model until a signal ends the server.
 
     Raises:
-      ConfigError: the address is open to everybody without a key, a file is missing, or the port is
-        in use.
+      ConfigError: the address is public and there is no key, a file is missing, or the port is in
+        use.
     """
     options = replace(options, key=read_key())
     check_options(options, is_insecure)
@@ -208,7 +208,7 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
 
 
 def read_key() -> str:
-    """Returns the API key from the environment; empty if there is none.
+    """Returns the API key from the environment, or an empty string if the variable is not set.
 
     Raises:
       ConfigError: the variable is set but empty.

@@ -1,4 +1,4 @@
-"""`local_runner.py skew`: compares logged requests with the training data."""
+"""Implements `scopeline skew`: compares logged requests with the training data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.cli.options import (
 )
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.files import File, list_requests, newest_with, show_files
+from pipeline.data.files import File, list_requests, newest_files_with_rows, show_files
 from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.data_records import new_requests, record_skew
@@ -51,8 +51,8 @@ def skew(
 
     Example: scopeline skew --config my.yaml
 
-    Exit codes: 0 no column is skewed, or --record; 2 there is nothing to compare; 3 a column is
-    skewed.
+    Exit codes: 0 no column is skewed, or with --record; 2 there is nothing to compare; 3 a column
+    is skewed.
     """
     loaded = load_here(config, overrides)
     layout = Layout.of(loaded.name, loaded.push, output)
@@ -73,7 +73,7 @@ def skew(
 
 
 def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
-    """Compares the requests that are new, records the result, and sends notifications."""
+    """Compares new requests with the training data, records the result, and sends notifications."""
     check_secrets(config.notify, Occasion.SKEW)
     files = new_requests(config, event_log)
     if not files:
@@ -92,7 +92,7 @@ def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None
 
 
 def _newest(config: PipelineConfig) -> list[File]:
-    """Returns the newest files that together have enough rows."""
+    """Returns the newest request files that together have `skew.min_rows` rows; else all files."""
     if not config.skew.is_watched or config.skew.requests is None:
         raise ConfigError(
             "skew.columns: no column has a threshold; write `columns: {fare: {jensen_shannon:"
@@ -104,7 +104,7 @@ def _newest(config: PipelineConfig) -> list[File]:
             f"skew.requests: {config.skew.requests} has no complete file yet; `serve"
             " --log-requests` completes a file each hour, and when the server ends"
         )
-    return newest_with(files, config.skew.min_rows)
+    return newest_files_with_rows(files, config.skew.min_rows)
 
 
 def _show(
@@ -116,13 +116,13 @@ def _show(
     )
     if comparison.rows < config.skew.min_rows:
         console.print(
-            f"fewer than skew.min_rows ({config.skew.min_rows:,}): the result is uncertain"
+            f"fewer rows than skew.min_rows ({config.skew.min_rows:,}): the result is uncertain"
         )
     table = plain_table("column", "measure", "distance", "limit", "result")
     for column in comparison.columns:
-        distance, most = f"{column.distance:.3g}", f"{max(column.threshold, column.chance):.3g}"
-        words = escape(column.in_words) if column.is_skewed else "as in training"
-        table.add_row(escape(column.column), column.measure, distance, most, words)
+        distance, limit = f"{column.distance:.3g}", f"{max(column.threshold, column.chance):.3g}"
+        result = escape(column.in_words) if column.is_skewed else "as in training"
+        table.add_row(escape(column.column), column.measure, distance, limit, result)
     console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""`local_runner.py spans`: lists the state of each span, and accepts drifted spans."""
+"""Implements `scopeline spans`: lists the state of each span, and accepts drifted spans."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def list_all(
     if listed:
         wide_console().print(table)
     else:
-        # Relative paths start at the working directory, which cron and systemd set.
+        # The message shows the folder, as cron and systemd may set another working directory.
         location = locate_data(loaded.data, layout)
         patterns = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
         typer.echo(f"{layout.name}: there is no span yet; no file matches {patterns}")
@@ -89,7 +89,7 @@ def accept(
     The next run trains on the span, and compares later spans with it. If its files change, the next
     run checks it again.
 
-    Example: scopeline spans accept 2026-01-05 --config my.yaml --reason "tariff"
+    Example: scopeline spans accept 2026-01-05 --config my.yaml --reason "new tariff"
     """
     find_modules_here()
     loaded = load_config(config, overrides)

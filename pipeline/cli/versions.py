@@ -1,4 +1,4 @@
-"""The implementation of `models --withdraw`, `rollback`, `hold`, `release` and `approve`."""
+"""Implements `models --withdraw`, `rollback`, `hold`, `release` and `approve`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainer_module.errors import ConfigError
 
 
 def withdraw_model(config: PipelineConfig, output: Path, number: int, reason: str | None) -> None:
-    """Withdraws a version that does not serve, and prints the result; raises as `withdraw` does."""
+    """Withdraws a version that is not in service, and prints the result; raises as `withdraw`."""
     layout = Layout.of(config.name, config.push, output)
     for line in withdraw(config, layout, EventLog(layout.event_log), number, reason):
         typer.echo(line)
@@ -60,7 +60,7 @@ def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> 
     layout = Layout.of(config.name, config.push, output)
     event_log = EventLog(layout.event_log)
     typer.echo(f"{layout.name}: {release_hold(layout, event_log, reason)}")
-    for model in (model for model in still_waiting(event_log) if model.is_there(layout)):
+    for model in (model for model in still_waiting(event_log) if model.has_files(layout)):
         typer.echo(f"version {model.number} waits: {how_to_push(model.number, None)}")
 
 

@@ -1,1 +1,1 @@
-"""The config of a pipeline: its types, its rules, and values derived from the config alone."""
+"""The config of a pipeline: its types, its rules, and the values that follow from it alone."""

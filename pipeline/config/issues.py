@@ -1,4 +1,4 @@
-"""Problems of a config file: the key, the value that was found, and what is expected."""
+"""Problems of a config file, each with its key, the value in the file and the expected value."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MAY_HOLD_SECRETS = (
     "kubeflow.metadata",
     "kubeflow.secrets",
 )
-"""Keys whose values, and values below them, messages never repeat, as messages end up in logs."""
+"""Keys whose values, and values below them, messages never show, as messages are logged."""
 REMOVED_KEYS = {
     "kubeflow.target": (
         "pipelines are compiled for open-source Kubeflow Pipelines; docs/kubeflow.md shows how "
         "TFX's own runner runs the pipeline on Vertex AI"
     ),
 }
-"""Keys of older configs, with advice on what to use instead."""
+"""Keys that earlier versions of Scopeline read, with the replacement of each."""
 
 
 @dataclass(frozen=True)
 class Issue:
-    """A problem of a config: the dotted path of a key and a sentence about the problem."""
+    """A problem of a config: the dotted path of a key, and a sentence about the problem."""
 
     path: str
     message: str
@@ -44,33 +44,34 @@ class Issue:
 
 
 Rule = Callable[..., Iterator[Issue]]
-"""A function that finds problems; its parameters name the parts of a config that it is called
-with.
+"""A function that yields the problems of a config; its parameters have the names of the sections
+and properties that it reads.
 """
 
 
 def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
-    """Returns the rules that a module defines so far: its public functions that yield issues, in
-    order.
+    """Returns the rules that a module has defined up to this call, in the order of definition.
+
+    A rule is a public function that is annotated to return `Iterator[Issue]`.
 
     Args:
       module: the name of the module.
-      others: rules of the module to leave out.
+      others: rules of the module that the result does not contain.
     """
-    found = (
-        one
-        for name, one in vars(sys.modules[module]).items()
+    rules = (
+        value
+        for name, value in vars(sys.modules[module]).items()
         if not name.startswith("_")
-        and getattr(one, "__module__", "") == module
-        and getattr(one, "__annotations__", {}).get("return") == "Iterator[Issue]"
+        and getattr(value, "__module__", "") == module
+        and getattr(value, "__annotations__", {}).get("return") == "Iterator[Issue]"
     )
-    return tuple(one for one in found if one not in others)
+    return tuple(rule for rule in rules if rule not in others)
 
 
 def near_match(name: str, candidates: Iterable[str]) -> str:
-    """Returns a sentence that suggests the closest of the candidates, or lists them all."""
-    known = sorted(candidates)
-    return _closest(name, known) or f"known: {', '.join(known)}"
+    """Returns a question that suggests the closest candidate; a list of all if none is close."""
+    names = sorted(candidates)
+    return _closest(name, names) or f"expected one of {', '.join(names)}"
 
 
 def near_match_and(name: str, candidates: Iterable[str], more: str) -> str:
@@ -84,39 +85,41 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
 
     Args:
       error: the error that validation raised.
-      raw: the mapping that was validated; it shows which parts of an error's location are keys.
-      model: the model that validated the mapping; it shows which keys exist.
+      raw: the mapping that was validated, with which keys of the file are recognised.
+      model: the Pydantic model that validated the mapping.
     """
     schema = model.model_json_schema()
-    problems = []
+    issues = []
     for detail in error.errors(include_url=False):
         names_a_key = detail["type"] in ("extra_forbidden", "missing")
-        path, found = _locate(detail["loc"], raw, names_a_key)
+        path, value = _locate(detail["loc"], raw, names_a_key)
         name = ".".join(str(part) for part in path)
         if detail["type"] == "extra_forbidden" and name in REMOVED_KEYS:
-            message = f"this key was removed; leave it out: {REMOVED_KEYS[name]}"
+            message = f"this key no longer exists; remove it: {REMOVED_KEYS[name]}"
         elif detail["type"] == "extra_forbidden":
-            known = _keys_at(schema, path[:-1], found_parent(raw, path[:-1]))
-            message = f"unknown key; {_suggest_key(str(path[-1]), known, _sections(schema))}"
+            allowed = _keys_at(schema, path[:-1], value_at(raw, path[:-1]))
+            message = f"unknown key; {_suggest_key(str(path[-1]), allowed, _sections(schema))}"
         elif detail["type"] == "missing":
             message = "this key is missing"
-        elif detail["type"] == "value_error" and isinstance(found, Mapping):
+        elif detail["type"] == "value_error" and isinstance(value, Mapping):
             message = _expectation(detail)
         else:
-            right = _expected_line(path, found) or _expectation(detail)
-            message = f"found {show_value(path, found)}; {right}"
-        problem = Issue(name, message)
-        if problem not in problems:
-            problems.append(problem)
-    return _without_alternatives(problems)
+            expected = _expected_line(path, value) or _expectation(detail)
+            message = f"found {show_value(path, value)}; {expected}"
+        issue = Issue(name, message)
+        if issue not in issues:
+            issues.append(issue)
+    return _without_alternatives(issues)
 
 
-def _suggest_key(name: str, known: Collection[str], sections: Mapping[str, Collection[str]]) -> str:
-    """Returns a sentence that suggests the key for an unknown one, here or in another section."""
-    if difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-        return near_match(name, known)
+def _suggest_key(
+    name: str, allowed: Collection[str], sections: Mapping[str, Collection[str]]
+) -> str:
+    """Returns a sentence that suggests the meant key, of the same or of another section."""
+    if difflib.get_close_matches(name, allowed, n=1, cutoff=0.8):
+        return near_match(name, allowed)
     keys = [f"`{key}`" for key in find_keys(name, sections)]
-    return f"did you mean {enumerate_names(keys, 'or')}?" if keys else near_match(name, known)
+    return f"did you mean {enumerate_names(keys, 'or')}?" if keys else near_match(name, allowed)
 
 
 def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
@@ -124,22 +127,22 @@ def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
     return {name: _keys_at(schema, (name,), {}) for name in schema.get("properties", {})}
 
 
-def _expected_line(path: Sequence[Any], found: Any) -> str:
-    """Returns the line to write in place of a value of the wrong shape; empty if none is known."""
-    match tuple(path), found:
+def _expected_line(path: Sequence[Any], value: Any) -> str:
+    """Returns a sentence with the line to write; empty for keys without a standard line."""
+    match tuple(path), value:
         case ("data",), str():
-            return f"right is data: {{format: csv, path: {found}, label: COLUMN}}"
+            return f"expected data: {{format: csv, path: {value}, label: COLUMN}}"
         case ("features",), [first, *_]:
             return (
-                f"right is a mapping such as features: {{{first}: {{type: categorical}}}}; the "
+                f"expected a mapping such as features: {{{first}: {{type: categorical}}}}; the "
                 "types of other columns are inferred"
             )
         case ("evaluate", "thresholds", str(name)), int() | float():
-            return f"right is {name}: {{min: {found}}}, or {{max: {found}}} if lower is better"
+            return f"expected {name}: {{min: {value}}}, or {{max: {value}}} if lower is better"
     return ""
 
 
-def found_parent(raw: Any, path: tuple[Any, ...]) -> Any:
+def value_at(raw: Any, path: tuple[Any, ...]) -> Any:
     """Returns the value at a path of the raw mapping."""
     for part in path:
         raw = raw[part]
@@ -147,10 +150,12 @@ def found_parent(raw: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _locate(loc: tuple[Any, ...], raw: Any, names_a_key: bool) -> tuple[tuple[Any, ...], Any]:
-    """Returns the keys of a pydantic location, and the value found there.
+    """Returns the path of keys in a location of Pydantic, and the file's value at that path.
 
-    A pydantic location also names the member of a union that pydantic tried, which is not a key of
-    the file. With `names_a_key` the last part is a key even if the file lacks that key.
+    Args:
+      loc: the location. It may also contain names of union members, which are no keys of the file.
+      raw: the mapping that was validated.
+      names_a_key: whether the last part is a key even if the file lacks that key.
     """
     path: list[Any] = []
     for i, part in enumerate(loc):
@@ -165,35 +170,38 @@ def _locate(loc: tuple[Any, ...], raw: Any, names_a_key: bool) -> tuple[tuple[An
 
 
 def _expectation(detail: Any) -> str:
-    """Returns what is expected, from pydantic's message."""
+    """Returns a sentence with the expected value, made of an error of Pydantic."""
     context = detail.get("ctx", {})
     kind = detail["type"]
     if kind in ("enum", "literal_error", "union_tag_invalid"):
         expected = str(context.get("expected") or context.get("expected_tags"))
-        # Quoted by pydantic, also inside the representation of an enum's member.
+        # Pydantic quotes names, also inside the representation of an enum's member.
         names = re.findall(r"'([^']+)'", expected) or re.split(", | or ", expected)
         value = context.get("tag", detail["input"])
         close = _closest(value, names)
-        return f"right is one of {', '.join(names)}" + (f"; {close}" if close else "")
+        choice = f"one of {', '.join(names)}" if len(names) > 1 else names[0]
+        return f"expected {choice}" + (f"; {close}" if close else "")
     if kind == "union_tag_not_found":
-        return f"it needs the key {context['discriminator']}"
+        return f"this section needs the key {context['discriminator']}"
     if kind == "value_error":
         return str(context["error"])
-    message = detail["msg"].replace("Input should be", "it should be")
+    message = re.sub("Input should be (?=greater|less)", "expected a number ", detail["msg"])
+    message = message.replace("Input should be", "expected")
+    message = re.sub(r"a valid dictionary or instance of \w+", "a mapping of keys", message)
     if kind == "string_type" and isinstance(detail["input"], bool):
-        message += "; quote it, as YAML reads on, off, yes and no as true and false"
+        message += "; quote the value, as YAML reads on, off, yes and no as true and false"
     return message[0].lower() + message[1:]
 
 
 def _closest(value: Any, names: list[str]) -> str:
-    """Returns a question about the name that a value means or resembles; empty if there is none."""
+    """Returns the question whether the user means a similar name; empty if no name is similar."""
     meant = find_value(value, names)
     close = [meant] if meant else difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""
 
 
 def show_value(path: Sequence[Any], value: Any, limit: int = 60) -> str:
-    """Returns a value in shortened form, or only its type if it may be a secret."""
+    """Returns a value in shortened form, or only the type of a value that may be a secret."""
     if value is not None and may_hold_secrets(path):
         return f"a {type(value).__name__} that is not shown here"
     text = repr(value)
@@ -211,14 +219,15 @@ def may_hold_secrets(path: Sequence[Any]) -> bool:
 
 
 def _without_alternatives(problems: list[Issue]) -> list[Issue]:
-    """Returns the problems, with those that several members of a union have with one value
-    joined.
+    """Returns the problems, with all problems of one key joined.
+
+    If a value fits no member of a union, Pydantic reports a problem for each member.
     """
     joined: dict[str, Issue] = {}
     for problem in problems:
         earlier = joined.get(problem.path)
         if earlier and "; " in problem.message:
-            alternative = problem.message.split("; ", 1)[1]
+            alternative = problem.message.split("; ", 1)[1].removeprefix("expected ")
             problem = Issue(problem.path, f"{earlier.message}, or {alternative}")
         joined[problem.path] = problem
     return list(joined.values())
@@ -237,7 +246,7 @@ def _keys_at(schema: dict[str, Any], path: tuple[Any, ...], value: Any) -> set[s
 
 
 def _variants(schema: dict[str, Any], node: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the object schemas that a schema node stands for: resolves references and unions."""
+    """Returns the object schemas of a schema node, with references and unions resolved."""
     if "$ref" in node:
         return _variants(schema, schema["$defs"][node["$ref"].rsplit("/", 1)[-1]])
     members = node.get("anyOf", node.get("oneOf"))

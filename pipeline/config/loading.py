@@ -1,4 +1,4 @@
-"""Loads a config file: YAML, overrides, types and rules; reports all problems at once."""
+"""Loads and checks a config file; reports all problems together."""
 
 from __future__ import annotations
 
@@ -56,43 +56,47 @@ SECTIONS = {
     "drift",
     "skew",
 }
-"""Keys of a config that only some families read."""
+"""Sections of a config that only some families of tasks read."""
 PARTLY_READ_SECTIONS = ("model", "train")
 """Sections of which a family may read only some keys."""
 ROW_KEYS = {"splits", "csv", "max_pixels"}
-"""Keys of `data` that every family reads whose data ExampleGen reads."""
+"""Keys of `data` that every family with an ExampleGen reads."""
 DATA_KEYS = DataSettings.model_fields.keys() - {"format", "path"}
 EVALUATE_KEYS = {"slices", "leakage", "folds"}
 """Keys of `data` and `evaluate` that only some families read."""
 
 
 def given_keys_are_read(config: PipelineConfig) -> Iterator[Issue]:
-    """Checks that the task's family reads every given key; other keys would have no effect."""
+    """Checks that the task's family reads every key of the file; other keys have no effect."""
     reads, kind = config.family.reads, config.target.kind
     partly_read = {
         name for name in PARTLY_READ_SECTIONS if any(path.startswith(f"{name}.") for path in reads)
     }
-    given = {
+    set_keys = {
         "": config.model_fields_set & SECTIONS - partly_read,
         "data.": config.data.model_fields_set
         & DATA_KEYS - (ROW_KEYS if config.family.reads_rows else set()),
         "evaluate.": config.evaluate.model_fields_set & EVALUATE_KEYS,
         **{f"{name}.": getattr(config, name).model_fields_set - {"run_fn"} for name in partly_read},
     }
-    for section, keys in given.items():
+    for section, keys in set_keys.items():
         for key in sorted(keys):
             path = f"{section}{'schema' if key == 'schema_file' else key}"
             if path not in reads:
-                advice = "leave it out"
+                advice = "remove it"
                 if section.rstrip(".") in partly_read:
                     fields = type(getattr(config, section.rstrip("."))).model_fields
-                    known = [name for name in fields if f"{section}{name}" in reads]
-                    advice = f"its keys are {enumerate_names(known, 'and')}"
-                yield Issue(path, f"a {kind} task does not read this key; {advice}")
+                    readable = [name for name in fields if f"{section}{name}" in reads]
+                    advice = (
+                        f"the task reads only {enumerate_names(readable, 'and')} of this section"
+                    )
+                yield Issue(path, f"`task: {kind}` does not read this key; {advice}")
     if config.train.run_fn:
-        yield Issue("train.run_fn", f"a {kind} task has its own run_fn; leave it out")
+        yield Issue("train.run_fn", f"`task: {kind}` has its own run_fn; remove this key")
     if config.schedule_or_default.warm_start:
-        yield Issue("schedule.warm_start", f"a {kind} task trains from scratch; leave it out")
+        yield Issue(
+            "schedule.warm_start", f"`task: {kind}` always trains from scratch; remove this key"
+        )
 
 
 def family_accepts_config(config: PipelineConfig) -> Iterator[Issue]:
@@ -101,13 +105,16 @@ def family_accepts_config(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def metrics_belong_to_family(evaluate: EvaluateSettings, target: LearningTask) -> Iterator[Issue]:
-    """Checks that metrics are the family's own: classes of Keras and TFMA need labels."""
+    """Checks that metrics are the family's own, as classes of Keras and TFMA need labels."""
+    known = ", ".join(target.metrics())
     for key, path in evaluate.own_code.items():
-        known = ", ".join(target.metrics())
-        yield Issue(key, f"found {path!r}; the metrics of a {target.kind} task are {known}")
-    for place, metric in enumerate(evaluate.metrics):
+        yield Issue(key, f"found {path!r}; `task: {target.kind}` has the metrics {known}")
+    for index, metric in enumerate(evaluate.metrics):
         if not isinstance(metric, str):
-            yield Issue(f"evaluate.metrics.{place}", "found a class; name a metric of the task")
+            yield Issue(
+                f"evaluate.metrics.{index}",
+                f"found a metric class; `task: {target.kind}` has the metrics {known}",
+            )
 
 
 FAMILY_RULES = (
@@ -165,48 +172,47 @@ FILE_RULES = (
 """The rules that read files, for pipelines that run on this machine."""
 
 
-def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
+def check_rules(config: PipelineConfig, checks_files: bool = True) -> Iterator[Issue]:
     """Yields all problems that the rules find in a config.
 
     Args:
-      config: a config whose values are valid one by one.
-      looks_at_files: whether the pipeline runs on this machine, so that its files can be checked.
+      config: a config whose types are valid.
+      checks_files: whether to check the config's files and packages; false for a pipeline that
+        runs on another machine.
     """
     family = config.family
     data_rules = DATA_RULES if family.reads_rows else ()
     family_rules = RULES if family.has_label else (*COMMON_RULES, *data_rules)
     rules = (*dict.fromkeys(family_rules), packages_are_installed)
-    skipped = () if looks_at_files else (*FILE_RULES, packages_are_installed)
+    skipped = () if checks_files else (*FILE_RULES, packages_are_installed)
     yield from config.find_issues(rule for rule in rules if rule not in skipped)
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """A safe YAML loader that refuses duplicate keys, of which YAML would drop one silently."""
+    """A safe YAML loader that rejects duplicate keys; PyYAML would keep the last one silently."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Returns a mapping without duplicate keys; keys merged by `<<` may repeat keys of the
-        mapping.
-        """
+        """Returns a mapping; raises an error for duplicate keys, except for keys merged by `<<`."""
         node = super().compose_mapping_node(anchor)
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _refusal(
-                    "a key must be plain text; put a text with braces or brackets into quotes",
+                    "a key has to be plain text; quote a key that contains braces or brackets",
                     key_node,
                 )
             key = (key_node.tag, key_node.value)
-            if key in seen:
+            if key in keys:
                 raise _refusal(f"the key `{key_node.value}` appears twice", key_node)
-            seen.add(key)
+            keys.add(key)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Returns a value; an invalid date raises an error that shows its place in the file."""
+        """Returns a value; raises an error with the line and column of an invalid date."""
         try:
             return super().construct_object(node, deep=deep)
         except ValueError as error:
-            raise _refusal(f"{error}; if this is a text, put it into quotes", node) from None
+            raise _refusal(f"{error}; if this value is text, quote the value", node) from None
 
 
 def _refusal(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
@@ -226,7 +232,7 @@ def load_config(
       check: the function that finds problems between values.
 
     Raises:
-      ConfigError: lists all problems, each with its path in the file.
+      ConfigError: the file is invalid; the message lists all problems with their keys.
     """
     raw = _read_yaml(path)
     for override in overrides:
@@ -242,7 +248,7 @@ def load_config(
 
 
 def read_name(path: Path, overrides: Iterable[str] = ()) -> str | None:
-    """Returns the `name` in a config whose other keys may be wrong; None if it cannot be read."""
+    """Returns the `name` of a config whose other keys may be invalid; None without a valid name."""
     try:
         raw = _read_yaml(path)
         for override in overrides:
@@ -266,32 +272,34 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raw = _parse(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{path}: {place}not valid YAML: {error.problem}") from None
+        position = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path}: {position}not valid YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: a config is a mapping of keys, such as `name: digits`")
+        raise ConfigError(
+            f"{path}: the file contains no mapping; expected keys such as `name: digits`"
+        )
     return raw
 
 
 def _parse(text: str) -> Any:
-    # A subclass of SafeLoader, which loads plain data only.
+    # The loader is a subclass of SafeLoader, which loads plain data only.
     return yaml.load(text, Loader=_StrictLoader)  # noqa: S506
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
-    """Sets a dotted key of the raw mapping; creates sections that are absent."""
+    """Sets a dotted key of the raw mapping; creates missing sections."""
     key, separator, text = override.partition("=")
     if not separator or not key:
-        # The rest may be a secret, as in `notify.webhook.url: https://...`.
+        # The text after the first word may be a secret, as in `notify.webhook.url: https://...`.
         words = re.split(r"[^\w.-]", override, maxsplit=1)[0]
-        shown = words if words == override else f"{words}..."
-        raise ConfigError(f"--set {shown}: give key=value, such as train.epochs=3")
+        visible = words if words == override else f"{words}..."
+        raise ConfigError(f"--set {visible}: expected key=value, such as train.epochs=3")
     try:
         value = _parse(text)
     except yaml.YAMLError:
-        # For example a glob that begins with a special character of YAML.
+        # The text is for example a glob that begins with a special character of YAML.
         value = text
     *sections, last = key.split(".")
     for depth, section in enumerate(sections, 1):
@@ -299,9 +307,9 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         if child is None:
             child = {}
         if not isinstance(child, Mapping):
-            found = show_value(sections[:depth], child)
-            raise ConfigError(f"--set {key}: `{section}` is {found}, not a section")
-        # A copy, as an anchored section is shared by all its aliases.
+            shown = show_value(sections[:depth], child)
+            raise ConfigError(f"--set {key}: `{section}` is {shown}, not a section")
+        # The section is copied, as YAML shares an anchored section between all its aliases.
         raw[section] = dict(child)
         raw = raw[section]
     raw[last] = value

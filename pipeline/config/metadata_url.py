@@ -1,6 +1,4 @@
-"""The metadata server or service that a config's `metadata` names, without ML Metadata's
-imports.
-"""
+"""Parses the URL in the config's key `metadata`, without importing ML Metadata."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ EXAMPLE = f"{SCHEME}://user@host:{DEFAULT_PORT}/database"
 
 @dataclass(frozen=True)
 class MetadataServer:
-    """A database of a MySQL server and its user; the password is in the environment."""
+    """A database of a MySQL server, and its user; an environment variable has the password."""
 
     host: str
     port: int
@@ -40,7 +38,7 @@ class MetadataServer:
 
 @dataclass(frozen=True)
 class MetadataService:
-    """ML Metadata's own gRPC service, as in Kubeflow; it needs no password."""
+    """The gRPC service of ML Metadata, as in Kubeflow, which needs no password."""
 
     host: str
     port: int
@@ -54,52 +52,51 @@ def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
     """Parses the URL of a metadata server or service.
 
     Raises:
-      ValueError: the URL names no database server; the message shows the URL without a password,
-        and what is expected.
+      ValueError: the URL is invalid; the message contains the URL without its password, and an
+        example of a valid URL.
     """
-    shown, holds_password = _split_password(url)
-    shown = repr(shown)
+    masked, holds_password = _split_password(url)
+    masked = repr(masked)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ValueError(
-            f"found {shown}; give null for a SQLite file, or the URL of a server, such as {EXAMPLE}"
+            f"found {masked}; expected the URL of a server, such as {EXAMPLE}, or null for a "
+            "SQLite file"
         )
     if scheme == SERVICE_SCHEME:
-        return _parse_service(url, shown)
+        return _parse_service(url, masked)
     if scheme != SCHEME:
         raise ValueError(
-            f"found {shown}; {scheme!r} is an unknown scheme; "
+            f"found {masked} with the unsupported scheme {scheme!r}; "
             f"{near_match(scheme, [SCHEME, SERVICE_SCHEME])}"
         )
     if holds_password:
         raise ValueError(
-            f"found a password in {shown}; remove it, and set the environment variable "
+            f"found a password in {masked}; remove the password, and set the environment variable "
             f"{PASSWORD_VARIABLE}"
         )
     try:
         parts = urlsplit(url)
         port = DEFAULT_PORT if parts.port is None else parts.port
     except ValueError as error:
-        raise ValueError(f"found {shown}; {error}; right is {EXAMPLE}") from None
+        raise ValueError(f"found {masked}; {error}; expected {EXAMPLE}") from None
     database = unquote(parts.path.strip("/"))
     for part, name in ((parts.username, "user"), (parts.hostname, "host"), (database, "database")):
         if not part:
-            raise ValueError(f"found {shown}; it has no {name}; right is {EXAMPLE}")
+            raise ValueError(f"found {masked} without a {name}; expected {EXAMPLE}")
     if parts.query or parts.fragment or "/" in database:
-        raise ValueError(f"found {shown}; remove the text after the database; right is {EXAMPLE}")
+        raise ValueError(f"found {masked} with text after the database; expected {EXAMPLE}")
     return MetadataServer(parts.hostname or "", port, unquote(parts.username or ""), database)
 
 
-def _parse_service(url: str, shown: str) -> MetadataService:
+def _parse_service(url: str, masked: str) -> MetadataService:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"found {shown}; {error}; right is {SERVICE_EXAMPLE}") from None
+        raise ValueError(f"found {masked}; {error}; expected {SERVICE_EXAMPLE}") from None
     if not host or port is None or parts.path.strip("/") or parts.username or parts.query:
-        raise ValueError(
-            f"found {shown}; the URL of a metadata service is such as {SERVICE_EXAMPLE}"
-        )
+        raise ValueError(f"found {masked}; expected host and port, as in {SERVICE_EXAMPLE}")
     return MetadataService(host, port)
 
 
@@ -116,7 +113,7 @@ def _split_password(url: str) -> tuple[str, bool]:
 
 
 def metadata_names_a_database(metadata: str | None) -> Iterator[Issue]:
-    """Checks that a server's URL names user, host and database, and contains no password."""
+    """Checks that the URL names user, host and database, and contains no password."""
     if metadata is not None:
         try:
             parse_metadata_url(metadata)

@@ -1,4 +1,4 @@
-"""The description of the config: JSON Schema for editors, Markdown for readers."""
+"""The JSON Schema of a config for editors, and the config reference page."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def config_reference() -> str:
     lines = [
         "# Config reference",
         "",
-        "Generated from the code by `make docs`. Unknown keys are errors, and all problems of",
-        "a file are reported together. `--set train.epochs=3` overrides any key.",
-        "`scopeline schema FILE` writes a JSON Schema; with",
-        "`# yaml-language-server: $schema=FILE` as a file's first line, editors complete it.",
+        "`make docs` generates this page from the code. Unknown keys are errors, and all problems",
+        "of a file are reported together. `--set train.epochs=3` overrides the key in the file.",
+        "`scopeline schema FILE` writes a JSON Schema. If the first line of a config is",
+        "`# yaml-language-server: $schema=FILE`, editors complete its keys and values.",
     ]
     lines += _section("Top level", schema, schema)
     for name, definition in schema["$defs"].items():
@@ -46,7 +46,7 @@ def config_reference() -> str:
     lines += ["", "## Metrics", ""]
     lines += ["| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
     for kind in TASKS:
-        task = task_class(kind).model_construct(kind=kind)  # Without required options.
+        task = task_class(kind).model_construct(kind=kind)  # Skips required options.
         names = ", ".join(f"`{name}`" for name in task.metrics())
         defaults = ", ".join(f"`{name}`" for name in task.default_metrics())
         lines.append(f"| {kind} | {names} | {defaults} |")
@@ -54,10 +54,10 @@ def config_reference() -> str:
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """A schema generator that writes defaults as a config writes them."""
+    """A schema generator that writes durations as a config does, such as 5m."""
 
     def encode_default(self, dft: Any) -> Any:
-        """Returns a default, with durations as in a config; pydantic would write ISO 8601."""
+        """Returns a default; a duration as in a config, where Pydantic would write ISO 8601."""
         return show_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
 
 
@@ -120,17 +120,17 @@ def _bounds(value: dict[str, Any]) -> str:
 
 
 def describe_keys(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Adds descriptions of all keys to a model's JSON Schema: the docstrings below the fields.
+    """Adds the docstrings of fields as descriptions to a model's JSON Schema.
 
-    Pydantic can read these docstrings whenever a class is made, which would cost each command a
-    second once TensorFlow is imported.
+    Pydantic could read the docstrings whenever it creates a class, but that takes a second in each
+    command that imports TensorFlow.
 
     Args:
-      schema: the schema that pydantic made of the model; changed in place.
-      model: a section whose own sections, at any depth, are `Settings`.
+      schema: the JSON Schema that Pydantic made of the model; changed in place.
+      model: the Pydantic model of a section; its nested sections are `Settings` at any depth.
     """
     definitions = {**schema["$defs"], model.__name__: schema}
-    for section in _all_below(Settings):
+    for section in _subclasses(Settings):
         properties = definitions.get(section.__name__, {}).get("properties", {})
         described = _descriptions(section)
         for name, field in section.model_fields.items():
@@ -141,28 +141,28 @@ def describe_keys(schema: dict[str, Any], model: type[BaseModel]) -> None:
                 properties[key] = dict(sorted({**properties[key], "description": text}.items()))
 
 
-def _all_below(kind: type[Settings]) -> Iterator[type[Settings]]:
+def _subclasses(kind: type[Settings]) -> Iterator[type[Settings]]:
     for section in kind.__subclasses__():
         yield section
-        yield from _all_below(section)
+        yield from _subclasses(section)
 
 
 def _descriptions(section: type[Settings]) -> dict[str, str]:
-    """Returns the docstrings of a section's fields by field, including those of base classes."""
-    found: dict[str, str] = {}
+    """Returns the docstrings of a section's fields, inherited fields included, by field name."""
+    by_field: dict[str, str] = {}
     for owner in reversed(section.__mro__):
         if issubclass(owner, Settings) and owner is not Settings:
-            found |= _own_descriptions(owner)
-    return found
+            by_field |= _own_descriptions(owner)
+    return by_field
 
 
 def _own_descriptions(section: type[Settings]) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
-    lines = definition.body if isinstance(definition, ast.ClassDef) else []
-    found = {}
-    for line, below in pairwise(lines):
-        if not (isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)):
+    statements = definition.body if isinstance(definition, ast.ClassDef) else []
+    by_field = {}
+    for statement, following in pairwise(statements):
+        if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
             continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            found[line.target.id] = inspect.cleandoc(str(below.value.value))
-    return found
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            by_field[statement.target.id] = inspect.cleandoc(str(following.value.value))
+    return by_field

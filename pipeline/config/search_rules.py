@@ -1,4 +1,4 @@
-"""The rules of `tune`: a search, its space and the config have to fit together."""
+"""The rules of `tune`: the searched keys and values have to be valid in the config."""
 
 from __future__ import annotations
 
@@ -42,33 +42,31 @@ NOT_SEARCHED = (
     "train.seed",
     "train.strategy",
 )
-"""Keys that say where and how training runs, or that Transform reads."""
+"""Keys that determine where and how training runs, or that Transform reads."""
 
 
 def searched_keys_are_known(tune: TuneSettings | None) -> Iterator[Issue]:
-    """Checks that a search changes only keys that the Trainer reads; others need Transform
-    again.
-    """
+    """Checks that a search changes only keys of the Trainer, as Transform runs once per search."""
     for path in _space(tune):
         section, _, key = path.partition(".")
-        where = f"tune.space.{path}"
+        searched_key = f"tune.space.{path}"
         if section == "features":
             yield Issue(
-                where,
-                "Transform would have to run again for each trial; search keys of model and "
-                "train, and compare values of this key in runs with --set",
+                searched_key,
+                "Transform would have to run again for each trial; search only keys of model and "
+                f"train, and compare values of {path} in separate runs with --set",
             )
         elif section not in SECTIONS or not key:
             yield Issue(
-                where,
+                searched_key,
                 f"a search changes keys of {enumerate_names(SECTIONS, 'and')} only, such as "
                 "train.learning_rate",
             )
-        elif (known := key.split(".")[0]) not in SECTIONS[section].model_fields:
-            hint = near_match(known, SECTIONS[section].model_fields)
-            yield Issue(where, f"unknown key; {hint}")
+        elif (name := key.split(".")[0]) not in SECTIONS[section].model_fields:
+            hint = near_match(name, SECTIONS[section].model_fields)
+            yield Issue(searched_key, f"unknown key; {hint}")
         elif ".".join(path.split(".")[:2]) in NOT_SEARCHED:
-            yield Issue(where, "this key has the same value in all trials; leave it out")
+            yield Issue(searched_key, "a search cannot change this key; remove it from tune.space")
 
 
 def searched_values_fit(
@@ -85,8 +83,9 @@ def searched_values_fit(
             suitable = [kind for kind in ZOO if reads(kind, path)]
             yield Issue(
                 f"tune.space.{path}",
-                f"{enumerate_names(map(str, kinds), 'and')} do not read this key; leave it out, "
-                f"or search {enumerate_names(suitable, 'or')} too, by model.kind",
+                f"no searched model reads {path} ({enumerate_names(map(str, kinds), 'and')}); "
+                f"remove this key, or add {enumerate_names(suitable, 'or')} to "
+                "tune.space.model.kind",
             )
             continue
         others = {KIND: readers[0]} if KIND in space else {}
@@ -96,7 +95,7 @@ def searched_values_fit(
 
 
 def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
-    """Returns the optimizer to check an option with, as some options belong to one optimizer."""
+    """Returns the optimizer with which to check a searched option that not all optimizers read."""
     readers = READERS.get(path.removeprefix(f"{OPTIMIZER}."))
     choices = [v for p in (OPTIMIZER, f"{OPTIMIZER}.kind") if p in space for v in space[p].extremes]
     suitable = [choice for choice in choices if readers and choice in readers]
@@ -104,24 +103,24 @@ def _reader_of_option(space: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _problems_of(
-    given: dict[str, Any], path: str, value: Any, others: dict[str, Any]
+    settings: dict[str, Any], path: str, value: Any, others: dict[str, Any]
 ) -> Iterator[Issue]:
-    """Yields the problems that one value of a key adds to those of the config."""
+    """Yields the problems that the config has only with this value of a searched key."""
     values_of_trial = {**others, path: value}
-    raw = candidate(given, values_of_trial)
-    where = f"tune.space.{path}"
+    raw = candidate(settings, values_of_trial)
+    searched_key = f"tune.space.{path}"
     try:
         config = PipelineConfig.model_validate(raw)
     except ValidationError as error:
         for issue in from_validation(error, raw, PipelineConfig):
             below = issue.path.removeprefix(path).strip(".")
-            yield Issue(where, f"{below}: {issue.message}" if below else issue.message)
+            yield Issue(searched_key, f"{below}: {issue.message}" if below else issue.message)
         return
-    known = {str(issue) for issue in _issues(candidate(given, others))}
+    existing = {str(issue) for issue in _issues(candidate(settings, others))}
     for issue in _issues(raw, config):
-        if str(issue) not in known:
+        if str(issue) not in existing:
             shown = show_value(path.split("."), value)
-            yield Issue(where, f"with {shown}: {issue}")
+            yield Issue(searched_key, f"with {shown}: {issue}")
 
 
 def _issues(raw: dict[str, Any], config: PipelineConfig | None = None) -> list[Issue]:
@@ -137,28 +136,28 @@ def objectives_are_measured(label_task: BaseTask, tune: TuneSettings | None) -> 
     """Checks that training measures the objective of a search after each epoch."""
     if tune is None or tune.objective is None:
         return
-    known = objectives_of(label_task)
-    if tune.objective not in known:
+    objectives = objectives_of(label_task)
+    if tune.objective not in objectives:
         is_evaluated = tune.objective.removeprefix(PREFIX) in label_task.metrics()
         measurer = "only the Evaluator" if is_evaluated else "nothing"
         yield Issue(
             "tune.objective",
-            f"found {tune.objective!r}, which {measurer} measures for a {label_task.kind} task; "
-            f"right is one of {', '.join(known)}",
+            f"found {tune.objective!r}, which {measurer} measures for `task: {label_task.kind}`; "
+            f"expected one of {', '.join(objectives)}",
         )
 
 
 def searched_losses_are_compared(
     label_task: BaseTask, tune: TuneSettings | None
 ) -> Iterator[Issue]:
-    """Checks that the objective compares trials of different losses: their loss values do not."""
+    """Checks that the objective is not the loss if trials have different losses."""
     objective = None if tune is None else tune.objective or label_task.usual_objective
     losses = [path for path in _space(tune) if path.split(".")[:2] == ["train", "loss"]]
     if objective == LOSS and losses:
         others = [name for name in objectives_of(label_task) if name != LOSS]
         yield Issue(
             f"tune.space.{losses[0]}",
-            f"trials of different losses cannot be compared by {LOSS}; give tune.objective: "
+            f"{LOSS} cannot compare trials that have different losses; set tune.objective to "
             f"{enumerate_names(others, 'or')}",
         )
 
@@ -171,42 +170,47 @@ def trials_are_processes_of_this_machine(
     if tune is not None and strategy.processes is not Processes.ONE:
         yield Issue(
             "tune",
-            f"a trial trains in one process, and strategy {strategy.kind} needs several; search "
-            "under mirrored, and train with the values that `scopeline tune` shows",
+            f"a trial trains in one process, but train.strategy {strategy.kind} needs several; "
+            "search with train.strategy: mirrored, and train with the values that `scopeline tune` "
+            "shows",
         )
 
 
 def searched_models_share_features(
     tune: TuneSettings | None, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """Checks that searched models read the features that Transform makes for the config's model."""
+    """Checks that searched models read the features that Transform makes for `model`."""
     space = _space(tune)
-    own = trainer_settings.model.kind
+    config_kind = trainer_settings.model.kind
     for kind in space[KIND].extremes if KIND in space else ():
-        if kind in ZOO and own in ZOO and ZOO[kind].features != ZOO[own].features:
+        if kind in ZOO and config_kind in ZOO and ZOO[kind].features != ZOO[config_kind].features:
             yield Issue(
                 f"tune.space.{KIND}",
-                f"{kind} needs other transformed features than {own}, the model of the config, so "
-                "that Transform would have to run again; search each of them in a run of its own",
+                f"{kind} needs other transformed features than {config_kind}, the config's model; "
+                f"search {kind} in a separate run with model.kind: {kind}",
             )
         elif kind == AUTO:
             yield Issue(
-                f"tune.space.{KIND}", f"{AUTO} cannot be searched; it stands for {own} here"
+                f"tune.space.{KIND}",
+                f"found {AUTO}, which means {config_kind} in this config; write the name "
+                f"{config_kind}",
             )
 
 
 def grids_have_steps(tune: TuneSettings | None) -> Iterator[Issue]:
-    """Checks that a grid search has only choices and integers: other ranges are infinite."""
+    """Checks that a grid search has only choices and integers, as other ranges are infinite."""
     if tune is None or tune.algorithm is not Algorithm.GRID:
         return
     if tune.is_automatic:
-        yield Issue("tune.algorithm", "a grid needs a `space` of choices; give one, or use tpe")
+        yield Issue(
+            "tune.algorithm", "grid needs choices in tune.space; add tune.space, or use tpe"
+        )
     for path, values in tune.space.items():
         if values.choice is None and values.integers is None:
             yield Issue(
                 f"tune.space.{path}",
-                "a grid tries every value, and a range of numbers has infinitely many; give a "
-                "choice, or use the algorithm tpe",
+                "grid tries every value, but this range has infinitely many; list values with "
+                "`choice`, or use the algorithm tpe",
             )
 
 

@@ -1,7 +1,7 @@
 """The settings of the whole config, and values derived from the config alone.
 
 Each section, with its rules, is a module of `sections`. No module here imports TensorFlow or TFX,
-so that a bad file is refused at once.
+so that an invalid file is rejected at once.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ AnyModel: TypeAlias = Annotated[
 
 
 class PipelineConfig(Settings):
-    """The whole YAML file, which describes one pipeline."""
+    """The content of a config file, which describes one pipeline."""
 
     name: Annotated[
         str,
@@ -100,30 +100,37 @@ class PipelineConfig(Settings):
     """The name of the pipeline, of its output folder and of the served model."""
     data: DataSettings
     target: TaskSettings = Field(alias="task")
-    """The task to learn: its name, or a mapping with its options."""
+    """The task of the model: its name, or a mapping with its options."""
     features: dict[str, Feature] = {}
-    """Overrides by column; otherwise inferred from the first data: docs/your-data.md."""
+    """The types of columns, by name; all other types are inferred from the data of the first run:
+    docs/your-data.md.
+    """
     preprocessing: str | None = None
-    """The import path of your `preprocessing_fn(inputs, custom_config)`; default: by feature
-    type.
+    """The import path of your `preprocessing_fn(inputs, custom_config)`; default: the type of each
+    feature determines its preprocessing.
     """
     schema_file: str | None = Field(default=None, alias="schema")
-    """A curated schema.pbtxt; otherwise the schema is inferred once from the first data."""
+    """The path of a schema.pbtxt of your own; default: the first run infers the schema from its
+    data, and later runs reuse it.
+    """
     on_anomaly: OnAnomaly = OnAnomaly.FAIL
-    """Whether a missing label, a missing or mistyped column, an unknown class, or a number outside
-    a curated schema's bounds stops the run.
+    """Whether an anomaly stops the run (`fail`) or is reported (`warn`). Anomalies are a missing
+    label, a missing or mistyped column, an unknown class, and a number outside the bounds of a
+    schema of your own.
     """
     model: AnyModel = ModelSettings()
-    """The model: its name, or a mapping with its sizes; or the import path of your builder."""
+    """The model: its name, the import path of your builder, or a mapping with `kind` and sizes."""
     train: TrainSettings = TrainSettings()
     tune: AnyTune | None = None
-    """A search for better values of `model` and `train` before training; default: no search."""
+    """The search for better values of keys of `model` and `train`, which precedes training;
+    default: no search.
+    """
     evaluate: EvaluateSettings = EvaluateSettings()
     optimize: OptimizeSettings | None = None
-    """Make the model smaller and faster: docs/optimize.md. Default: the model is not changed."""
+    """The conversions that make the model smaller and faster: docs/optimize.md. Default: none."""
     certificate: AnyCertificate = CertificateSettings()
-    """A check of a blessed model's predictions for golden rows through each serving interface,
-    before it is pushed; `false` turns it off.
+    """The check before a push that all serving interfaces give the same predictions for golden
+    rows; `false` turns the check off.
     """
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
@@ -148,12 +155,11 @@ class PipelineConfig(Settings):
         return self
 
     def find_issues(self, rules: Iterable[Rule]) -> Iterator[Issue]:
-        """Yields the problems that rules find; each rule is called with the values its parameters
-        name.
+        """Yields the problems that rules find in this config.
 
         Args:
-          rules: functions whose parameters are named like sections or properties of the config;
-            `config` is the whole config.
+          rules: functions. Each parameter has the name of a section or property of the config, and
+            receives its value; a parameter `config` receives the whole config.
         """
         for rule in rules:
             names = inspect.signature(rule).parameters
@@ -168,7 +174,7 @@ class PipelineConfig(Settings):
 
     @property
     def label_task(self) -> BaseTask:
-        """The task, if it is supervised; raises TypeError if the task has no label."""
+        """The task of a supervised family; raises TypeError if the task has no label."""
         return as_task(self.target)
 
     @property
@@ -178,12 +184,12 @@ class PipelineConfig(Settings):
 
     @property
     def schedule_or_default(self) -> ScheduleSettings:
-        """The schedule; by default the latest span is trained on."""
+        """The section `schedule`, or its defaults: train on the newest span, without triggers."""
         return self.schedule or ScheduleSettings()
 
     @property
     def has_trigger(self) -> bool:
-        """Whether anything triggers the schedule."""
+        """Whether cron, new data, drift or skew starts runs."""
         schedule, drift = self.schedule_or_default, self.drift
         by_drift = drift.on_drift is OnDrift.RETRAIN and bool(drift.columns)
         by_skew = self.skew.on_skew is OnSkew.RETRAIN and self.skew.is_watched
@@ -191,7 +197,7 @@ class PipelineConfig(Settings):
 
     @property
     def without_search(self) -> dict[str, Any]:
-        """The values of the file without `tune`."""
+        """The values that the file sets, without the section `tune`."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"tune"})
 
     @property
@@ -201,14 +207,15 @@ class PipelineConfig(Settings):
         return WhileTraining(prune=settings.prune, quantize=settings.quantize)
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
-        """Returns the columns that `features` declares with one of the types, in order."""
+        """Returns the names in `features` that have one of the types, in the file's order."""
         return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
 
     @property
     def dates_to_split_by(self) -> dict[str, str | None] | None:
-        """Declared columns that may date the rows, with their formats, for a split by time.
+        """The declared columns that may contain the date of a row, by name, with their formats.
 
-        None if the config defines the split, which includes `order_by: null`.
+        The rows may be split by one of these columns. None if the config itself defines the split,
+        by globs or by `order_by`, of which `order_by: null` means a random split.
         """
         has_globs = any(isinstance(share, str) for share in self.data.splits.values())
         if has_globs or "order_by" in self.data.model_fields_set:
@@ -221,7 +228,7 @@ class PipelineConfig(Settings):
 
     @property
     def unsized_pictures(self) -> list[str]:
-        """The columns of pictures whose size is inferred from the data."""
+        """The columns of pictures whose size the data determines."""
         return find_unsized(self.features)
 
     @property
@@ -243,7 +250,7 @@ class PipelineConfig(Settings):
 
     @property
     def named_columns(self) -> dict[str, str]:
-        """The columns that the model or its evaluation uses, by the config key of each."""
+        """The columns that the config names as features, weight or slices, by config key."""
         features = {
             _key(name, column, feature): column
             for name, feature in self.features.items()
@@ -260,7 +267,7 @@ class PipelineConfig(Settings):
 
     @property
     def all_named_columns(self) -> dict[str, str]:
-        """The columns of `named_columns`, and those that split the data or measure drift."""
+        """The columns of `named_columns`, and the columns for the split and for drift."""
         by = {"data.split_by": self.data.split_by, "data.order_by": self.data.order_by}
         split_by = {key: name for key, name in by.items() if name}
         drift = {f"drift.columns.{name}": name for name in self.drift.columns}
@@ -282,8 +289,8 @@ class PipelineConfig(Settings):
 
     @property
     def given_settings(self) -> dict[str, Any]:
-        """The part of `trainer_settings` that the file sets; the rest follows from the model's
-        kind.
+        """The part of `trainer_settings` that the file sets; the model's kind determines all other
+        values.
         """
 
         def dump(section: Settings, **excluded: Any) -> dict[str, Any]:
@@ -316,14 +323,18 @@ class PipelineConfig(Settings):
 
 
 def find_unsized(features: Mapping[str, Feature]) -> list[str]:
-    """Returns the columns of pictures whose size the config leaves to the data."""
-    return [n for n, f in features.items() if isinstance(f, ImageFeature) and f.size is None]
+    """Returns the columns of pictures for which the config sets no size."""
+    return [
+        name
+        for name, feature in features.items()
+        if isinstance(feature, ImageFeature) and feature.size is None
+    ]
 
 
 def _key(name: str, column: str, feature: Feature) -> str:
     """Returns the config key of a column that a feature reads, for messages.
 
-    A name of a feature with `from: path` is easily mistaken for the name of the column.
+    For `from: path`, the message adds that the feature and its column of paths have the same name.
     """
     if isinstance(feature, ImageFeature) and feature.origin == "path":
         return f"features.{name}, whose name is also the name of its column of paths"

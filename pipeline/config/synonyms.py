@@ -1,4 +1,4 @@
-"""Names that users of other tools write, and the keys and values of a config that they mean."""
+"""Names of settings in other tools, with the corresponding keys and values of a config."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KEYS = {
     "push.directory": "output_dir serving_dir model_dir export_dir",
     "optimize.variants": "quantize quantization tflite onnx",
 }
-"""Keys of a config, each with other names of it, separated by blanks."""
+"""Names in other tools, separated by blanks, by the corresponding key of a config."""
 VALUES = {
     "trees": "xgboost xgb lightgbm lgbm catboost gbm gbt gbdt gradient_boosting random_forest rf"
     " forest decision_forest decision_tree ydf",
@@ -75,24 +75,32 @@ VALUES = {
     "images": "image pictures",
     "jsonl": "json ndjson",
 }
-"""Values of keys, each with other names of it, separated by blanks."""
+"""Names in other tools, separated by blanks, by the corresponding value in a config."""
 
 
 def _by_synonym(table: Mapping[str, str]) -> dict[str, str]:
-    return {name: meant for meant, names in table.items() for name in names.split()}
+    return {synonym: name for name, synonyms in table.items() for synonym in synonyms.split()}
 
 
 _KEY_OF, _VALUE_OF = _by_synonym(KEYS), _by_synonym(VALUES)
 
 
 def find_value(value: Any, known: Collection[str]) -> str | None:
-    """Returns the known value that a user of other tools means; None if there is none."""
-    meant = _VALUE_OF.get(str(value).lower().replace("-", "_").replace(" ", "_"))
-    return meant if meant in known else None
+    """Returns the allowed value for which an unknown value is a synonym; None if there is none.
+
+    Args:
+      value: the unknown value.
+      known: the allowed values.
+    """
+    match = _VALUE_OF.get(str(value).lower().replace("-", "_").replace(" ", "_"))
+    return match if match in known else None
 
 
 def find_keys(name: str, sections: Mapping[str, Collection[str]]) -> list[str]:
-    """Returns the dotted keys that an unknown key may mean: synonyms, or keys of other sections.
+    """Returns the dotted keys that a user may mean by an unknown key.
+
+    The result is the key for which the unknown key is a synonym, or else all keys of the same name
+    in other sections.
 
     Args:
       name: the unknown key, without its section.

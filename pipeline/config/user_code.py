@@ -1,7 +1,7 @@
-"""The imports of the code that components run, Scopeline's and the user's, and hashes of it.
+"""Finds the source files of the code that components run, and computes hashes of that code.
 
-Components name code by import path. TFX's cache keys need a hash of that code; without it, a
-component with a changed function would be taken from the cache. The modules are parsed, not
+Components name functions by import path. TFX's cache keys contain a hash of the code of Scopeline
+and of the user, so that a component runs again if its code has changed. The modules are parsed, not
 imported.
 """
 
@@ -21,11 +21,11 @@ from pipeline.config.issues import Issue
 from pipeline.own_modules import NAMES, PACKAGES, ROOT, is_own_module
 
 _ANY_NAME = ("*", "__getattr__")
-"""Names with which a module may define any name: a star import or `__getattr__`."""
+"""Definitions through which a module may provide any name: a star import and `__getattr__`."""
 
 
 def import_paths_exist(own_code: dict[str, str]) -> Iterator[Issue]:
-    """Checks that the modules of import paths exist and define the names, without running them."""
+    """Checks that modules of import paths exist and define the names, without importing them."""
     for key, path in own_code.items():
         yield from check_import_path(key, path)
 
@@ -34,7 +34,7 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
     """Yields the problems of the import path that a key has."""
     module, _, function = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")):
-        yield Issue(key, f"found {path!r}; right is module.function, such as my_code.my_function")
+        yield Issue(key, f"found {path!r}; expected module.function, such as my_code.my_function")
         return
     source = find_source(module)
     if source is None:
@@ -42,8 +42,8 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
         hint = f"; `{package}` is a package of Scopeline: rename yours" if package in NAMES else ""
         yield Issue(
             key,
-            f"found {path!r}; there is no module `{module}` here or among the installed packages"
-            f"{hint}",
+            f"found {path!r}; there is no module `{module}` in {Path.cwd()} or among the installed "
+            f"packages{hint}",
         )
         return
     tree = parse_source(source)
@@ -79,9 +79,7 @@ def parse_source(source: Path) -> ast.Module | None:
 
 
 def _bound_names(node: ast.AST) -> Iterator[str]:
-    """Yields the names that a node and the nodes below bind in their module, inside `if` and `try`
-    too.
-    """
+    """Yields the names that a module defines at its top level, also within `if` and `try`."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
     elif isinstance(node, ast.alias):
@@ -108,24 +106,25 @@ def imported_sources(module: str) -> list[Path]:
     Scopeline.
 
     Args:
-      module: its import path; it may be part of an installed package, whose modules then count.
+      module: the import path of the module; if the module is part of an installed package, the
+        result contains this package's modules.
 
     Returns:
-      Files in the order in which they were found; empty if there is no such module.
+      The files in the order of their discovery; empty if there is no such module.
     """
     package = module.partition(".")[0]
-    found: dict[Path, None] = {}
-    waiting, seen = [module], {module}
+    sources: dict[Path, None] = {}
+    waiting, queued = [module], {module}
     while waiting:
         name = waiting.pop()
         source = find_source(name)
         if source is None or not (name.partition(".")[0] == package or _is_own(source)):
             continue
-        found[source] = None
+        sources[source] = None
         possible = dict.fromkeys(_possible_modules(name, source))
-        waiting += [name for name in possible if name not in seen]
-        seen.update(possible)
-    return list(found)
+        waiting += [name for name in possible if name not in queued]
+        queued.update(possible)
+    return list(sources)
 
 
 def _is_own(source: Path) -> bool:
@@ -135,7 +134,7 @@ def _is_own(source: Path) -> bool:
 
 
 def _possible_modules(module: str, source: Path) -> Iterator[str]:
-    """Yields the possible modules among the names that a module imports, and its parent package."""
+    """Yields the parent package of a module, and all names in its imports that may be modules."""
     parent = module.rpartition(".")[0]
     if parent:
         yield parent
@@ -147,7 +146,7 @@ def _possible_modules(module: str, source: Path) -> Iterator[str]:
 
 
 def resolve_relative(node: ast.ImportFrom, package: str) -> str:
-    """Returns the absolute module that a `from` import names, relative to a package."""
+    """Returns the absolute name of the module in a `from` import of a module in a package."""
     if not node.level:
         return node.module or ""
     above = package.split(".")[: len(package.split(".")) - node.level + 1]
@@ -155,27 +154,27 @@ def resolve_relative(node: ast.ImportFrom, package: str) -> str:
 
 
 CODE_KEY = "code"
-"""The key of the fingerprint in a component's `custom_config`."""
+"""The key in a component's `custom_config` of the hash of its code."""
 FILES_KEY = "files"
-"""The key of the fingerprint of weights and vocabularies in a component's `custom_config`."""
+"""The key in a component's `custom_config` of the hash of weights and vocabularies."""
 MODELS = ("trainer_module.settings.model",)
-"""Packages whose modules only components that build a model load by name."""
+"""Packages that load modules by name only in components that build a model."""
 
 
 def own_sources(import_paths: Iterable[str]) -> list[Path]:
-    """Returns the files of the user's code that import paths name, and of their imports."""
+    """Returns the source files of the user's modules in import paths, and of all their imports."""
     return [s for path in import_paths for s in imported_sources(path.rpartition(".")[0])]
 
 
 def code_fingerprint(
     roots: Iterable[str], import_paths: Iterable[str] = (), never_loads: Collection[str] = ()
 ) -> str:
-    """Returns a hash of modules of Scopeline and of the user, with all modules that they import.
+    """Returns a hash of modules of Scopeline and of the user, and of all modules they import.
 
     Args:
-      roots: the names of Scopeline's modules.
+      roots: the names of modules of Scopeline.
       import_paths: `module.function` paths of the user's code.
-      never_loads: packages whose modules the roots never load by name.
+      never_loads: modules whose strings are ignored, as the roots load nothing by these names.
     """
     modules = import_closure(roots, ROOT, never_loads)
     return files_fingerprint(
@@ -194,52 +193,52 @@ def files_fingerprint(files: Iterable[Path]) -> str:
 
 
 _NAMED = re.compile(rf"""["']((?:{"|".join(PACKAGES)})(?:\.\w+)+)["']""")
-"""A pattern of strings that name a module, or a member of one."""
+"""A pattern of strings that contain the name of a module, or of a function or class in a module."""
 _OWN_NAME = re.compile(r"""f["']\{__(?:name|package)__\}\.""")
-"""A pattern of f-strings that name a module of the package that they are in."""
+"""A pattern of f-strings that contain the name of a module in the same package."""
 
 
 def import_closure(
     roots: Iterable[str], folder: Path, never_loads: Collection[str] = ()
 ) -> dict[str, Path]:
-    """Returns the source of each module that the roots import, directly or not, and of the roots.
+    """Returns the source files of the roots and of all modules that they import, directly or not.
 
-    Imports inside functions count, and so do modules named in strings, as in registries and in
-    commands of child processes; a package named in a string counts with all its modules. Imports
-    for type checkers do not count.
+    The result includes imports inside functions, and modules whose names are in strings, as in
+    registries and in commands of child processes. If a string contains the name of a package, the
+    result includes all its modules. The result does not include imports for type checkers.
 
     Args:
       roots: the names of modules of Scopeline.
       folder: the folder of Scopeline's packages.
-      never_loads: packages whose modules the roots never load by name.
+      never_loads: modules whose strings are ignored, as the roots load nothing by these names.
 
     Returns:
-      Files by the names of their modules.
+      The source files by module name.
 
     Raises:
       FileNotFoundError: a root is not a module.
     """
-    waiting, found = [*roots], dict[str, Path]()
+    waiting, sources = [*roots], dict[str, Path]()
     for root in waiting:
         if _find(folder, root) is None:
             raise FileNotFoundError(f"there is no module {root} in {folder}")
     while waiting:
         name = waiting.pop()
-        source = None if name in found else _find(folder, name)
+        source = None if name in sources else _find(folder, name)
         if source is None:
             continue
-        found[name] = source
+        sources[name] = source
         package = name if source.name == "__init__.py" else name.rpartition(".")[0]
         stat = source.stat()
         imported, named = _read(source, package, (stat.st_mtime_ns, stat.st_size))
         waiting += [name.rpartition(".")[0], *imported]
         if name not in never_loads:
-            # Only pipeline itself loads modules of pipeline that others name.
-            loads = (
+            # Other packages contain names of modules in `pipeline`, but only `pipeline` loads them.
+            loaded = (
                 text for text in named if _is_pipeline_module(name) or not _is_pipeline_module(text)
             )
-            waiting += (module for text in loads for module in _loadable(folder, text))
-    return found
+            waiting += (module for text in loaded for module in _loadable(folder, text))
+    return sources
 
 
 def _is_pipeline_module(name: str) -> bool:
@@ -256,17 +255,21 @@ def _find(folder: Path, name: str) -> Path | None:
 
 @lru_cache(maxsize=2048)
 def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str], list[str]]:
-    """Returns the names that a file imports from our packages, and the names in its strings."""
-    del stamp  # A file that has changed is read again.
+    """Returns the names that a file imports from our packages, and the module names in its strings.
+
+    Args:
+      source: the file.
+      package: the package that contains the file.
+      stamp: the modification time and size, so that a changed file is not taken from the cache.
+    """
+    del stamp
     text = source.read_text()
     named = _NAMED.findall(text) + ([package] if _OWN_NAME.search(text) else [])
     return [name for name in _imports(ast.parse(text).body, package) if is_own_module(name)], named
 
 
 def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:
-    """Yields the possible modules among the names that statements import, nested blocks
-    included.
-    """
+    """Yields the imported names that may be modules, from statements and their nested blocks."""
     for node in statements:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -282,10 +285,10 @@ def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:
 
 
 def _loadable(folder: Path, text: str) -> list[str]:
-    """Returns the modules that a name may load: all modules below it if it is a package."""
+    """Returns the module of a name, or all modules of a package."""
     source = _find(folder, text)
     if source is None:
-        return [text.rpartition(".")[0]]  # The rest names a function or a class.
+        return [text.rpartition(".")[0]]  # The last part is a function or a class.
     if source.name != "__init__.py":
         return [text]
     below = (p.relative_to(folder).with_suffix("").parts for p in source.parent.rglob("*.py"))

@@ -1,1 +1,1 @@
-"""The location of a pipeline's data, and the spans in it."""
+"""Finds a pipeline's data files and spans, and fetches published weights."""

@@ -1,7 +1,7 @@
 """Fetches published weights into the cache of Keras or Hugging Face before a run trains.
 
-A child process fetches them with Keras or the hub's client. The run's own process, from which
-others are forked later, imports neither, and can end the child.
+A child process fetches the weights with Keras or the client of the Hugging Face Hub. The process
+of the run imports neither, as it later forks other processes, and can end the child process.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ from trainer_module.settings import ModelSettings
 
 EXTRA = "scopeline[hub]"
 STALL_SECONDS = 30
-"""The time after which a server that sends nothing is given up."""
+"""The time limit for a pause in a download, in seconds."""
 LIMIT_SECONDS = 3600
-"""The time limit for fetching one file."""
+"""The time limit of the child process, in seconds."""
 FAILED = "fetching failed: "
-"""The beginning of the line with the reason for a failure."""
-NEEDED = (CONFIG, VOCABULARY, WEIGHTS)
-"""The required files of a BERT on the hub; TOKENIZER is optional."""
+"""The prefix of the child process's last line, which has the reason of a failure."""
+REQUIRED_FILES = (CONFIG, VOCABULARY, WEIGHTS)
+"""The required files of a BERT model on the hub; TOKENIZER is optional."""
 
-Say = Callable[[str], None]
+ShowLine = Callable[[str], None]
 
 
 def addresses_to_fetch(config: PipelineConfig) -> list[str]:
-    """Returns the addresses from which a run would fetch missing files."""
+    """Returns the addresses of published files that a run would have to fetch."""
     files = [file for _, file in _keras_files(config)]
     absent = [file.address for file in files if not (keras_cache() / file.name).exists()]
     name = _bert_name(config.model)
     return absent if name is None or _has_all(name) else [*absent, _hub_address(name)]
 
 
-def fetch_and_check_weights(config: PipelineConfig, show_line: Say) -> None:
+def fetch_and_check_weights(config: PipelineConfig, show_line: ShowLine) -> None:
     """Fetches the published weights that a config names, and checks the config against them.
 
     Args:
-      config: a config that is checked except for weights that were missing.
-      show_line: shows a line on the console.
+      config: a config that passed all checks for which no published files are needed.
+      show_line: a function that shows a line on the console.
 
     Raises:
-      ConfigError: weights cannot be fetched, are damaged, or do not fit the rest of the config.
+      ConfigError: the weights cannot be fetched, are damaged, or do not fit the config.
     """
     if fetch_weights(config, show_line):
         rules = (weights_are_a_file_of_weights, bert_weights_are_valid)
@@ -80,20 +80,20 @@ def fetch_and_check_weights(config: PipelineConfig, show_line: Say) -> None:
             raise ConfigError("; ".join(problems))
 
 
-def fetch_weights(config: PipelineConfig, show_line: Say) -> bool:
-    """Fetches published weights that are missing in their cache; checks those that are there.
+def fetch_weights(config: PipelineConfig, show_line: ShowLine) -> bool:
+    """Fetches published weights that the cache lacks; checks the hashes of cached weights.
 
     The names of ImageNet's classes are fetched too if the label has these classes.
 
     Args:
       config: a config whose `model.weights` may be the name of published weights.
-      show_line: shows a line on the console.
+      show_line: a function that shows a line on the console.
 
     Returns:
-      Whether anything was fetched.
+      Whether a file was fetched.
 
     Raises:
-      ConfigError: the weights cannot be fetched, or those in the cache are damaged.
+      ConfigError: the weights cannot be fetched, or cached weights are damaged.
     """
     fetched = [_fetch_from_keras(key, file, show_line) for key, file in _keras_files(config)]
     name = _bert_name(config.model)
@@ -103,7 +103,7 @@ def fetch_weights(config: PipelineConfig, show_line: Say) -> bool:
 
 
 def _keras_files(config: PipelineConfig) -> Iterator[tuple[str, PublishedFile]]:
-    """Yields Keras's files that a config names, each with its key of the config."""
+    """Yields the files of Keras that a config needs, each after the config key that needs it."""
     model = config.model
     if model.kind in PUBLISHED and model.weights == IMAGENET:
         yield "model.weights", imagenet_file(model.kind, model.has_published_head)
@@ -111,7 +111,7 @@ def _keras_files(config: PipelineConfig) -> Iterator[tuple[str, PublishedFile]]:
         yield "task.classes", CLASS_INDEX
 
 
-def _fetch_from_keras(key: str, file: PublishedFile, show_line: Say) -> bool:
+def _fetch_from_keras(key: str, file: PublishedFile, show_line: ShowLine) -> bool:
     folder = keras_cache()
     path = folder / file.name
     try:
@@ -125,49 +125,51 @@ def _fetch_from_keras(key: str, file: PublishedFile, show_line: Say) -> bool:
             if reason := _fetch(arguments):
                 raise ConfigError(
                     f"{key}: {file.name} could not be fetched from {file.address} "
-                    f"({reason}); fetch it where there is a network, and put it into {folder}."
+                    f"({reason}); download the file where there is a network, and copy it to "
+                    f"{folder}."
                 )
     except OSError as error:
         raise ConfigError(
-            f"{key}: {file.name} cannot be kept in {folder} ({error.strerror or error}); "
-            "name another folder by the variable KERAS_HOME."
+            f"{key}: {file.name} cannot be stored in {folder} ({error.strerror or error}); "
+            "set the environment variable KERAS_HOME to another folder."
         ) from None
     return True
 
 
 def _check_md5(key: str, path: Path, file: PublishedFile) -> None:
     with path.open("rb") as opened:
-        found = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != file.md5:
+        actual = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if actual != file.md5:
         raise ConfigError(
-            f"{key}: {path} has the MD5 {found}, but the file that Keras publishes has "
-            f"{file.md5}: it is cut off, or another file; delete it, and the next run fetches it "
-            f"from {file.address}."
+            f"{key}: {path} has the MD5 {actual}, but the file that Keras publishes has "
+            f"{file.md5}. The local file is truncated or another file; delete it, and the next run "
+            f"fetches it from {file.address}."
         )
 
 
-def _fetch_from_hub(name: str, show_line: Say) -> bool:
-    is_there = _has_all(name)
-    if not is_there:
+def _fetch_from_hub(name: str, show_line: ShowLine) -> bool:
+    is_cached = _has_all(name)
+    if not is_cached:
         if not has_hub_client():
             raise ConfigError(
-                f"model.weights: there is no folder {name} here, and the package "
+                f"model.weights: there is no local folder {name}, and the package "
                 f"{HUB_PACKAGE}, which fetches models from Hugging Face, is not installed; "
                 f"pip install '{EXTRA}', or {_by_hand(name)}."
             )
         show_line(f"fetching {name} from {_hub_address(name)}")
         if reason := _fetch(["hub", name]):
             raise ConfigError(
-                f"model.weights: there is no folder {name} here, and it could not be fetched from "
-                f"{_hub_address(name)} ({reason}); {_by_hand(name)}."
+                f"model.weights: there is no local folder {name}, and the model could not be "
+                f"fetched from {_hub_address(name)} ({reason}); {_by_hand(name)}."
             )
     folder = hub_folder(name)
-    for path, found, right in wrong_hashes(folder) if folder else ():
+    for path, actual, expected in wrong_hashes(folder) if folder else ():
         raise ConfigError(
-            f"model.weights: {path} has the hash {found}, but the file on the hub has {right}: it "
-            f"is damaged; delete {path.parents[2]}, and the next run fetches it again."
+            f"model.weights: {path} has the hash {actual}, but the file on the hub has {expected}. "
+            f"The local file is damaged; delete {path.parents[2]}, and the next run fetches the "
+            "model again."
         )
-    return not is_there
+    return not is_cached
 
 
 def _bert_name(model: ModelSettings) -> str | None:
@@ -176,7 +178,7 @@ def _bert_name(model: ModelSettings) -> str | None:
 
 def _has_all(name: str) -> bool:
     folder = hub_folder(name)
-    return folder is not None and all((folder / file).is_file() for file in NEEDED)
+    return folder is not None and all((folder / file).is_file() for file in REQUIRED_FILES)
 
 
 def _hub_address(name: str) -> str:
@@ -185,14 +187,16 @@ def _hub_address(name: str) -> str:
 
 
 def _without_passwords(text: str) -> str:
-    """Returns a text without the users and passwords in its URLs."""
+    """Returns a string without the users and passwords in its URLs."""
     return re.sub(r"://[^/\s@]*@", "://", text)
 
 
 def _by_hand(name: str) -> str:
+    """Returns the instruction to download a model without Scopeline."""
     return (
-        f"fetch {enumerate_names(NEEDED, 'and')}, and {TOKENIZER} if it is there, from "
-        f"{_hub_address(name)} where there is a network, put them into a folder, and give its path"
+        f"download {enumerate_names(REQUIRED_FILES, 'and')}, and {TOKENIZER} if it exists, from "
+        f"{_hub_address(name)} where there is a network, copy them to a folder, and write its path "
+        "into model.weights"
     )
 
 
@@ -211,20 +215,20 @@ def _fetch(arguments: Sequence[str]) -> str:
             text=True,
         )
     except subprocess.TimeoutExpired:
-        return f"not done within {LIMIT_SECONDS:,} s"
+        return f"the download took more than {LIMIT_SECONDS:,} s"
     if done.returncode == 0:
         return ""
     _, mark, reason = done.stdout.rpartition(FAILED)
     return (
         shorten(_without_passwords(reason))
         if mark
-        else f"the download process ended with {done.returncode}"
+        else f"the download process ended with exit code {done.returncode}"
     )
 
 
 def _from_keras(name: str, address: str, md5: str, folder: str) -> None:
-    """Fetches with Keras, which checks the hash; the file appears in the cache when it is
-    complete.
+    """Fetches a file with Keras, which checks the hash; only a complete file is moved to the
+    cache.
     """
     import tf_keras
 
@@ -237,18 +241,19 @@ def _from_keras(name: str, address: str, md5: str, folder: str) -> None:
 
 
 def _from_hub(name: str) -> None:
-    """Fetches with the hub's client, which resumes an interrupted download."""
+    """Fetches a model with the hub's client, which resumes an interrupted download."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    # First, as `_has_all` does not check it: an interrupted download would go unnoticed.
+    # The optional file is fetched first: `_has_all` does not check it, so that an interruption
+    # after the required files would go unnoticed.
     try:
         hf_hub_download(name, TOKENIZER, etag_timeout=STALL_SECONDS)
     except LocalEntryNotFoundError:
         raise
     except EntryNotFoundError:
-        pass  # The model has none.
-    for file in NEEDED:
+        pass  # The model has no such file.
+    for file in REQUIRED_FILES:
         hf_hub_download(name, file, etag_timeout=STALL_SECONDS)
 
 
@@ -257,6 +262,6 @@ if __name__ == "__main__":
     try:
         (_from_keras if source == "keras" else _from_hub)(*values)
     except Exception as error:
-        # Any error of libraries and networks; the parent process reads the last line.
+        # Libraries and networks raise many types of errors. The parent reads the last line.
         sys.stdout.write(f"\n{FAILED}{error}")
         sys.exit(1)

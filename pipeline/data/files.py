@@ -1,6 +1,6 @@
-"""The files of a config's data or of a request log: path, span, and whether they have rows.
+"""Lists the files of a config's data or of a request log, with their spans.
 
-They are listed without TFX, so that a wrong path is reported at once and polling is cheap.
+The files are listed without TFX, so that a wrong path is reported at once and polling is cheap.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipeline.layout import Layout
 from trainer_module.sections import import_registered
 
 ALL_FILES = "all"
-"""The only input split if hash buckets make the output splits."""
+"""The name of the only input split if the splits are hash buckets."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class DataLocation:
     """The location of the files of a config's data."""
 
     base: str
-    """A folder, or the URI of one."""
+    """The path or URI of the folder."""
     patterns: Mapping[str, str]
-    """Globs below the folder by input split; a glob may contain {SPAN}, {VERSION} or a date."""
+    """The globs below the folder by input split; a glob may contain placeholders of spans."""
     is_elsewhere: bool = False
-    """Whether the files are on another machine, so that they cannot be checked here."""
+    """Whether the files are on another machine and cannot be checked on this machine."""
 
     def check(self) -> None:
-        """Raises DataError if no local file matches one of the globs; there may be no globs."""
+        """Raises DataError if a glob matches no local file."""
         if not self.is_elsewhere:
             for pattern in self.patterns.values():
                 check_files_exist(self.base, pattern)
@@ -57,8 +57,8 @@ class DataLocation:
 def locate_data(data: DataSettings, layout: Layout) -> DataLocation:
     """Returns the folder and the globs of the data, whether or not files exist.
 
-    Shipped data is unpacked first. If the files are on another machine, the folder is the config's
-    path unchanged.
+    Data of `builtin:` is unpacked first. If the files are on another machine, the folder is
+    `data.path` unchanged.
     """
     globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
     if not FORMATS[data.format].has_files:
@@ -94,7 +94,7 @@ class File:
 
 
 def label_files(data: DataSettings) -> tuple[File, ...]:
-    """Returns the files of labels that come later; empty if the rows contain their labels.
+    """Returns the separate files of labels; empty if the config has no `data.labels`.
 
     Raises:
       DataError: no file matches.
@@ -106,17 +106,17 @@ def label_files(data: DataSettings) -> tuple[File, ...]:
 
 
 def revision_of(files: Sequence[File]) -> str:
-    """Returns a hash of paths, sizes and modification times, without reading the files."""
+    """Returns a hash of the files' paths, sizes and modification times; empty without files."""
     if not files:
         return ""
-    seen = [(file.path, file.size, file.modified) for file in files]
-    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+    states = [(file.path, file.size, file.modified) for file in files]
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
 
 
 def with_span_and_version(
     files: Iterable[File], pattern: str
 ) -> Iterator[tuple[tuple[int, int | None], File]]:
-    """Yields the files whose paths match a pattern, with their span and version numbers."""
+    """Yields the files whose paths match a pattern, each after its span and version numbers."""
     regex = _regex(pattern)
     for file in files:
         match = regex.fullmatch(file.path)
@@ -129,13 +129,13 @@ def _regex(pattern: str) -> re.Pattern[str]:
     text = re.escape(pattern)
     text = re.sub(r"\\\[(!?)(.*?)\\\]", _character_class, text)
     text = text.replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-    seen: set[str] = set()
+    defined: set[str] = set()
 
     def group(match: re.Match[str]) -> str:
         name, width = match[1], match[2]
-        if name in seen:
+        if name in defined:
             return f"(?P={name})"
-        seen.add(name)
+        defined.add(name)
         number = rf"\d{{{width}}}" if width else r"\d+"
         return f"(?P<{name}>{_DIGITS.get(name, number)})"
 
@@ -166,41 +166,45 @@ def list_files(base: str, pattern: str) -> list[File]:
     """Returns the files that match a glob with placeholders, without hidden files."""
     glob = PLACEHOLDER.sub("*", pattern)
     if is_remote(base):
-        # Beam reads object stores; it is imported only for them, as that takes a second.
+        # Beam lists object stores. Only they need its import, which takes a second.
         from apache_beam.io.filesystems import FileSystems
 
         (result,) = FileSystems.match([posixpath.join(base, glob)])
-        found = result.metadata_list
-        files = [File(m.path, m.size_in_bytes, m.last_updated_in_seconds) for m in found]
+        files = [
+            File(entry.path, entry.size_in_bytes, entry.last_updated_in_seconds)
+            for entry in result.metadata_list
+        ]
     else:
         files = [file for path in Path(base).glob(glob) for file in _local_file(path)]
     return [file for file in files if not is_hidden(file.path)]
 
 
 def _local_file(path: Path) -> Iterator[File]:
-    """Yields the file at a path, and nothing for a folder; one `stat`, as there may be 100,000."""
+    """Yields the file at a path; yields nothing for a folder or a broken link."""
     try:
         state = path.stat()
     except OSError:
-        return  # A broken link.
+        return
     if stat.S_ISREG(state.st_mode):
         yield File(str(path), state.st_size, state.st_mtime)
 
 
 def span_folder(pattern: str) -> str:
-    """Returns the part of a pattern that is a span's folder; empty if only file names have the
-    span.
+    """Returns the part of a pattern that is the folder of a span.
+
+    The result is empty if a file name contains a placeholder, as then spans have no folders.
     """
     parts = posixpath.dirname(pattern).split("/")
-    named = [number for number, part in enumerate(parts, 1) if PLACEHOLDER.search(part)]
-    is_whole = len(PLACEHOLDER.findall(pattern)) == len(PLACEHOLDER.findall("/".join(parts)))
-    return "/".join(parts[: named[-1]]) if named and is_whole else ""
+    depths = [depth for depth, part in enumerate(parts, 1) if PLACEHOLDER.search(part)]
+    in_folders = len(PLACEHOLDER.findall("/".join(parts)))
+    has_folder = len(PLACEHOLDER.findall(pattern)) == in_folders
+    return "/".join(parts[: depths[-1]]) if depths and has_folder else ""
 
 
 def list_empty_folders(base: str, folder: str) -> list[File]:
     """Returns the local folders that match a glob and contain no file, as files of zero bytes.
 
-    Object stores have no empty folders.
+    The result is empty for object stores, which have no empty folders.
     """
     if is_remote(base) or not folder:
         return []
@@ -210,7 +214,7 @@ def list_empty_folders(base: str, folder: str) -> list[File]:
 
 
 _LARGEST_WITHOUT_ROWS = 1 << 20
-"""The size in bytes above which a file certainly has rows, as no header is that long."""
+"""The largest size of a file without rows, in bytes; no header is longer."""
 
 
 def are_empty(files: Iterable[File], data: DataSettings) -> bool:
@@ -220,32 +224,39 @@ def are_empty(files: Iterable[File], data: DataSettings) -> bool:
 
 @functools.lru_cache(maxsize=1000)
 def _holds_rows(file: File, data_format: str, settings: str) -> bool:
-    """Returns whether a file has a row; cached, as polling repeats every few minutes."""
-    look = FORMATS[data_format].holds_rows
-    if not look or not file.size or file.size > _LARGEST_WITHOUT_ROWS:
+    """Returns whether a file has a row. Results are cached, as polling repeats the question.
+
+    Args:
+      file: the file.
+      data_format: the format of the data.
+      settings: the dialect of CSV files as JSON.
+    """
+    check = FORMATS[data_format].holds_rows
+    if not check or not file.size or file.size > _LARGEST_WITHOUT_ROWS:
         return bool(file.size)
-    holds_rows: bool = import_registered(look)(file.path, CsvSettings.model_validate_json(settings))
+    csv = CsvSettings.model_validate_json(settings)
+    holds_rows: bool = import_registered(check)(file.path, csv)
     return holds_rows
 
 
-_IN_FOLDER = "*/*.parquet"
-"""The glob of a request log's files, in a folder for each day."""
+_LOG_FILES = "*/*.parquet"
+"""The glob of the files of a request log, which has a folder for each day."""
 
 
 def list_requests(pattern: str) -> list[File]:
-    """Returns the files of requests, oldest first.
+    """Returns the files of a request log, oldest first.
 
     Args:
-      pattern: the folder of a log, or a glob of its files, which may contain placeholders of a
-        date.
+      pattern: the folder of the log, or a glob of its files; the glob may contain the placeholders
+        of a date.
     """
     path = Path(pattern).absolute()
-    base, glob = resolve_input(str(path / _IN_FOLDER if path.is_dir() else path), "parquet")
+    base, glob = resolve_input(str(path / _LOG_FILES if path.is_dir() else path), "parquet")
     return sorted(list_files(base, glob), key=lambda file: (file.modified, file.path))
 
 
 def count_rows(files: Iterable[File]) -> dict[str, int]:
-    """Returns the number of rows by path, for files that exist and are complete."""
+    """Returns the number of rows of each complete Parquet file, by path."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -253,14 +264,15 @@ def count_rows(files: Iterable[File]) -> dict[str, int]:
     for file in files:
         try:
             counts[file.path] = pq.read_metadata(file.path).num_rows
-        except (OSError, pa.ArrowInvalid):  # Deleted meanwhile, or another kind of file.
+        except (OSError, pa.ArrowInvalid):  # The file was deleted or is no Parquet file.
             continue
     return counts
 
 
-def newest_with(files: Sequence[File], rows: int) -> list[File]:
-    """Returns the newest files that together have a number of rows, oldest first; else all
-    files.
+def newest_files_with_rows(files: Sequence[File], rows: int) -> list[File]:
+    """Returns the fewest newest files that have at least a number of rows, oldest first.
+
+    If all files together have fewer rows, the result is all files.
     """
     chosen: list[File] = []
     for file in reversed(files):
@@ -272,6 +284,6 @@ def newest_with(files: Sequence[File], rows: int) -> list[File]:
 
 
 def show_files(files: Sequence[File]) -> str:
-    """Returns the range of the files, such as `requests of 2026-01-05/08-1503-4fa2c1 to ...`."""
+    """Returns the names of the first and last file, such as `2026-01-05/08-15 to 2026-01-05/09`."""
     names = [posixpath.splitext("/".join(file.path.split("/")[-2:]))[0] for file in files]
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

@@ -18,41 +18,42 @@ if TYPE_CHECKING:
     from components.example_gen.first_look import FirstRows
 
 MAX_BYTES = 64 << 20
-"""The most bytes to check; more would take longer than an early error saves."""
+"""The largest size in bytes to check; larger data would take too long."""
 _GZIP_RATIO = 8
 """The typical compression ratio of a .gz file."""
 
 
-def look_at_data(settings: ExampleGenSettings, named: Mapping[str, str], span: Span) -> None:
+def check_local_data(settings: ExampleGenSettings, named: Mapping[str, str], span: Span) -> None:
     """Runs the checks of ExampleGen that need neither TensorFlow nor splits.
 
+    Remote files and large data are not checked.
+
     Args:
-      settings: how the files are read.
-      named: the columns that the config names, by their config keys.
-      span: the span to check; data without spans counts as one.
+      settings: the settings for reading the files.
+      named: the columns that the config names, by config key.
+      span: the span to check; data without spans counts as one span.
 
     Raises:
       DataError: the files cannot be used, or lack a column that the config names.
     """
-    look = FORMATS[settings.format].first_look
+    check = FORMATS[settings.format].first_look
     is_local = not any(is_remote(file.path) for file in span.files)
-    if not look or not is_local or _is_large(span):
+    if not check or not is_local or _is_large(span):
         return
     # A file may belong to several splits.
     files = list(dict.fromkeys(file.path for file in span.files))
-    columns: frozenset[str] = import_registered(look)(settings, files)
-    # A missing column of earlier data is an anomaly, which ExampleValidator checks.
-    known = sorted(columns | read_known_kinds(settings.schema_file).keys())
-    check_named_columns(named, known)
+    columns: frozenset[str] = import_registered(check)(settings, files)
+    # ExampleValidator reports columns of the schema that the new data lacks.
+    available = sorted(columns | read_known_kinds(settings.schema_file).keys())
+    check_named_columns(named, available)
 
 
 def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | None:
-    """Returns the first rows of a table; None for remote files, pictures, or files that are too
-    large.
+    """Returns the first rows of a table; None for remote files, pictures and large data.
 
     Args:
-      settings: how the files are read.
-      span: the span to read; data without spans counts as one.
+      settings: the settings for reading the files.
+      span: the span to read; data without spans counts as one span.
 
     Raises:
       DataError: the files cannot be used.

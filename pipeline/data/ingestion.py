@@ -1,4 +1,4 @@
-"""The settings that turn a config's files into examples, found without importing TFX."""
+"""Makes the settings with which ExampleGen reads a config's files, without importing TFX."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from trainer_module.settings import Feature, ImageFeature, NumericFeature
 
 @dataclass(frozen=True)
 class Ingestion:
-    """How files become examples, and which schema they have to follow."""
+    """The settings with which ExampleGen reads the files, and the user's schema."""
 
     settings: ExampleGenSettings
     curated_schema: str | None
-    """The path of the user's own schema."""
+    """The path of the user's own schema; None if the schema is inferred."""
     fingerprint: str
-    """A hash of all settings that decide how files become examples; files do not count."""
+    """A hash of all settings that affect the examples; it does not depend on the data files."""
 
     @property
     def schema_revision(self) -> str:
-        """A hash of what a user wrote into the schema."""
+        """A hash of the user's changes to the schema."""
         return self.settings.schema_revision
 
 
@@ -39,7 +39,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         task=config.target.without_model_keys(),
         weight=config.data.weight or "",
         csv=config.data.csv,
-        # A declared column may contain both numbers and text.
+        # Declared columns, and keys of labels, may contain both numbers and text.
         mixed_columns=(
             *(name for name, f in config.features.items() if f.may_mix or f.forms()),
             *([config.data.labels.key] if config.data.labels else ()),
@@ -62,9 +62,9 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
 
 
 def _unlabelled(data: DataSettings) -> Unlabelled:
-    """Returns the handling of rows without a label: skipped if labels come later, by default."""
-    is_said = "unlabelled" in data.model_fields_set
-    return data.unlabelled if is_said or data.labels is None else Unlabelled.SKIP
+    """Returns the reaction to rows without a label; the default for separate labels is SKIP."""
+    is_set = "unlabelled" in data.model_fields_set
+    return data.unlabelled if is_set or data.labels is None else Unlabelled.SKIP
 
 
 def _labels(data: DataSettings, layout: Layout) -> LabelsSettings | None:
@@ -74,7 +74,7 @@ def _labels(data: DataSettings, layout: Layout) -> LabelsSettings | None:
 
 
 def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[str, str]:
-    """Returns the folder of each column that contains paths of pictures, for ExampleGen."""
+    """Returns the columns that contain paths of pictures, with the folder of the pictures."""
     folders = {
         name: feature.folder or ""
         for name, feature in features.items()
@@ -89,7 +89,7 @@ def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[st
 
 
 def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Returns the columns of a table that contain encoded pictures; none for image formats."""
+    """Returns the columns of a table that contain encoded pictures; empty for image formats."""
     if FORMATS[data_format].holds_images:
         return ()
     return tuple(
@@ -100,7 +100,15 @@ def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tupl
 
 
 def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: Layout) -> str:
-    """Returns a hash of local pictures that a table names; empty for spans, which do not change."""
+    """Returns a hash of the local pictures whose paths a table contains.
+
+    The result is empty for data in spans, as the pictures of a span do not change.
+
+    Args:
+      data: the config's section.
+      folders: the folders of the pictures by column; an empty string is the folder of the data.
+      layout: the layout of the pipeline, whose output folders are left out of the hash.
+    """
     if has_spans(data):
         return ""
     base = locate_data(data, layout).base
@@ -109,14 +117,14 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
     written = {str(layout.output), layout.serving}
     if not local:
         return ""
-    # Imported here, as Arrow is needed for data with pictures only.
+    # Imported here, as only data with pictures needs Arrow.
     from components.example_gen.picture_files import folder_revision
 
     return folder_revision(local, written)
 
 
 def curated_schema(schema_file: str | None, layout: Layout) -> str | None:
-    """Returns the absolute path of the user's schema; unchanged for files on another machine."""
+    """Returns the absolute path of the user's schema; a path on another machine is unchanged."""
     if schema_file is None or layout.is_elsewhere or is_remote(schema_file):
         return schema_file
     return str(Path(schema_file).absolute())

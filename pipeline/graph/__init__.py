@@ -1,1 +1,1 @@
-"""The pipeline as TFX components, wired in the order in which the data flows."""
+"""The pipeline as a graph of TFX components."""

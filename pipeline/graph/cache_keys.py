@@ -1,4 +1,4 @@
-"""Cache keys of components: hashes of the code that they run, and the settings that they read."""
+"""The parts of components' cache keys: their settings, and hashes of the code that they run."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ OWN_PREPROCESSING_FN = "trainer_module.preprocessing.preprocess_by_own_function"
 class Recipe:
     """The functions that Transform, Tuner and Trainer run, with their settings.
 
-    The properties `*_config` are the `custom_config` of components, a part of their cache keys: the
-    settings that a component reads, and hashes of its code and of the files that it reads.
+    Each property `*_config` is the `custom_config` of a component, which is a part of its cache
+    key. It contains the settings that the component reads, and hashes of its code and its files.
     """
 
     settings: TrainerSettings
-    """The settings of the Trainer, completed by the defaults of the model's kind."""
+    """The settings of the Trainer, with the defaults of the model's kind."""
     given_settings: Mapping[str, Any]
-    """The settings of the Trainer as in the config's file; a search fills in the rest."""
+    """The settings of the Trainer that the config file sets; a search sets further ones."""
     transform_settings: TrainerSettings
-    """The settings of Transform, without those of the model, which must not invalidate its
-    cache.
+    """The settings of Transform. Settings of the model are left out, so that Transform's output is
+    taken from the cache if only the model has changed.
     """
     run_fn: str
-    """The import path of the function that trains, unless a search chooses another kind."""
+    """The import path of the function that trains the model of the config."""
     preprocessing: str | None
-    """The import path of the user's function that Transform calls, if there is one."""
+    """The import path of the user's preprocessing function; None for the default."""
     tune: TuneSettings | None
-    """The settings of the Tuner, if there is one."""
+    """The settings of the search; None if the config has no search."""
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Recipe:
@@ -72,13 +72,13 @@ class Recipe:
     @property
     def preprocessing_fn(self) -> str:
         """The import path of the function that Transform calls."""
-        if self._divides_own_inputs:
+        if self._splits_own_inputs:
             return OWN_PREPROCESSING_FN
         return self.preprocessing or PREPROCESSING_FN
 
     @property
-    def _divides_own_inputs(self) -> bool:
-        """Whether rows are split by a column that the user's function may not return."""
+    def _splits_own_inputs(self) -> bool:
+        """Whether the split needs a column that the user's preprocessing function may drop."""
         settings = self.transform_settings
         return bool(self.preprocessing and (settings.split_by or settings.order_by))
 
@@ -86,14 +86,14 @@ class Recipe:
     def transform_config(self) -> dict[str, object]:
         """The `custom_config` of Transform."""
         settings = self.transform_settings
-        own = [self.preprocessing] if self.preprocessing else []
+        own_code = [self.preprocessing] if self.preprocessing else []
         code = code_fingerprint(
             ["components.column_types.transform", _module_of(PREPROCESSING_FN)],
-            [*own, *settings.own_features.values()],
+            [*own_code, *settings.own_features.values()],
             never_loads=MODELS,
         )
         custom = _custom_config(settings, code, _vocabularies(settings))
-        if self._divides_own_inputs:
+        if self._splits_own_inputs:
             return {**custom, OWN_PREPROCESSING_KEY: self.preprocessing}
         return custom
 
@@ -105,7 +105,7 @@ class Recipe:
             ["components.trainer.component", *TRAINERS], self.settings.own_code.values()
         )
         custom = _custom_config(self.settings, code, _weights(self.settings))
-        # The search fills in the keys that the file leaves out.
+        # The search sets keys that the file does not set.
         return custom if self.tune is None else {**custom, SETTINGS_KEY: self.given_settings}
 
     @property
@@ -128,18 +128,19 @@ class Recipe:
 def _transform_settings(config: PipelineConfig) -> TrainerSettings:
     """Returns the settings that Transform reads."""
     data, kind, weights = config.data, config.model.kind, config.model.weights
-    # Only the keys of the model that determine its features.
-    follows = kind in ZOO and ZOO[kind].features
-    # The user's own training function may take all of Transform's outputs as inputs.
-    divides = not config.train.run_fn
+    # Some models need particular features, which `kind` and `weights` determine.
+    needs_model = kind in ZOO and ZOO[kind].features
+    # A training function of the user's may take all outputs of Transform as inputs of the model,
+    # so that Transform must not output the columns of the split.
+    keeps_split = not config.train.run_fn
     return TrainerSettings(
         label=data.label,
         weight=data.weight,
-        split_by=data.split_by if divides else None,
-        order_by=data.order_by if divides else None,
+        split_by=data.split_by if keeps_split else None,
+        order_by=data.order_by if keeps_split else None,
         task=config.target.without_model_keys(),
         features=config.features,
-        model=ModelSettings(kind=kind, weights=weights) if follows else ModelSettings(),
+        model=ModelSettings(kind=kind, weights=weights) if needs_model else ModelSettings(),
     )
 
 
@@ -156,13 +157,13 @@ def add_code(
 ) -> None:
     """Adds a hash of a component's code to its cache key.
 
-    The hash is stored in `exec_properties`, as some of the components have no parameter for it.
+    The hash is stored in `exec_properties`, as not all components have a parameter for the hash.
 
     Args:
-      component: the component; the imports of its executor count.
-      loaded: our modules that the executor loads by name.
+      component: the component; the hash includes all modules that its executor imports.
+      loaded: modules of Scopeline that the executor loads by name.
       own: import paths of the user's code.
-      never_loads: packages whose modules the executor never loads by name.
+      never_loads: modules whose strings are ignored, as the executor loads nothing by these names.
     """
     roots = [cast("Any", component.executor_spec).executor_class.__module__, *loaded]
     component.exec_properties[CODE_KEY] = code_fingerprint(roots, own, never_loads)
@@ -175,15 +176,15 @@ def _module_of(import_path: str) -> str:
 def _custom_config(
     settings: TrainerSettings, code: str, files: Iterable[Path]
 ) -> dict[str, object]:
-    read = [*files]
-    custom = {FILES_KEY: files_fingerprint(read)} if read else {}
-    return {**settings.to_custom_config(), CODE_KEY: code, **custom}
+    paths = [*files]
+    files_hash = {FILES_KEY: files_fingerprint(paths)} if paths else {}
+    return {**settings.to_custom_config(), CODE_KEY: code, **files_hash}
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:
-    """Returns the local files with wordpieces of texts and with names of classes.
+    """Returns the local files with wordpieces of text features and with names of classes.
 
-    Columns that are inferred to be text use the vocabulary of the weights.
+    Text columns without an entry in `features` use the vocabulary in the folder of the weights.
     """
     texts = (f for f in settings.features.values() if isinstance(f, TextFeature))
     folders = {settings.model.weights, *(text.vocabulary for text in texts)}

@@ -1,4 +1,4 @@
-"""The whole pipeline of a config, and the parts of it that commands run separately."""
+"""Creates the pipeline of a config, or only its first components for a search or a data check."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ def create_pipeline(
 
 
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """Returns the pipeline up to the Tuner.
+    """Returns the pipeline up to the Tuner, for `scopeline tune`.
 
     Raises:
       ConfigError: the family of the task has no search.
     """
     graph = context.config.family.search_graph
-    return _part(context, spans, graph, "tune: a search for better settings")
+    return _part(context, spans, graph, "tune: a search for better values")
 
 
 def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
-    """Returns the pipeline up to ExampleValidator, which reads and checks a span or all data.
+    """Returns the pipeline up to ExampleValidator, which only reads and checks the data.
 
     Raises:
-      ConfigError: the family of the task reads the data while training.
+      ConfigError: the family of the task has no components for the data, as training reads it.
     """
     graph = context.config.family.data_graph
-    return _part(context, spans, graph, "--validate-only: only reading the data")
+    return _part(context, spans, graph, "--validate-only: a run without training")
 
 
 def _part(context: RunContext, spans: Spans | None, graph: str, request: str) -> pipeline.Pipeline:
     if not graph:
         kind = context.config.target.kind
-        raise ConfigError(f"{request} is not available for task {kind}; leave it out.")
+        raise ConfigError(f"{request} is not available for `task: {kind}`.")
     graph_inputs = GraphInputs(context, spans, LatestOtherBlessedModelStrategy)
     nodes: list[base_node.BaseNode] = import_registered(graph)(graph_inputs)
     return _pipeline(context, nodes)
@@ -82,6 +82,6 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         enable_cache=True,
         # A compiled pipeline must not contain a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
-        # A list of its own: TFX's executors add their labels to the given list.
+        # The list is copied, as TFX's executors append labels to it.
         beam_pipeline_args=list(config.beam.args or LOCAL_ARGS),
     )

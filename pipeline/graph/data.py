@@ -1,4 +1,4 @@
-"""The components that read and check the data, and the inputs of a training."""
+"""Creates the components that read, check and transform the data."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Spans:
     """The spans that a run reads and trains on, by number."""
 
     newest: int
-    """The span that this run reads, and evaluates on."""
+    """The span that this run reads with ExampleGen, and evaluates on."""
     window: tuple[int, ...] = ()
-    """The spans to train on; earlier runs have read the older ones."""
+    """The spans to train on, which earlier runs have read, except for the newest."""
     compared_with: int | None = None
-    """The span before the newest with which the newest is compared for drift."""
+    """The earlier span with which the newest is compared for drift; None without a comparison."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
     config, ingestion = context.config, context.ingestion
     settings = ingestion.settings
 
-    # Reads the data, whatever its format, into splits of tf.Examples.
+    # Reads data of any format into splits of tf.Examples.
     newest = spans.newest if spans else None
     example_gen = make_example_gen(config.data, context.location, ingestion, newest)
     examples = example_gen.outputs["examples"]
@@ -66,7 +66,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
     add_code(statistics_gen)
     statistics = statistics_gen.outputs["statistics"]
 
-    # Provides the schema: curated, or inferred from the first data and kept.
+    # Provides the schema: the user's, or the schema that the first run has inferred.
     schema_gen = SchemaGen(
         statistics=statistics,
         examples=examples,
@@ -76,23 +76,23 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         label=config.data.label,
         task=config.task,
         images=config.columns_of(ImageFeature),
-        # The effect of the user's function on a column is unknown.
+        # None, as a preprocessing function may use any column.
         aside=None
         if config.preprocessing
         else filter(None, (config.data.label, config.data.weight)),
         unsized=config.unsized_pictures,
-        names=settings.names if settings.format_spec.guesses_types else (),
+        names=settings.exact_columns if settings.format_spec.guesses_types else (),
     ).with_id(ComponentId.SCHEMA_GEN.value)
     add_code(schema_gen)
     schema = schema_gen.outputs["schema"]
 
-    # Finds the statistics of the span to compare with.
+    # Finds the statistics of the earlier span for the comparison.
     previous, compared_with = None, ""
     if spans is not None and spans.compared_with is not None and config.drift.columns:
         previous = resolve_statistics(spans.compared_with, example_gen, statistics_gen)
         compared_with = f"span {span_kind(config.data).show(spans.compared_with)}"
 
-    # Validates the data; stops the run before a model learns from broken data.
+    # Validates the data; fails before a model is trained on invalid data.
     drift = Drift(**config.drift.model_dump(mode="json")) if config.drift.columns else Drift()
     example_validator = ExampleValidator(
         statistics=statistics,
@@ -100,7 +100,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         settings=ValidationSettings(
             label=config.data.label,
             task=config.task,
-            # The effect of the user's function on a column is unknown.
+            # None, as a preprocessing function may use any column.
             declared=None
             if config.preprocessing
             else sorted({*config.features, config.data.weight or ""}),
@@ -124,15 +124,15 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a training, and the components that make them."""
+    """The inputs of the Trainer, and the components that make them."""
 
     components: list[base_node.BaseNode]
     """The components before Transform."""
     transform: base_node.BaseNode
     window: types.BaseChannel
-    """The raw examples to train on."""
+    """The examples of all spans to train on, before Transform."""
     examples: types.BaseChannel
-    """The raw examples of the newest span."""
+    """The examples of the newest span, before Transform."""
     statistics: types.BaseChannel
     """The statistics of the newest span."""
     schema: types.BaseChannel
@@ -145,14 +145,14 @@ def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> I
     Args:
       context: the config, and where artifacts and metadata are stored.
       spans: the spans to read and to train on, for data in spans.
-      recipe: the function and the settings of Transform.
+      recipe: the preprocessing function and the settings of Transform.
     """
     data = create_data(context, spans)
     examples, schema = data.examples, data.schema
     components = list(data.components)
     window, analyzer_cache = examples, None
     if spans is not None:
-        # All spans of the window, and Transform's cache for those that it has analyzed before.
+        # Finds all spans of the window, and Transform's cache for spans that it has analyzed.
         window_resolver = resolve_window(spans.window, data.example_gen)
         window = window_resolver.outputs["examples"]
         cache_resolver = resolve_analyzer_cache(window)
@@ -165,13 +165,13 @@ def create_inputs(context: RunContext, spans: Spans | None, recipe: Recipe) -> I
         schema=schema,
         preprocessing_fn=recipe.preprocessing_fn,
         custom_config=recipe.transform_config,
-        # Statistics of inputs and outputs would double the time of Transform; the cache costs more
-        # than it saves unless later runs use the same spans.
+        # Statistics of inputs and outputs would double the time of Transform. The cache saves time
+        # only if later runs use the same spans.
         disable_statistics=True,
         disable_analyzer_cache=analyzer_cache is None,
         analyzer_cache=analyzer_cache,
     ).with_id(ComponentId.TRANSFORM.value)
-    # This order holds even if components run concurrently.
+    # Transform waits for the validation even if components run concurrently.
     transform.add_upstream_node(data.validator)
     anomalies = data.validator.outputs["anomalies"]
     statistics = data.statistics

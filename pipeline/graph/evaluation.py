@@ -1,4 +1,4 @@
-"""The configuration of the Evaluator, from the config's metrics, thresholds and slices."""
+"""Makes the configuration of the Evaluator from the config's metrics, thresholds and slices."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from trainer_module.settings.tasks import Metric
 
 
 def constant_metric(criteria: Criteria) -> str | None:
-    """Returns the metric in which a model has to be better than a constant prediction, if any.
+    """Returns the metric in which a model has to be better than a constant prediction.
 
-    None if a threshold has a bound, as the user has then decided what is good enough. A tolerance
-    alone is no bound, as it has no effect without a model in service.
+    None if a threshold has `min` or `max`, which replace the comparison with a constant prediction.
     """
     thresholds = criteria.evaluate.thresholds.values()
-    is_decided = any(one.min is not None or one.max is not None for one in thresholds)
-    return None if is_decided else reference_metric(criteria)
+    has_bound = any(
+        threshold.min is not None or threshold.max is not None for threshold in thresholds
+    )
+    return None if has_bound else reference_metric(criteria)
 
 
 def reference_metric(criteria: Criteria) -> str | None:
     """Returns the first deciding metric whose value for a constant prediction can be computed.
 
-    The constant is computed from the unweighted raw labels. Weighted metrics, and metrics of labels
-    that a user's function transforms, cannot be compared with it.
+    The constant is computed from the unweighted raw labels. None if the metrics are weighted or a
+    user's function transforms the labels, as their values cannot be compared with the constant's.
     """
     if criteria.weight or criteria.changes_labels:
         return None
@@ -45,7 +46,7 @@ def reference_metric(criteria: Criteria) -> str | None:
 
 
 def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
-    """Returns the TFMA configuration of a pipeline."""
+    """Returns the TFMA configuration of the Evaluator."""
     _check_configured(criteria.evaluate)
     thresholds, slices = criteria.thresholds, _slicing_specs(criteria.evaluate)
     metrics = [
@@ -55,7 +56,7 @@ def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
     return config_pb2.EvalConfig(
         model_specs=[
             config_pb2.ModelSpec(
-                # Only its signatures are called; a Keras model would be loaded a second time.
+                # TFMA calls only signatures, as it would load a Keras model a second time.
                 model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
                 label_key=EVAL_LABEL,
@@ -70,7 +71,7 @@ def make_eval_config(criteria: Criteria) -> config_pb2.EvalConfig:
 
 
 def make_measuring_config(criteria: Criteria) -> config_pb2.EvalConfig:
-    """Returns the TFMA configuration without thresholds, which only the Evaluator applies."""
+    """Returns the TFMA configuration of the Optimizer, which applies no thresholds."""
     eval_config = make_eval_config(criteria)
     for metric in (metric for spec in eval_config.metrics_specs for metric in spec.metrics):
         metric.ClearField("per_slice_thresholds")
@@ -80,7 +81,7 @@ def make_measuring_config(criteria: Criteria) -> config_pb2.EvalConfig:
 def _with_example_count(
     metrics: list[config_pb2.MetricConfig], is_weighted: bool
 ) -> list[config_pb2.MetricsSpec]:
-    """Returns the metrics with the unweighted number of examples."""
+    """Returns specs of the metrics and of the unweighted number of examples."""
     count = config_pb2.MetricConfig(class_name="ExampleCount")
     if not is_weighted:
         return [config_pb2.MetricsSpec(metrics=[count, *metrics])]
@@ -93,22 +94,22 @@ def _with_example_count(
 
 def _check_configured(evaluate: EvaluateSettings) -> None:
     """Raises ConfigError for a metric class that does not exist or rejects its arguments."""
-    for place, given in enumerate(evaluate.metrics):
-        if isinstance(given, str):
+    for index, settings in enumerate(evaluate.metrics):
+        if isinstance(settings, str):
             continue
-        options = json.dumps({NAME: given.name, **given.config})
+        options = json.dumps({NAME: settings.name, **settings.config})
         config = config_pb2.MetricConfig(
-            class_name=given.class_name, module=given.module, config=options
+            class_name=settings.class_name, module=settings.module, config=options
         )
         try:
             metric_specs.metric_instance(config)
-        except Exception as error:  # A class of the user's may raise anything.
-            known = {*metric_types.registered_metrics(), *dir(tf_keras.metrics)}
-            is_unknown = not given.module and given.class_name not in known
-            hint = f"; {near_match(given.class_name, known)}" if is_unknown else ""
+        except Exception as error:  # A class of the user's may raise any exception.
+            class_names = {*metric_types.registered_metrics(), *dir(tf_keras.metrics)}
+            is_unknown = not settings.module and settings.class_name not in class_names
+            hint = f"; {near_match(settings.class_name, class_names)}" if is_unknown else ""
             raise ConfigError(
-                f"evaluate.metrics.{place}: {given.class_name} cannot be made of "
-                f"{json.dumps(given.config)}: {type(error).__name__}: {error}{hint}"
+                f"evaluate.metrics.{index}: {settings.class_name} with config "
+                f"{json.dumps(settings.config)} raises {type(error).__name__}: {error}{hint}"
             ) from error
 
 
@@ -118,19 +119,19 @@ def _find(criteria: Criteria, name: str) -> Metric:
     namesake = metric_types.registered_metrics().get(metric.class_name)
     if namesake and metric.module and not metric.module.startswith(tfma.__name__):
         raise ConfigError(
-            f"evaluate.metrics: {name} is also the name of a metric of TFMA, "
-            f"{namesake.__module__}.{namesake.__qualname__}; give yours another name."
+            f"evaluate.metrics: the class of {name} has the same name as TFMA's metric "
+            f"{namesake.__module__}.{namesake.__qualname__}; rename your class."
         )
     return metric
 
 
 def make_verdict(criteria: Criteria) -> VerdictSettings:
-    """Returns the settings of the verdict: confidence, bounds and the handling of ties."""
+    """Returns the settings with which the Evaluator decides whether to bless a model."""
     thresholds, ties = criteria.evaluate.thresholds.items(), criteria.evaluate.ties
     return VerdictSettings(
         criteria.evaluate.confidence,
-        lower=tuple(name for name, threshold in thresholds if threshold.is_least_sure),
-        upper=tuple(name for name, threshold in thresholds if threshold.is_most_sure),
+        lower=tuple(name for name, threshold in thresholds if threshold.is_min_confident),
+        upper=tuple(name for name, threshold in thresholds if threshold.is_max_confident),
         dependence=Dependence(criteria.split_by or "", criteria.order_by or ""),
         others=criteria.others,
         deciding=criteria.deciding.name,
@@ -148,28 +149,28 @@ def _metric_config(
     threshold: Threshold | None,
     slices: list[config_pb2.SlicingSpec],
 ) -> config_pb2.MetricConfig:
-    # TFMA's views find plots by the names that TFMA gives them.
+    # Plots keep their default names, by which TFMA's views find them.
     options = json.dumps({**({NAME: name} if metric.is_number else {}), **metric.options})
     config = config_pb2.MetricConfig(
         class_name=metric.class_name, module=metric.module, config=options[1:-1]
     )
     if threshold is None:
         return config
-    # Both bounds are set: a NaN fails any bound, but would pass a missing one.
+    # Both bounds are set, as a NaN fails a bound but passes if the bound is missing.
     largest = sys.float_info.max
     bounds = config_pb2.GenericValueThreshold(
-        lower_bound={"value": -largest if threshold.least is None else threshold.least},
-        upper_bound={"value": largest if threshold.most is None else threshold.most},
+        lower_bound={"value": -largest if threshold.min_value is None else threshold.min_value},
+        upper_bound={"value": largest if threshold.max_value is None else threshold.max_value},
     )
     if metric.higher_is_better:
         direction, worst = config_pb2.MetricDirection.HIGHER_IS_BETTER, -threshold.tolerance
     else:
         direction, worst = config_pb2.MetricDirection.LOWER_IS_BETTER, threshold.tolerance
-    threshold_of = config_pb2.MetricThreshold(value_threshold=bounds)
+    metric_threshold = config_pb2.MetricThreshold(value_threshold=bounds)
     if metric.is_compared:
         change = config_pb2.GenericChangeThreshold(direction=direction, absolute={"value": worst})
-        threshold_of.change_threshold.CopyFrom(change)
-    # For the whole split: a threshold without a slice applies to every slice.
+        metric_threshold.change_threshold.CopyFrom(change)
+    # The empty slicing spec is the whole split; without it, TFMA would check every slice.
     specs = [config_pb2.SlicingSpec(), *(slices if threshold.slices else ())]
-    config.per_slice_thresholds.add(slicing_specs=specs, threshold=threshold_of)
+    config.per_slice_thresholds.add(slicing_specs=specs, threshold=metric_threshold)
     return config

@@ -1,4 +1,4 @@
-"""The interface between the pipeline and the graphs of task families, and their usual nodes."""
+"""The interface between the pipeline and the graphs of task families, and nodes that they share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trainer_module.families import DATA_FILES_KEY, Family
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """The values that the pipeline resolves before a family wires its nodes."""
+    """The arguments of the function with which a family wires its nodes."""
 
     context: RunContext
     """The config, and where artifacts, metadata and the pushed model are stored."""
@@ -60,9 +60,11 @@ class FamilyNodes:
     """The nodes of a pipeline, and the outputs that the Pusher takes."""
 
     nodes: Sequence[base_node.BaseNode]
-    """The nodes in topological order, without the Pusher. The node that outputs the model is called
-    Trainer, the one that blesses it Evaluator, and the certificate InfraValidator: summaries,
-    versions and schedules use these ids.
+    """The nodes in topological order, without the Pusher.
+
+    The node that outputs the model has the id Trainer, the node that blesses the model Evaluator,
+    and the node that certifies the model InfraValidator: summaries, versions and schedules use
+    these ids.
     """
     model: types.BaseChannel
     """The model to push."""
@@ -75,7 +77,7 @@ class FamilyNodes:
 
 
 def wire(graph_inputs: GraphInputs) -> FamilyNodes:
-    """Returns the usual nodes of a family: its `run_fn` trains, its `measure` evaluates."""
+    """Returns the nodes of a family that trains with `run_fn` and evaluates with `measure`."""
     return wire_evaluation(graph_inputs, [create_trainer(graph_inputs)])
 
 
@@ -88,7 +90,7 @@ def wire_evaluation(
 
     Args:
       graph_inputs: the arguments of the family.
-      nodes: the nodes before; the last one is the Trainer.
+      nodes: the nodes up to the Trainer, which is the last.
       examples: examples to evaluate with, if nodes of the family make some.
     """
     model = nodes[-1].outputs["model"]
@@ -109,13 +111,15 @@ def wire_evaluation(
 def custom_config(
     graph_inputs: GraphInputs, *functions: str, roots: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns the `custom_config` for code of a family: settings, data files and a hash of the
-    code.
+    """Returns the `custom_config` of a component that runs a family's code.
+
+    The result contains the settings, the data files and a hash of the code.
 
     Args:
       graph_inputs: the arguments of the family.
       functions: import paths of the code.
-      roots: our modules that run the code, if the component stores their hash nowhere else.
+      roots: modules of Scopeline that run the code, if no other part of the cache key has a hash
+        of these modules.
     """
     context = graph_inputs.context
     files = [file.path for span in context.data for file in span.files]
@@ -144,13 +148,14 @@ def create_trainer(
     Args:
       graph_inputs: the arguments of the family.
       examples: examples to train on, if nodes of the family make some.
-      schema: the schema, whose inferred choices complete the settings, if there is one.
+      schema: the schema, from which the Trainer takes inferred settings; None if the family has
+        no schema.
     """
     settings, run_fn = graph_inputs.context.config.trainer_settings, graph_inputs.family.run_fn
-    own, read = settings.own_code.values(), files_read(settings)
-    custom = custom_config(graph_inputs, run_fn, *own, roots=["components.trainer.component"])
-    if read:
-        custom[FILES_KEY] = files_fingerprint(read)
+    own_code, files = settings.own_code.values(), files_read(settings)
+    custom = custom_config(graph_inputs, run_fn, *own_code, roots=["components.trainer.component"])
+    if files:
+        custom[FILES_KEY] = files_fingerprint(files)
     trainer = Trainer(run_fn=run_fn, custom_config=custom, examples=examples, schema=schema)
     return trainer.with_id(ComponentId.TRAINER.value)
 
@@ -184,24 +189,24 @@ def create_gate(
 
 
 def bounds_of(config: PipelineConfig) -> list[Bounds]:
-    """Returns the bounds of the deciding metrics: those with thresholds, or else the first metric.
+    """Returns the bounds of all metrics with thresholds; if there are none, of the first metric.
 
-    A model also has to be no worse than the model in service in each of them. Ties are decided by
-    the first one.
+    In each of these metrics, a model also has to be no worse than the model in service. The first
+    of these metrics decides ties.
     """
-    task, evaluate, known = config.target, config.evaluate, config.target.metrics()
-    usual = (*evaluate.named, *task.usual_metrics())[:1]
-    thresholds = evaluate.thresholds or dict.fromkeys(usual, Threshold())
+    task, evaluate, metrics = config.target, config.evaluate, config.target.metrics()
+    first_metric = (*evaluate.named, *task.usual_metrics())[:1]
+    thresholds = evaluate.thresholds or dict.fromkeys(first_metric, Threshold())
     return [
         Bounds(
             name,
-            known[name].higher_is_better,
-            threshold.least,
-            threshold.most,
+            metrics[name].higher_is_better,
+            threshold.min_value,
+            threshold.max_value,
             threshold.tolerance,
-            known[name].is_compared,
-            threshold.is_least_sure,
-            threshold.is_most_sure,
+            metrics[name].is_compared,
+            threshold.is_min_confident,
+            threshold.is_max_confident,
             keeps_ties=evaluate.ties is Ties.KEEP and name == next(iter(thresholds)),
         )
         for name, threshold in thresholds.items()
@@ -226,15 +231,15 @@ def create_infra_validator(
     golden_rows: str | None = None,
     **examples: types.BaseChannel,
 ) -> base_node.BaseNode:
-    """Returns an InfraValidator for golden rows of a family, or chosen from examples.
+    """Returns an InfraValidator; a function makes its golden rows, or they are real examples.
 
     Args:
       limits: the tolerance of predictions, and the limits of time and memory.
       settings: the settings of the training, as a `custom_config`.
       model: the trained model.
       evaluator: the Evaluator, which blesses the model.
-      golden_rows: the import path of a function that makes the rows.
-      examples: the inputs of InfraValidator from which rows are chosen otherwise, by name.
+      golden_rows: the import path of a function that makes the rows; default: rows of `examples`.
+      examples: further inputs of InfraValidator, such as the examples of which it chooses rows.
     """
     validator = InfraValidator(
         model=model,

@@ -11,7 +11,7 @@ from pipeline.graph.resolving import resolve_window
 
 def wire(graph_inputs: GraphInputs) -> FamilyNodes:
     """Returns the components of a config in topological order, without the Pusher."""
-    # Reads the pictures, whatever their format, and chooses their size.
+    # Reads pictures of any format, and chooses their size.
     data = create_data(graph_inputs.context, graph_inputs.spans)
     nodes, window = list(data.components), data.examples
     if graph_inputs.spans is not None:
@@ -22,7 +22,7 @@ def wire(graph_inputs: GraphInputs) -> FamilyNodes:
     trainer = create_trainer(graph_inputs, window, data.schema)
     trainer.add_upstream_node(data.validator)
 
-    # Compares samples of the new generator and of the one in service with held-out pictures.
+    # Compares samples of the new generator, and of the generator in service, with real pictures.
     return wire_evaluation(graph_inputs, [*nodes, trainer], window)
 
 

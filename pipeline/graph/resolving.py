@@ -26,7 +26,7 @@ def resolve_window(window: Sequence[int], example_gen: base_node.BaseNode) -> Re
 
     Args:
       window: the numbers of the spans.
-      example_gen: the component that has read them, in this run or an earlier one.
+      example_gen: the component that has read the spans, in this run or an earlier run.
     """
     resolver = Resolver(
         strategy_class=SpanWindowStrategy,
@@ -40,7 +40,7 @@ def resolve_window(window: Sequence[int], example_gen: base_node.BaseNode) -> Re
 
 
 def resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
-    """Returns the resolver of Transform's analyzer cache for spans that it has analyzed before."""
+    """Returns the resolver of Transform's analyzer cache for spans of earlier runs."""
     return Resolver(
         strategy_class=OlderAnalyzerCacheStrategy,
         examples=window,
@@ -80,20 +80,20 @@ def resolve_baseline(
     """Returns the resolver of the baseline model.
 
     Args:
-      model: the candidate.
+      model: the new model, which is never its own baseline.
       strategy: the resolver strategy.
-      has_examples: whether ExampleGen has read the training data.
+      has_examples: whether the pipeline has an ExampleGen.
     """
-    # TFX's own strategies take neither a candidate nor the examples of models.
+    # TFX's own strategies have no inputs for the new model and for examples.
     is_own_strategy = strategy is LatestOtherBlessedModelStrategy
-    known = {CANDIDATE_KEY: model} if is_own_strategy else {}
+    own_inputs = {CANDIDATE_KEY: model} if is_own_strategy else {}
     if is_own_strategy and has_examples:
-        known[BASELINE_EXAMPLES_KEY] = types.Channel(
+        own_inputs[BASELINE_EXAMPLES_KEY] = types.Channel(
             type=standard_artifacts.Examples, producer_component_id=ComponentId.EXAMPLE_GEN.value
         )
     return Resolver(
         strategy_class=strategy,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-        **known,
+        **own_inputs,
     ).with_id(ResolverId.BASELINE.value)

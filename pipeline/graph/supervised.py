@@ -1,4 +1,4 @@
-"""The graph of supervised tasks: labelled rows become examples, and TFMA evaluates the model."""
+"""The graph of supervised tasks, with data, Transform, Tuner, Trainer and TFMA's evaluation."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
     Args:
       recipe: the search, and the settings of the training.
       inputs: the data to train on.
-      splits: the names of all splits; a split for neither training nor evaluation scores trials.
+      splits: the names of all splits. A split in addition to train and eval scores trials; if
+        there is none, a part of train scores trials.
     """
     # Imported here, as runs without a search do not need it.
     from components.tuner.component import Tuner
 
-    others = [split for split in splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
+    additional = [split for split in splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
     reuses = recipe.tune is not None and recipe.tune.reuse
     return Tuner(
         examples=inputs.transform.outputs["transformed_examples"],
         transform_graph=inputs.transform.outputs["transform_graph"],
         schema=inputs.schema,
-        # Drift is measured by comparison with older data.
+        # Drift, an anomaly, ends the reuse of an earlier search.
         anomalies=inputs.anomalies if reuses else None,
         train_split=TRAIN_SPLIT,
-        judged_split=others[0] if others else TRAIN_SPLIT,
+        eval_split=additional[0] if additional else TRAIN_SPLIT,
         custom_config=recipe.tuner_config,
     ).with_id(ComponentId.TUNER.value)
 
@@ -106,7 +107,7 @@ def create_evaluator(
         model=model,
         baseline_model=baseline.outputs["model"],
         baseline_examples=baseline.outputs.get(BASELINE_EXAMPLES_KEY),
-        learnt_examples=inputs.window,
+        training_examples=inputs.window,
         warm_start=warm_start is not None,
         eval_config=make_eval_config(criteria),
         schema=inputs.schema,
@@ -173,16 +174,16 @@ def wire(graph_inputs: GraphInputs) -> FamilyNodes:
     if config.tune is not None:
         tuner = create_tuner(recipe, inputs, config.data.splits)
 
-    # Builds and trains the model under the strategy, in processes of its own, and exports it.
+    # Builds, trains and exports the model in separate processes under the strategy.
     trainer = create_trainer(recipe, inputs, warm_start, tuner)
     model = trainer.outputs["model"]
 
-    # Finds the baseline; evaluates both on the newest data, and blesses the new one if it meets
-    # the thresholds and is not worse.
+    # Finds the baseline, evaluates both models on the newest data, and blesses the new model if it
+    # meets the thresholds and is not worse than the baseline.
     baseline = resolve_baseline(model, graph_inputs.baseline_strategy)
     evaluator = create_evaluator(criteria, recipe, inputs, model, baseline, warm_start)
 
-    # Makes smaller and faster variants of a blessed model, and accepts equally good ones.
+    # Makes smaller and faster variants of a blessed model, and accepts variants that are as good.
     optimizer = None
     if config.optimize is not None and config.optimize.variants:
         optimizer = create_optimizer(config.optimize, criteria, inputs, model, evaluator)

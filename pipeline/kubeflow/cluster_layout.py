@@ -1,4 +1,4 @@
-"""The files of a pipeline on Kubeflow, in place of the output folder of local runs."""
+"""The layout of a pipeline's files on Kubeflow, and the names of its objects."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CACHES = ".cache"
 OUTPUT = "output"
 """The folder of a volume for all output."""
 SCRATCH = "/tmp/scopeline"  # noqa: S108 - a pod's own
-"""The folder that replaces the volume if there is none; it is lost with the pod."""
-LONGEST_PIPELINE_NAME = 57
-"""The most characters of a name: a run adds 6, and the result is a label of its pods."""
+"""The working folder without a volume; its files are lost with the pod."""
+MAX_PIPELINE_NAME = 57
+"""The maximum length of a name. A run adds 6 characters; the result is a label of its pods."""
 
 
 def settings_of(config: PipelineConfig) -> KubeflowSettings:
@@ -27,34 +27,34 @@ def settings_of(config: PipelineConfig) -> KubeflowSettings:
 
 
 def pipeline_name(config: PipelineConfig) -> str:
-    """Returns the name of the pipeline on Kubeflow, and of its pods: `taxi-daily-7bfd48`."""
-    return kubernetes_name(config.name, LONGEST_PIPELINE_NAME)
+    """Returns the name of the pipeline on Kubeflow, and its pods, such as `taxi-daily-7bfd48`."""
+    return kubernetes_name(config.name, MAX_PIPELINE_NAME)
 
 
-def kubernetes_name(pipeline: str, longest: int, prefix: str = "") -> str:
+def kubernetes_name(pipeline: str, max_length: int, prefix: str = "") -> str:
     """Returns a name that Kubernetes accepts, without `_`, and unique for each pipeline.
 
     Args:
-      pipeline: its name in the config.
-      longest: the most characters.
+      pipeline: the name of the pipeline in the config.
+      max_length: the maximum length of the name.
       prefix: the beginning of the name.
     """
     name = prefix + pipeline.replace("_", "-")
-    if "_" in pipeline or not name[-1].isalnum() or len(name) > longest:
-        # Another pipeline may get the same name.
+    if "_" in pipeline or not name[-1].isalnum() or len(name) > max_length:
+        # The hash keeps names of different pipelines apart.
         mark = hashlib.sha256(pipeline.encode()).hexdigest()[:6]
-        name = f"{name[: longest - len(mark) - 1].rstrip('-')}-{mark}"
+        name = f"{name[: max_length - len(mark) - 1].rstrip('-')}-{mark}"
     return name
 
 
 def working_folder(config: PipelineConfig) -> Path:
-    """Returns the folder at which relative paths of the config start in every pod."""
+    """Returns the folder in which relative paths of the config start in every pod."""
     volume = settings_of(config).volume
     return Path(volume.path if volume else SCRATCH)
 
 
 def variables_of(config: PipelineConfig) -> dict[str, str]:
-    """Returns the environment variables of every step; caches of weights are on the volume."""
+    """Returns the environment variables of every step, which put caches on the volume."""
     kubeflow = settings_of(config)
     if kubeflow.volume is None or not is_named(config.model.kind, config.model.weights):
         return kubeflow.environment
@@ -92,7 +92,7 @@ def cluster_metadata(config: PipelineConfig) -> str | None:
     return settings_of(config).metadata or config.metadata
 
 
-def seen_from_pods(config: PipelineConfig) -> PipelineConfig:
+def config_for_pods(config: PipelineConfig) -> PipelineConfig:
     """Returns the config with the metadata URL for pods."""
     return config.model_copy(update={"metadata": cluster_metadata(config)})
 

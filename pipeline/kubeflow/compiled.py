@@ -1,4 +1,4 @@
-"""A compiled pipeline, and the lines for programs in the logs of its steps."""
+"""A compiled pipeline, and the machine-readable lines in the logs of its steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipeline.runs.observer import PushedVersion
 from trainer_module.errors import ConfigError
 
 MAX_BYTES = 60_000
-"""The most bytes of a packed argument. Linux allows 131,071 bytes, and all arguments together are
-in one object of Kubernetes, which may take 1.5 MB.
+"""The maximum size of a packed argument in bytes. Linux allows 131,071 bytes per argument. All
+arguments together are in one Kubernetes object, which may have 1.5 MB.
 """
 
 
 def pack(content: bytes) -> str:
-    """Returns gzip-compressed content in URL-safe base64; equal contents give equal texts."""
+    """Returns gzip-compressed content in URL-safe base64; equal contents give equal strings."""
     return base64.urlsafe_b64encode(gzip.compress(content, mtime=0)).decode()
 
 
@@ -42,7 +42,7 @@ def pack_argument(content: bytes, name: str) -> str:
     if len(packed) > MAX_BYTES:
         raise ConfigError(
             f"{name}: the packed arguments of this step have {len(packed):,} bytes; a container "
-            f"takes up to {MAX_BYTES:,}: make the config smaller, for example with fewer columns "
+            f"takes at most {MAX_BYTES:,}: make the config smaller, for example with fewer columns "
             "in `features` or fewer `evaluate.slices`"
         )
     return packed
@@ -61,13 +61,13 @@ SETUP = "Begin"
 FINALIZE = "Conclude"
 """The step that writes the summary, even if other steps failed."""
 REPORT_MARK = "scopeline-report: "
-"""The beginning of the line with the report of a step, for programs."""
+"""The beginning of the line with the report of a step."""
 SUMMARY_MARK = "scopeline-summary: "
 """The beginning of the line with the run's whole summary, in the last step's log."""
 PROGRESS_MARK = "scopeline-progress: "
 """The beginning of lines with the progress of a step."""
 REPORT_SECONDS = 2
-"""The shortest time between two lines of progress."""
+"""The minimum time between two lines of progress."""
 _MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
 _MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())
 
@@ -94,17 +94,17 @@ class CompiledPipeline:
 
     @property
     def version(self) -> str:
-        """The name of this content: `digits-1f0c2d3e4a5b`."""
+        """The name of the version, from a hash of the content, such as `digits-1f0c2d3e4a5b`."""
         return f"{self.name}-{hashlib.sha256(self.yaml.encode()).hexdigest()[:12]}"
 
 
 class NodeValues(BaseModel):
-    """The parts of a node that are known only when a run begins, packed."""
+    """The packed parts of a node that are known only when a run begins."""
 
     parameters: str
     """Execution properties: the span, the epochs, the revision of the kept schema."""
     inputs: str
-    """The sources of inputs; for a resolver also its window of spans."""
+    """The sources of inputs; for a resolver, also the window of spans."""
 
 
 class ComponentResult(BaseModel):
@@ -124,7 +124,7 @@ class StepReport(BaseModel):
     """The outcome of a step, in one line of its log."""
 
     step: str
-    """The id of its node, `SETUP` or `FINALIZE`."""
+    """The id of the node, or `SETUP` or `FINALIZE`."""
     state: State
     seconds: float
     detail: str = ""
@@ -136,9 +136,9 @@ class StepReport(BaseModel):
     has_drifted: bool = False
     """Whether the step failed only because of drift."""
     execution: int | None = None
-    """The id of its execution in the metadata."""
+    """The id of the execution in the metadata."""
     found: ComponentResult = ComponentResult()
-    """The results, which are in the report's file only, not in the log."""
+    """The results of the component. Only the file of the report has them, not the log."""
 
 
 class StepProgress(BaseModel):
@@ -165,7 +165,7 @@ class ProgressLines(logging.Handler):
         self._next = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line, unless a line was written a moment ago and more follow."""
+        """Writes a line, unless a line was written a moment ago and more lines follow."""
         done, total = getattr(record, "done", None), getattr(record, "total", None)
         is_last = done is not None and done == total
         if time.monotonic() < self._next and not is_last:
@@ -181,29 +181,29 @@ class ProgressLines(logging.Handler):
 
 
 def read_report(log: str) -> StepReport | None:
-    """Returns the last report in a step's log; None if there is none."""
+    """Returns the last report in a step's log, or None."""
     return _read_last(log, REPORT_MARK, StepReport)
 
 
 def read_summary(log: str) -> RunSummary | None:
-    """Returns the run's summary in the log of `FINALIZE`; None if there is none."""
+    """Returns the run's summary in the log of `FINALIZE`, or None."""
     return _read_last(log, SUMMARY_MARK, RunSummary)
 
 
 def read_progress(log: str) -> StepProgress | None:
-    """Returns the last progress in a step's log; None if there is none."""
+    """Returns the last progress in a step's log, or None."""
     return _read_last(log, PROGRESS_MARK, StepProgress)
 
 
 def without_records(log: bytes) -> bytes:
-    """Returns a log without the lines for programs, which may follow other text in a line."""
+    """Returns a log without machine-readable lines, which may follow other text in a line."""
     return _MARKED.sub(b"", log)
 
 
 def _read_last(log: str, mark: str, kind: type[Model]) -> Model | None:
     for line in reversed(log.splitlines()):
-        _, found, text = line.partition(mark)
-        if found:
+        _, separator, text = line.partition(mark)
+        if separator:
             try:
                 return kind.model_validate_json(text)
             except ValidationError:

@@ -1,9 +1,9 @@
 """Compiles a config for open-source Kubeflow Pipelines: one container per TFX node.
 
-Each step runs its node with TFX's own launcher, against a metadata store of ours. Resolvers,
-caching, spans and warm starts are therefore TFX's, not Kubeflow's.
+Each step runs its node with TFX's own launcher and the pipeline's own metadata store. TFX, not
+Kubeflow, therefore handles resolvers, caching, spans and warm starts.
 
-(Without postponed annotations: kfp reads those of pipelines.)
+The module does not postpone annotations, because kfp reads the annotations of pipelines.
 """
 
 from collections.abc import Mapping
@@ -32,19 +32,20 @@ from pipeline.run_context import resolve_elsewhere
 from trainer_module.scratch import ScratchFolder
 
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
-"""The command of every container. With -P, modules in the working directory cannot shadow those of
-the image.
+"""The command of every container. With -P, modules in the working directory cannot shadow the
+modules of the image.
 """
 RETRY_SECONDS = 10
 """The wait before a failed step is retried; it doubles each time."""
 POD_FIELDS = {"SCOPELINE_POD_NAME": "metadata.name"}
-"""Environment variables of the Trainer with fields of its own pod, which owns the worker pods that
-it starts.
+"""Environment variables of the Trainer with fields of its pod, which owns the Trainer's worker
+pods.
 """
 KEYS_NO_STEP_READS: Any = {
     "kubeflow": {"endpoint", "namespace", "experiment"},
     "schedule": {"cron", "timezone", "on_new_data", "poll", "retry", "timeout"},
 }
+"""The config keys that only clients read."""
 
 
 def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
@@ -95,13 +96,13 @@ def task_name(node: str) -> str:
 def _config_for_steps(config: PipelineConfig) -> str:
     """Returns the config without the keys that only a client reads.
 
-    Everybody who compiles the config then gets equal bytes, whatever the endpoint.
+    The config then compiles to equal bytes, whatever the endpoint.
     """
     return config.model_dump_json(by_alias=True, exclude_unset=True, exclude=KEYS_NO_STEP_READS)
 
 
 def _make_task(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> dsl.PipelineTask:
-    """Returns a task with a container whose arguments are constant, except for the run's id."""
+    """Returns a task with a container, whose arguments are constant except for the run's id."""
 
     def container(run_id: str) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -125,7 +126,7 @@ def _setup_component(
             command=list(COMMAND),
             args=[
                 *("begin", "--config", packed_config, "--code", code_hash(), "--run-id", run_id),
-                # Each in one argument, so that a value may begin with a hyphen.
+                # Name and value are one argument, so that a value may begin with a hyphen.
                 *(f"--epochs={epochs}", f"--strategy={strategy}", f"--span={span}"),
             ],
         )
@@ -138,7 +139,7 @@ def _configure(
     task: dsl.PipelineTask, kubeflow: KubeflowSettings, variables: Mapping[str, str], name: str
 ) -> dsl.PipelineTask:
     """Sets the retries, variables, volumes and resources of a step; returns the task."""
-    # TFX's cache decides, which also compares the data and the code.
+    # Only TFX's cache is used, which also compares the data and the code.
     task.set_caching_options(False)
     if kubeflow.retries:
         task.set_retry(
@@ -158,7 +159,7 @@ def _configure(
     if name == ComponentId.TRAINER:
         for variable, path in POD_FIELDS.items():
             kubernetes.use_field_path_as_env(task, variable, path)
-    # The first step reads the older spans, as ExampleGen reads the newest one.
+    # The first step reads older spans in the same way as ExampleGen reads the newest span.
     reads_like_example_gen = name == SETUP and SETUP not in kubeflow.resources
     _set_resources(
         task, kubeflow.resources_of(ComponentId.EXAMPLE_GEN if reads_like_example_gen else name)
@@ -192,9 +193,9 @@ def _allow_all_attempts(
 ) -> None:
     """Gives each step a time limit that covers all its attempts.
 
-    kfp limits `backoff_max_duration` to an hour. Argo counts it from the start of the first attempt
-    and neither starts an attempt after it nor lets one continue, so it has to cover every attempt
-    and the waits between them.
+    kfp limits `backoff_max_duration` to an hour. Argo measures this duration from the start of the
+    first attempt. At its end, Argo stops the current attempt and starts no other. The duration must
+    therefore cover all attempts and the waits between them.
     """
     attempts = kubeflow.retries + 1
     timeout = int(kubeflow.timeout.total_seconds())
@@ -206,7 +207,7 @@ def _allow_all_attempts(
 
 
 def _to_yaml(pipeline: dsl.base_component.BaseComponent) -> str:
-    """Returns the YAML of a pipeline, via a file, as kfp only writes files."""
+    """Returns the YAML of a pipeline, through a file, because kfp only writes files."""
     with ScratchFolder() as folder:
         path = Path(folder) / "pipeline.yaml"
         compiler.Compiler().compile(pipeline, str(path))

@@ -1,7 +1,7 @@
 """Checks for new data where a volume is mounted, and submits a run if one is due.
 
-It decides as the local scheduler does, but submits a run instead of starting it. Cron times are
-left to Kubeflow's recurring run. The manifest of the CronJob is made here as well.
+The check decides as the local scheduler does, but submits a run instead of starting a process.
+Kubeflow's recurring run handles cron times. This module also creates the CronJob of the check.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.steps import ENDED
 from pipeline.kubeflow.cluster_layout import (
     cluster_layout,
+    config_for_pods,
     kubernetes_name,
-    seen_from_pods,
     settings_of,
     working_folder,
 )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import kfp_server_api as kfp_api
 
 RECENT_RUNS = 50
-"""The number of latest runs that are searched for one in progress."""
+"""The number of latest runs that are searched for a run in progress."""
 Submit = Callable[[Parameters], str]
 """A function that starts a run with parameters, and returns its id."""
 
@@ -52,12 +52,12 @@ Submit = Callable[[Parameters], str]
 def check(
     config: PipelineConfig, kubeflow: Kubeflow, submit: Submit, once: bool, now: datetime
 ) -> str:
-    """Returns the decision whether a run is due, with the reason; submits the run if asked.
+    """Returns the decision whether a run is due, with the reason; with `once`, submits the run.
 
     Args:
       config: a config that is checked for Kubeflow.
       kubeflow: the client.
-      submit: starts a run.
+      submit: the function that starts a run.
       once: whether to submit a run that is due, and to record the decision.
       now: the current time, with its time zone.
 
@@ -87,19 +87,19 @@ def check(
 
 
 def _without_clock(config: PipelineConfig) -> PipelineConfig:
-    """Returns the config for pods, without cron times, which Kubeflow handles."""
+    """Returns the config for pods without cron times, which Kubeflow handles."""
     schedule = config.schedule
     if schedule is None or not schedule.on_new_data:
         raise ConfigError(
-            "schedule.on_new_data: found false, so there is nothing to check; set it to true, or "
-            "run `cron` alone by `scopeline-kubeflow schedule apply`"
+            "schedule.on_new_data: found false, so there is nothing to check; set it to true, or, "
+            "for `cron` alone, use `scopeline-kubeflow schedule apply`"
         )
     timeless = schedule.model_copy(update={"cron": None})
-    return seen_from_pods(config).model_copy(update={"schedule": timeless})
+    return config_for_pods(config).model_copy(update={"schedule": timeless})
 
 
 def _change_to_volume(config: PipelineConfig) -> Layout:
-    """Changes to the folder at which relative paths of the config start.
+    """Changes to the folder in which relative paths of the config start.
 
     Raises:
       ConfigError: the volume is not mounted here.
@@ -120,7 +120,7 @@ def _change_to_volume(config: PipelineConfig) -> Layout:
 
 
 def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V2beta1Run) -> None:
-    """Records the end of a run that could not record it: the run was killed or never started."""
+    """Records the end of a run that was killed or never started, if the end is not recorded."""
     run_id, state = run.run_id, run.state
     if event_log.events(EventKind.FINISHED, EventKind.FAILED, run=run_id):
         return
@@ -153,12 +153,13 @@ TOKEN_FOLDER = "/var/run/secrets/kubeflow/pipelines"  # noqa: S105
 """The folder of the token that kfp's client reads by default."""
 TOKEN_AUDIENCE = "pipelines.kubeflow.org"  # noqa: S105
 TOKEN_SECONDS = 7200
+"""The lifetime of the token."""
 CHECK_SECONDS = 900
-"""The time limit of a check; compiling takes half a minute of it."""
-LONGEST_NAME = 52
-"""The most characters of a CronJob's name; its Jobs append a time."""
-LARGEST_CONFIG = 2**20
-"""The most bytes in a ConfigMap."""
+"""The time limit of a check, of which compiling takes half a minute."""
+MAX_NAME_LENGTH = 52
+"""The maximum length of a CronJob's name, to which its Jobs append a time."""
+MAX_CONFIG_BYTES = 2**20
+"""The maximum size of a ConfigMap."""
 
 Object = dict[str, Any]
 
@@ -180,7 +181,7 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
     if settings is None or settings.image is None:
         missing = "kubeflow" if settings is None else "kubeflow.image"
         raise ConfigError(
-            f"{missing}: this is missing; the check runs in a container, so give it "
+            f"{missing}: this key is missing; the check runs in a container: write "
             "kubeflow: {image: registry.example.com/scopeline:0.1.0}"
         )
     if not config.schedule_or_default.on_new_data:
@@ -188,10 +189,10 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
             "schedule.on_new_data: found false, so there is nothing to check; set it to true. "
             "`cron` alone needs no check: Kubeflow Pipelines runs it"
         )
-    if len(config_text.encode()) > LARGEST_CONFIG:
+    if len(config_text.encode()) > MAX_CONFIG_BYTES:
         raise ConfigError(
             f"the config has {len(config_text.encode()):,} bytes; a ConfigMap holds "
-            f"{LARGEST_CONFIG:,}"
+            f"at most {MAX_CONFIG_BYTES:,}"
         )
     name = object_name(config.name)
     file_name = f"{config.name}.yaml"
@@ -217,8 +218,8 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
 
 
 def object_name(pipeline: str) -> str:
-    """Returns the name of a pipeline's objects: `scopeline-taxi-daily-7bfd48`."""
-    return kubernetes_name(pipeline, LONGEST_NAME, "scopeline-")
+    """Returns the name of a pipeline's objects, such as `scopeline-taxi-daily-7bfd48`."""
+    return kubernetes_name(pipeline, MAX_NAME_LENGTH, "scopeline-")
 
 
 def poll_cron(poll: timedelta) -> str:
@@ -232,8 +233,8 @@ def poll_cron(poll: timedelta) -> str:
     return f"0 {hour} * * *"
 
 
-def _largest_divisor(whole: int, limit: int) -> int:
-    return max(n for n in range(1, whole + 1) if whole % n == 0 and n <= max(limit, 1))
+def _largest_divisor(number: int, limit: int) -> int:
+    return max(n for n in range(1, number + 1) if number % n == 0 and n <= max(limit, 1))
 
 
 def _metadata(name: str, settings: KubeflowSettings) -> Object:
@@ -255,7 +256,7 @@ def _cron_job(
         "backoffLimit": 0,
         "activeDeadlineSeconds": CHECK_SECONDS,
         "template": {
-            # A sidecar would go on after the check, so the Job would never end.
+            # A sidecar would continue after the check, so the Job would never end.
             "metadata": {"labels": {"sidecar.istio.io/inject": "false"}},
             "spec": _pod(settings, name, f"{CONFIG_FOLDER}/{file_name}"),
         },
@@ -285,7 +286,7 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
             toleration.model_dump(mode="json", exclude_none=True)
             for toleration in placement.tolerations
         ],
-        # The user is the image's, as it is in the steps that share the volume.
+        # The container runs as the image's user, like the steps that share the volume.
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(settings, config_path, [mount for _, mount in volumes])],
         "volumes": [volume for volume, _ in volumes],
@@ -309,7 +310,7 @@ def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object
         "name": "check",
         "image": settings.image,
         "command": [
-            # -P: files on the volume cannot shadow our modules.
+            # With -P, files on the volume cannot shadow Scopeline's modules.
             *("python", "-P", "-m", "kubeflow_runner"),
             *("check", "--once", "--config", config_path),
             *(("--set", "kubeflow.endpoint=null") if _is_port_forward(settings) else ()),
@@ -357,7 +358,7 @@ def _volumes(settings: KubeflowSettings, name: str) -> list[tuple[Object, Object
 
 
 class _Dumper(yaml.SafeDumper):
-    """A YAML dumper that writes multi-line texts as blocks, and no aliases."""
+    """A YAML dumper that writes multi-line strings as blocks, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -15,6 +15,7 @@ from trainer_module.errors import ConfigError
 CODE_LABEL = "scopeline.code"
 """The image's label with the hash of its code."""
 INSPECT_SECONDS = 10
+"""The time limit of `docker image inspect`."""
 
 # The grammar of image references, as registries and Kubernetes read them.
 _LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
@@ -30,7 +31,7 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True)
 class ImageReference:
-    """The name of an image: `registry.example.com:5000/team/scopeline:0.1.0`."""
+    """The name of an image, such as `registry.example.com:5000/team/scopeline:0.1.0`."""
 
     name: str
     """The registry, if there is one, and the repository."""
@@ -45,13 +46,13 @@ def parse_image(image: str) -> ImageReference:
     Raises:
       ConfigError: the name is invalid.
     """
-    found = _REFERENCE.fullmatch(image)
-    if found is None:
+    match = _REFERENCE.fullmatch(image)
+    if match is None:
         raise ConfigError(
-            f"found {image!r}, which is no name of an image; right is [registry[:port]/]name:tag "
-            "in small letters, such as registry.example.com/scopeline:0.1.0"
+            f"found {image!r}, which is not the name of an image; expected "
+            "[registry[:port]/]name:tag in lower case, such as registry.example.com/scopeline:0.1.0"
         )
-    return ImageReference(found["name"], found["tag"], found["digest"])
+    return ImageReference(match["name"], match["tag"], match["digest"])
 
 
 def code_hash() -> str:
@@ -72,7 +73,7 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
 
     Args:
       image: the name of the image.
-      allow_latest: whether a tag is accepted whose image changes.
+      allow_latest: whether to accept a tag whose image may change.
 
     Returns:
       Warnings that the image may not contain the code of this checkout.
@@ -84,26 +85,26 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
         reference = parse_image(image)
     except ConfigError as error:
         raise ConfigError(f"kubeflow.image: {error}") from None
-    moves = reference.digest is None and reference.tag in (None, "latest")
-    if moves and not allow_latest:
+    may_change = reference.digest is None and reference.tag in (None, "latest")
+    if may_change and not allow_latest:
         tag = "the tag `latest`" if reference.tag else "no tag, which means `latest`"
         raise ConfigError(
             f"kubeflow.image: found {image!r} with {tag}: the image behind this tag may change; "
-            f"right is a separate tag for each build, such as {reference.name}:0.1.0, or a "
-            "digest; --allow-latest accepts it"
+            f"give a separate tag for each build, such as {reference.name}:0.1.0, or a "
+            "digest; --allow-latest accepts this tag"
         )
     try:
-        found = _read_code_label(image)
+        image_code = _read_code_label(image)
     except _UnknownError as reason:
         return [
-            f"the code in the image {image} cannot be compared with the code here: {reason}; "
-            "steps compare it when they run"
+            f"the code in the image {image} cannot be compared with the code on this machine: "
+            f"{reason}; the steps compare the code when they run"
         ]
-    if found == code_hash():
+    if image_code == code_hash():
         return []
     return [
-        f"the image {image} contains other code ({found}) than this machine ({code_hash()}): "
-        "rebuild it with `make image`"
+        f"the image {image} contains other code ({image_code}) than this machine ({code_hash()}): "
+        "rebuild the image with `make image`"
     ]
 
 
@@ -135,5 +136,5 @@ def _read_code_label(image: str) -> str:
     except ValueError:
         raise _UnknownError("the answer of docker cannot be read") from None
     if not labels or not labels.get(CODE_LABEL):
-        raise _UnknownError("it was not built by `make image`")
+        raise _UnknownError("the image was not built by `make image`")
     return str(labels[CODE_LABEL])

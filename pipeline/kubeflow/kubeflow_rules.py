@@ -34,7 +34,9 @@ COMPONENTS = (
     *ComponentId,
     FINALIZE,
 )
+"""The steps that may have an entry in `kubeflow.resources`."""
 TASKS = ("chief", "worker", "ps")
+"""The tasks of a training cluster that may have an entry in `kubeflow.resources`."""
 _BUCKET = "gs://"
 _VOLUME = "{claim: scopeline}"
 
@@ -50,7 +52,7 @@ def load_for_kubeflow(path: Path, overrides: Iterable[str] = ()) -> PipelineConf
 
 def check_for_kubeflow(config: PipelineConfig) -> Iterator[Issue]:
     """Yields all problems except those of files, which are on the cluster."""
-    yield from check_rules(config, looks_at_files=False)
+    yield from check_rules(config, checks_files=False)
     for rule in KUBEFLOW_RULES:
         yield from rule(config)
 
@@ -61,7 +63,7 @@ def image_is_given(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue(
             "kubeflow.image",
             "this key is missing; every step runs in a container image, such as "
-            "registry.example.com/scopeline:0.1.0: `make image` builds one",
+            "registry.example.com/scopeline:0.1.0; `make image` builds an image",
         )
 
 
@@ -79,13 +81,13 @@ def artifacts_are_on_shared_storage(config: PipelineConfig) -> Iterator[Issue]:
         if volume is None:
             yield Issue(
                 "kubeflow.pipeline_root",
-                f"found {root!r}, a folder that is lost with its pod; give a volume with it, "
+                f"found {root!r}, a folder that is lost with its pod; also give a volume, "
                 f"`volume: {_VOLUME}`, or an object store, such as gs://bucket/folder",
             )
         elif not PurePosixPath(root).is_relative_to(volume.path):
             yield Issue(
                 "kubeflow.pipeline_root",
-                f"found {root!r}, which is not on the volume; right is a folder below "
+                f"found {root!r}, which is not on the volume; expected a folder below "
                 f"{volume.path}, such as {volume.path}/output",
             )
 
@@ -94,17 +96,17 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that local paths are on the volume."""
     volume, labels = settings_of(config).volume, config.data.labels
     weights, is_published = config.model.weights, is_named(config.model.kind, config.model.weights)
-    named = {
+    paths = {
         "data.path": config.data.path if FORMATS[config.data.format].has_files else None,
         "data.labels.path": None if labels is None else labels.path,
         "schema": config.schema_file,
         "push.directory": config.push.directory,
         "model.weights": None if is_published else weights,
     }
-    for key, path in named.items():
+    for key, path in paths.items():
         if path is None or is_remote(path) or path.startswith(BUILTIN_PREFIX):
             continue
-        # Labels that come later, and weights, are local files in any case.
+        # Files of labels and weights cannot be in an object store.
         store = (
             ""
             if key in ("data.labels.path", "model.weights")
@@ -113,14 +115,14 @@ def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
         if volume is None:
             yield Issue(
                 key,
-                f"found {path!r}, but pods have no such folder; give a volume, `kubeflow.volume: "
-                f"{_VOLUME}`, on which it is{store}",
+                f"found {path!r}, but pods do not have this path; give a volume that contains it, "
+                f"`kubeflow.volume: {_VOLUME}`{store}",
             )
         elif not _is_below(path, volume.path):
             yield Issue(
                 key,
-                f"found {path!r}, which pods do not see, as it is not on the volume; copy it "
-                f"there, and give its path below {volume.path}, such as "
+                f"found {path!r}, which is not on the volume, so pods cannot read it; copy it to "
+                f"the volume, and give the path below {volume.path}, such as "
                 f"{PurePosixPath(path).name!r}{store}",
             )
     if volume is None and is_published:
@@ -163,7 +165,7 @@ def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
     try:
         server = parse_metadata_url(url)
     except ValueError as error:
-        # The config's own `metadata` has a rule of its own.
+        # Another rule checks the config's own `metadata`.
         if settings_of(config).metadata is not None:
             yield Issue("kubeflow.metadata", str(error))
         return
@@ -187,25 +189,27 @@ def notifications_have_secrets(config: PipelineConfig) -> Iterator[Issue]:
         if variable in settings_of(config).environment:
             yield Issue(
                 f"kubeflow.environment.{variable}",
-                f"{key} names it as a secret, which belongs in a Secret: kubeflow.secrets: "
-                f"{{{variable}: {{secret: scopeline, key: webhook}}}}",
+                f"{key} uses this variable as a secret, which belongs in a Secret: "
+                f"kubeflow.secrets: {{{variable}: {{secret: scopeline, key: webhook}}}}",
             )
 
 
 def resources_name_components(config: PipelineConfig) -> Iterator[Issue]:
-    """Checks that resources are given for known components only."""
-    known = (DEFAULT_RESOURCES, *COMPONENTS, *TASKS)
+    """Checks that resources name existing steps."""
+    names = (DEFAULT_RESOURCES, *COMPONENTS, *TASKS)
     for name in settings_of(config).resources:
-        if name not in known:
-            yield Issue(f"kubeflow.resources.{name}", f"no such step; {near_match(name, known)}")
+        if name not in names:
+            yield Issue(
+                f"kubeflow.resources.{name}", f"there is no such step; {near_match(name, names)}"
+            )
 
 
 def limits_cover_requests(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that limits are at least the requests; otherwise Kubernetes rejects the pod."""
-    for name, given in settings_of(config).resources.items():
+    for name, resources in settings_of(config).resources.items():
         path = f"kubeflow.resources.{name}"
-        yield from _check_limit(path, "cpu", given.cpu, given.cpu_limit, cores_of)
-        yield from _check_limit(path, "memory", given.memory, given.memory_limit, bytes_of)
+        yield from _check_limit(path, "cpu", resources.cpu, resources.cpu_limit, cores_of)
+        yield from _check_limit(path, "memory", resources.memory, resources.memory_limit, bytes_of)
 
 
 def _check_limit(
@@ -218,8 +222,8 @@ def _check_limit(
     if request is not None and limit is not None and measure(limit) < measure(request):
         yield Issue(
             f"{path}.{kind}_limit",
-            f"found {limit!r}, less than the {request!r} that `{kind}` requests; give as much or "
-            "more, or leave one of them out",
+            f"found {limit!r}, less than the {request!r} that `{kind}` requests; increase the "
+            "limit, or leave out one of the two keys",
         )
 
 
@@ -227,20 +231,19 @@ def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
     """Checks that data in spans has a volume, which holds the ledger of spans."""
     if settings_of(config).volume is not None:
         return
-    needs = {
+    features = {
         "data in spans": has_spans(config.data),
         "schedule.on_new_data": config.schedule_or_default.on_new_data,
     }
-    for need in (need for need, is_so in needs.items() if is_so):
+    for feature in (feature for feature, is_used in features.items() if is_used):
         yield Issue(
             "kubeflow.volume",
-            f"this key is missing; {need} needs one for the ledger: {_VOLUME}",
+            f"this key is missing; {feature} needs a volume for the ledger: {_VOLUME}",
         )
     if config.data.path.startswith(BUILTIN_PREFIX):
         yield Issue(
             "kubeflow.volume",
-            "this key is missing; shipped data needs one, into which the first step unpacks it: "
-            f"{_VOLUME}",
+            f"this key is missing; the first step unpacks shipped data onto a volume: {_VOLUME}",
         )
 
 
@@ -255,30 +258,30 @@ def retraining_by_drift_is_local(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def object_store_is_on_google_cloud(config: PipelineConfig) -> Iterator[Issue]:
-    """Checks that object stores are Google's, the only ones that are installed."""
+    """Checks that an object store is Google Cloud Storage, the only installed one."""
     root = settings_of(config).pipeline_root
     if root is None or not is_remote(root):
         return
     if not root.startswith(_BUCKET):
-        yield Issue("kubeflow.pipeline_root", f"found {root!r}; right is {_BUCKET}bucket/folder")
+        yield Issue("kubeflow.pipeline_root", f"found {root!r}; expected {_BUCKET}bucket/folder")
     push = config.push.directory
     if push is not None and not is_remote(push):
         yield Issue(
             "push.directory",
-            f"found {push!r}, but models are at {root}; leave it out, or give a URI as well",
+            f"found {push!r}, but models are at {root}; leave out this key, or give a URI, too",
         )
     if config.push.approve is Approve.MANUAL:
         yield Issue(
             "push.approve",
             f"found 'manual', but models are at {root}, and `approve` pushes only to folders; "
-            "leave it out, or keep artifacts on kubeflow.volume",
+            "leave out this key, or keep artifacts on kubeflow.volume",
         )
     keep = config.schedule_or_default.keep
     if keep.model_fields_set:
         yield Issue(
             "schedule.keep",
             f"found {keep.model_dump(exclude_unset=True)}, but in an object store nothing is "
-            "deleted; leave it out, and use the bucket's lifecycle rules",
+            "deleted; leave out this key, and use the bucket's lifecycle rules",
         )
 
 

@@ -1,13 +1,13 @@
-"""TFX's intermediate representation of a config: split into steps, and completed for a run.
+"""Compiles a config to TFX's intermediate representation, and splits it into single nodes.
 
-A step imports this module, which imports no component.
+Steps import this module, so it imports no component.
 
 The graph is compiled twice: with the pipeline, for the nodes and their order, and in the first step
-of each run, for the values of the nodes. The second compilation is necessary: absolute paths and
-whether files match them, the revision of the kept schema, the code that a config names, the spans
-and the run's parameters are known only in a pod, and only `create_pipeline` finds the nodes that
-they change. It takes 0.02 s; importing TFX, which the first step needs anyway to read spans and
-metadata, takes several seconds.
+of each run, for the values of the nodes. The second compilation is necessary, because only a pod
+knows the following: absolute paths and whether files match them, the revision of the kept schema,
+the code that a config names, the spans, and the run's parameters. Only `create_pipeline` finds the
+nodes that these values change. The second compilation takes 0.02 s. The import of TFX takes several
+seconds, but the first step needs TFX anyway to read spans and metadata.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_p
 
     Args:
       context: the config, and the layout of the pipeline on the cluster.
-      spans: the spans to read and to train on; default for data in spans: placeholders.
+      spans: the spans to read and to train on; default: placeholders, if the data has spans.
     """
-    # This imports all components, which the steps of single components do not need.
+    # These imports load all components, which the steps of single components do not need.
     from tfx.dsl.compiler import compiler
 
     from pipeline.graph.create import create_pipeline
     from pipeline.graph.data import Spans
 
     if has_spans(context.config.data):
-        known = spans or Spans(newest=0, window=(0,))
-        # With a number in place of None the first run, which is compared with nothing, has the same
-        # nodes as later ones.
-        older = NO_SPAN if known.compared_with is None else known.compared_with
-        spans = Spans(known.newest, known.window, older)
-    created = create_pipeline(context, spans)
-    # It contains the password of the metadata.
-    created.metadata_connection_config = None
-    return compiler.Compiler().compile(created)
+        actual = spans or Spans(newest=0, window=(0,))
+        # A number replaces None, so that the first run, which compares no spans, has the same nodes
+        # as later runs.
+        older = NO_SPAN if actual.compared_with is None else actual.compared_with
+        spans = Spans(actual.newest, actual.window, older)
+    pipeline = create_pipeline(context, spans)
+    # The connection contains the password of the metadata store.
+    pipeline.metadata_connection_config = None
+    return compiler.Compiler().compile(pipeline)
 
 
 def split_into_nodes(pipeline: pipeline_pb2.Pipeline) -> dict[str, str]:
@@ -72,7 +72,7 @@ def split_into_nodes(pipeline: pipeline_pb2.Pipeline) -> dict[str, str]:
 
 
 def values_of(pipeline: pipeline_pb2.Pipeline) -> dict[str, NodeValues]:
-    """Returns the values of each node, by id, of a pipeline that the first step has compiled."""
+    """Returns the values of each node by id, from a pipeline that the first step has compiled."""
     return {
         node.node_info.id: NodeValues(
             parameters=pack(node.parameters.SerializeToString()),
@@ -89,7 +89,7 @@ def read_node_id(packed: str) -> str:
 
 
 def make_concrete(packed: str, values: dict[str, NodeValues]) -> pipeline_pb2.Pipeline:
-    """Returns the pipeline of one node with its values of this run.
+    """Returns the pipeline of one node with the values of this run.
 
     Args:
       packed: the pipeline of the node, from `split_into_nodes`.
@@ -100,9 +100,9 @@ def make_concrete(packed: str, values: dict[str, NodeValues]) -> pipeline_pb2.Pi
     """
     single = pipeline_pb2.Pipeline.FromString(unpack(packed))
     node = single.nodes[0].pipeline_node
-    known = values[node.node_info.id]
-    node.parameters.ParseFromString(unpack(known.parameters))
-    node.inputs.ParseFromString(unpack(known.inputs))
+    node_values = values[node.node_info.id]
+    node.parameters.ParseFromString(unpack(node_values.parameters))
+    node.inputs.ParseFromString(unpack(node_values.inputs))
     return single
 
 

@@ -1,7 +1,7 @@
-"""The parameters of a run: their valid values, and the config with them.
+"""Checks the parameters of a run, and applies them to the config.
 
-They are checked when a run is submitted, and again when it begins: Kubeflow's own pages start runs
-as well, and its API accepts 2.5 for an integer.
+Parameters are checked when a run is submitted, and again when the run begins: Kubeflow's own pages
+start runs as well, and Kubeflow's API accepts 2.5 for an integer.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ def default_parameters(config: PipelineConfig) -> Parameters:
     return {"epochs": epochs, "strategy": config.train.strategy.kind, "span": ""}
 
 
-def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters:
+def parse_parameters(config: PipelineConfig, arguments: Sequence[str]) -> Parameters:
     """Returns the checked values of a run's parameters.
 
     Args:
       config: the checked config of the pipeline.
-      given: `name=value` strings.
+      arguments: `name=value` strings.
 
     Returns:
-      The given values; the other parameters have their defaults.
+      The values in the arguments; all other parameters keep their defaults.
 
     Raises:
       ConfigError: there is no such parameter, or its value is invalid.
     """
-    known, values = default_parameters(config), Parameters()
-    for text in given:
+    defaults, values = default_parameters(config), Parameters()
+    for text in arguments:
         name, separator, value = text.partition("=")
         if not separator:
             raise ConfigError(f"--parameter {text}: give name=value, such as epochs=3")
-        if name not in known:
-            hint = near_match(name, known)
+        if name not in defaults:
+            hint = near_match(name, defaults)
             raise ConfigError(f"--parameter {text}: there is no parameter `{name}`; {hint}")
         if name in values:
             raise ConfigError(f"--parameter {text}: `{name}` is given twice")
@@ -57,7 +57,7 @@ def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters
         except ConfigError as error:
             raise ConfigError(f"--parameter {text}: {error}") from None
     for problem in check_for_kubeflow(apply_parameters(config, values)):
-        raise ConfigError(f"--parameter {' and '.join(given)}: {problem}")
+        raise ConfigError(f"--parameter {' and '.join(arguments)}: {problem}")
     return values
 
 
@@ -70,7 +70,7 @@ def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterVal
       text: the value as text.
 
     Raises:
-      ConfigError: the value is invalid; the message says what is expected.
+      ConfigError: the value is invalid; the message states the expected values.
     """
     return _READERS[name](config, text)
 
@@ -81,10 +81,12 @@ def apply_parameters(config: PipelineConfig, parameters: Parameters) -> Pipeline
     Raises:
       ConfigError: the values do not fit the rest of the config.
     """
-    known = default_parameters(config)
-    # The config's strategy may have options, which its name would drop.
+    defaults = default_parameters(config)
+    # Defaults are not applied: the name of the config's strategy would remove its options.
     changes = {
-        name: value for name, value in parameters.items() if name != "span" and value != known[name]
+        name: value
+        for name, value in parameters.items()
+        if name != "span" and value != defaults[name]
     }
     if changes.get("epochs") == AUTO_EPOCHS:
         changes["epochs"] = AUTO
@@ -94,20 +96,20 @@ def apply_parameters(config: PipelineConfig, parameters: Parameters) -> Pipeline
         return PipelineConfig.model_validate(values)
     except ValidationError as error:
         problem = from_validation(error, values, PipelineConfig)[0]
-        given = enumerate_names([f"{name}={value}" for name, value in changes.items()], "and")
-        raise ConfigError(f"the config cannot have {given}: {problem}") from None
+        changed = enumerate_names([f"{name}={value}" for name, value in changes.items()], "and")
+        raise ConfigError(f"the config cannot have {changed}: {problem}") from None
 
 
 def _read_epochs(config: PipelineConfig, text: str) -> int:
     if text == AUTO:
         return AUTO_EPOCHS
-    right = f"right is a whole number, or {AUTO_EPOCHS} for a number that depends on the data"
+    expected = f"expected a whole number, or {AUTO_EPOCHS} for a number that depends on the data"
     try:
         epochs = int(text)
     except ValueError:
-        raise ConfigError(right) from None
+        raise ConfigError(expected) from None
     if epochs < AUTO_EPOCHS:
-        raise ConfigError(right)
+        raise ConfigError(expected)
     return epochs
 
 
@@ -121,7 +123,7 @@ def _read_span(config: PipelineConfig, text: str) -> str:
     if not text:
         return text
     if not has_spans(config.data):
-        raise ConfigError("data.path has no spans; leave it empty")
+        raise ConfigError("data.path has no spans; leave this parameter empty")
     kind = span_kind(config.data)
     try:
         kind.parse(text)

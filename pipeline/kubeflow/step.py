@@ -1,7 +1,7 @@
 """The command of a step's container: `python -m pipeline.kubeflow.step begin|run|conclude`.
 
 Exit code: 0 done, 1 the step failed, 2 the config, a parameter or the data is unusable; Kubeflow
-retries the step in either case. The last line of the step's log is for `kubeflow_runner.py`.
+retries the step in both failures. `kubeflow_runner.py` reads the last line of the step's log.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from contextlib import nullcontext
 
 from pydantic import ValidationError
 
-from components.processes.local.fork_server import serving
+from components.processes.local.fork_server import run_fork_server
 from components.processes.stopping import attempt, exit_process, install_handlers
 from components.user_errors import is_drift
-from pipeline.component_ids import EVALUATING, SHARING, TRAINING, ComponentId
+from pipeline.component_ids import EVALUATING, PARALLEL, TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
@@ -35,18 +35,19 @@ from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
-from pipeline.runs.imports import defer_evaluation, kept_imports
+from pipeline.runs.imports import defer_evaluation, frozen_imports
 from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]
-FORKING = (*TRAINING, *SHARING, ComponentId.INFRA_VALIDATOR)
-"""The components that start child processes, forked with what the step has imported."""
+FORKING = (*TRAINING, *PARALLEL, ComponentId.INFRA_VALIDATOR)
+"""The components that start child processes, which share the imports of the step."""
 
 
 def main() -> None:
     """Runs the step that the arguments name."""
-    # A pod that is deleted, or times out, then writes its report and deletes its workers.
+    # With these handlers, a pod that is deleted or times out writes its report and deletes its
+    # workers.
     install_handlers()
     arguments = _parser().parse_args()
     commands = {"begin": _set_up_run, "run": _run_node, "conclude": _finalize_run}
@@ -58,10 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     begin = commands.add_parser("begin", help="check data and stores; read new spans")
     begin.add_argument("--code", required=True, help="hash of the code that compiled the pipeline")
-    # Parsed later, within the step: argparse would end the process without a report.
+    # The step parses these values later: argparse would end the process without a report.
     begin.add_argument("--epochs", required=True)
     begin.add_argument("--strategy", required=True)
-    begin.add_argument("--span", required=True, help="the span to end at; empty: the newest")
+    begin.add_argument("--span", required=True, help="the last span to train on; empty: the newest")
     run = commands.add_parser("run", help="run one TFX node")
     run.add_argument("--root", required=True, help="the pipeline's folder, or URI")
     run.add_argument("--node", required=True, help="the pipeline of this one node, packed")
@@ -87,7 +88,7 @@ def _set_up_run(arguments: argparse.Namespace) -> int:
 
 
 def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> Parameters:
-    """Returns the run's parameters, before slow imports."""
+    """Returns the checked parameters of the run."""
     parameters = Parameters()
     for name in default_parameters(config):
         text = getattr(arguments, name)
@@ -107,21 +108,21 @@ def import_node(packed: str) -> str:
     Returns:
       The node's id.
     """
-    with kept_imports():
+    with frozen_imports():
         from pipeline.kubeflow.nodes import read_node_id
 
         name = read_node_id(packed)
         if name not in EVALUATING:
             defer_evaluation()
-        from pipeline.kubeflow.steps import node  # noqa: F401 - here, before a process is forked
+        from pipeline.kubeflow.steps import node  # noqa: F401 - imported before a process is forked
     return name
 
 
 def _run_node(arguments: argparse.Namespace) -> int:
     # The command line is parsed before TFX is imported, which takes seconds.
     name = import_node(arguments.node)
-    # Forked before anything is read from an object store, whose clients start threads.
-    with serving() if name in FORKING else nullcontext():
+    # The fork comes before the first access to an object store, whose clients start threads.
+    with run_fork_server() if name in FORKING else nullcontext():
         return _run_named(name, arguments)
 
 
@@ -133,11 +134,11 @@ def _run_named(name: str, arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         sys.exit(f"{name}: {error}")
     if record is None:
-        sys.exit(f"{arguments.root}: run {arguments.run_id} has not begun here")
-    known = record
+        sys.exit(f"{arguments.root}: there is no record of run {arguments.run_id}")
+    run_record = record
 
     def work(console: RunConsole) -> StepReport:
-        return run_node(arguments.node, known, arguments.run_id, console)
+        return run_node(arguments.node, run_record, arguments.run_id, console)
 
     return _execute(record.config, name, arguments.run_id, work)
 
@@ -161,10 +162,10 @@ def _read_config(name: str, packed: str) -> PipelineConfig:
         return PipelineConfig.model_validate_json(unpack(packed))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        key = ".".join(map(str, first["loc"]))
         sys.exit(
-            f"{name}: the code of the image cannot read the config that was compiled ({where}: "
-            f"{first['msg']}); build the image again, with the code that compiles"
+            f"{name}: the code of the image cannot read the config that was compiled ({key}: "
+            f"{first['msg']}); build the image again, with the code that compiled the pipeline"
         )
 
 
@@ -177,13 +178,13 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     started, layout = time.monotonic(), cluster_layout(config)
     files, folder = layout.run(run_id), RunFolder(run_root(layout), run_id)
     try:
-        # Relative paths of the config start there.
+        # Relative paths of the config start in this folder.
         working_folder(config).mkdir(parents=True, exist_ok=True)
         os.chdir(working_folder(config))
         files.root.mkdir(parents=True, exist_ok=True)
         with redirected_output(files.log_of(name), verbose=True) as stream:
             console = RunConsole(stream, verbose=True)
-            # Otherwise the last step would read an earlier attempt's report.
+            # The last step must not read the report of an earlier attempt.
             folder.delete_report(name)
             reports: list[StepReport] = []
 
@@ -206,10 +207,10 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     except OSError as error:
         sys.exit(
             f"{name}: {error.filename or files.root}: {error.strerror or error}; the image runs as "
-            "user and group 1000: can they write the volume, and is there room on it?"
+            "user and group 1000: check that they can write to the volume, and that it is not full"
         )
     except Exception as error:
-        # TensorFlow raises errors of its own for object stores.
+        # TensorFlow raises its own errors for object stores.
         sys.exit(f"{name}: {run_root(layout)}: cannot be used ({type(error).__name__}: {error})")
     (report,) = reports
     if report.state is not State.FAILED:
@@ -220,10 +221,10 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
     """Returns the report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        # A failure, which sends a notification, as no user interrupts a pod at a keyboard.
-        status, message = Status.FAILED, "it was stopped by a user or by its time-out"
+        # This is a failure, which sends a notification: no user interrupts a pod at a keyboard.
+        status, message = Status.FAILED, "the step was stopped by a user or by its time limit"
     elif isinstance(error, ScopelineError):
-        # Handled without TFX, whose import may have failed.
+        # This branch does not import TFX, as the import of TFX may have failed.
         status, message = Status.after(error), str(error)
     else:
         from pipeline.config.user_code import own_sources

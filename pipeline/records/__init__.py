@@ -1,1 +1,1 @@
-"""The records of a pipeline's runs: the event log, summaries and notifications."""
+"""The records of runs: event log, metadata, summaries and notifications."""

@@ -1,4 +1,4 @@
-"""The events about data: spans that were read, refused or accepted, and compared requests."""
+"""Reads and records the events about data: states of spans, and comparisons of requests."""
 
 from __future__ import annotations
 
@@ -25,43 +25,45 @@ _KINDS = (
 
 
 class SpanRecords:
-    """The last event of each kind for every span, at the time of construction."""
+    """The last event of each kind about each span."""
 
     def __init__(self, event_log: EventLog) -> None:
-        """Reads the event log once."""
+        """Reads the event log; later events are not seen."""
         self._event_log = event_log
         self._last: dict[EventKind, dict[int, LoggedEvent]] = {kind: {} for kind in _KINDS}
         for event in event_log.events(*_KINDS):
             self._last[event.kind][event.details["span"]] = event
 
-    def reading(self, number: int) -> LoggedEvent | None:
-        """Returns the event of a span's last reading."""
+    def last_reading(self, number: int) -> LoggedEvent | None:
+        """Returns the event of the last run that read a span; None if no run has read the span."""
         return self._last[EventKind.INGESTED].get(number)
 
-    def read(self, span: Span) -> LoggedEvent | None:
-        """Returns the event of a span's reading, if its files are unchanged and it was not refused
-        since.
+    def current_reading(self, span: Span) -> LoggedEvent | None:
+        """Returns the event of the last run that read a span.
+
+        None if the files have changed since, or the span was refused since.
         """
         event = self._of(EventKind.INGESTED, span)
         refused = self._last[EventKind.UNUSABLE_SPAN].get(span.number)
         return None if event and refused and refused.id > event.id else event
 
     def refusal(self, span: Span) -> LoggedEvent | None:
-        """Returns the event of a span's refusal; None if its files have changed, or it was accepted
-        or read since.
+        """Returns the event of a span's last refusal.
+
+        None if the files have changed since, or the span was accepted or read since.
         """
         event = self._of(EventKind.UNUSABLE_SPAN, span)
-        overruled = (self.acceptance(span), self.reading(span.number))
-        return None if event and any(e and e.id > event.id for e in overruled) else event
+        successes = (self.acceptance(span), self.last_reading(span.number))
+        return None if event and any(e and e.id > event.id for e in successes) else event
 
     def drift(self, span: Span) -> LoggedEvent | None:
         """Returns the drift event of the span with its current files."""
         return self._of(EventKind.DRIFT, span)
 
     def acceptance(self, span: Span) -> LoggedEvent | None:
-        """Returns the event of accepting the span with its current files despite drift.
+        """Returns the event of a user's acceptance of the span despite drift.
 
-        Equal content in other files counts as accepted too.
+        None if the content of the files has changed since.
         """
         event = self._last[EventKind.SPAN_ACCEPTED].get(span.number)
         if event is None or event.details["signature"] == span.signature:
@@ -69,14 +71,15 @@ class SpanRecords:
         return event if event.details["digest"] == span.digest() else None
 
     def is_recorded_empty(self, span: Span) -> bool:
-        """Returns whether the event log has the span with its current files as empty."""
+        """Returns whether the event log has an event that the current files have no rows."""
         return self._of(EventKind.EMPTY_SPAN, span) is not None
 
     def compared_with(self, number: int, on_drift: OnDrift) -> int | None:
-        """Returns the span with which a span is compared for drift; None if there is none yet.
+        """Returns the number of the span with which a span is compared for drift.
 
-        It is the last span before it that passed: it was read and had not drifted, or was accepted.
-        If drift triggers runs, it is the last span that a run trained on.
+        The result is the last earlier span that was read and had not drifted, or was accepted. If
+        drift triggers runs, the result is the last earlier span that a run trained on. None if
+        there is no such span.
         """
         if on_drift is OnDrift.RETRAIN:
             return self._trained_before(number)
@@ -85,7 +88,7 @@ class SpanRecords:
 
     def _of(self, kind: EventKind, span: Span) -> LoggedEvent | None:
         event = self._last[kind].get(span.number)
-        # Events of earlier versions may have no signature: they count for the current files.
+        # Events of earlier versions of Scopeline may lack a signature, and count as current.
         is_same = event and event.details.get("signature", span.signature) == span.signature
         return event if is_same else None
 
@@ -107,17 +110,17 @@ class SpanRecords:
         return accepted is not None and accepted.details["signature"] == signature
 
     def _trained_before(self, number: int) -> int | None:
-        # Only earlier spans: a rerun of this span has to find the same one.
+        # Only earlier spans count, so that a rerun on this span has the same result.
         newest = (event.details["window"][-1] for event in trainings(self._event_log))
         return max((span for span in newest if span < number), default=None)
 
 
 def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEvent]:
-    """Returns the ends of successful runs that trained on a window, or used a cached training.
+    """Returns the final events of successful runs with a model, trained or from the cache.
 
     Args:
       event_log: the event log of the pipeline.
-      newest: the number of newest ends of runs to read, validations included; default: all.
+      newest: the number of newest final events to read, of all runs; default: all.
 
     Returns:
       The events, oldest first.
@@ -135,23 +138,23 @@ def report_empty_spans(
     event_log: EventLog,
     run: str | None = None,
 ) -> bool:
-    """Records spans without rows, and sends notifications, once for each span.
+    """Records spans without rows and sends notifications, once for each state of a span.
 
     Args:
       settings: the receivers and occasions.
       pipeline: the name of the pipeline.
       spans: the empty spans.
       event_log: the event log of the pipeline.
-      run: the id of the run that found them, if any.
+      run: the id of the run that has the spans in its window; None for a check without a run.
 
     Returns:
-      Whether any of the spans was not recorded before.
+      Whether one of the spans was not recorded before.
     """
-    found = list(spans)
-    if not found:
+    empty = list(spans)
+    if not empty:
         return False
-    records, is_told = SpanRecords(event_log), False
-    for span in found:
+    records, has_new = SpanRecords(event_log), False
+    for span in empty:
         if records.is_recorded_empty(span):
             continue
         message = f"span {span} has no rows; runs continue without it until rows arrive"
@@ -167,14 +170,15 @@ def report_empty_spans(
             event_log,
             run=run,
         )
-        is_told = True
-    return is_told
+        has_new = True
+    return has_new
 
 
 def new_requests(config: PipelineConfig, event_log: EventLog) -> list[File]:
     """Returns the files of requests that have not been compared yet, oldest first.
 
-    Empty until they have `skew.min_rows` rows in total, or if there is nothing to compare with.
+    The result is empty if the files have fewer than `skew.min_rows` rows in total, if the config
+    has no comparison, or if no model was pushed.
     """
     skew = config.skew
     if not skew.is_watched or skew.requests is None or event_log.last(EventKind.PUSHED) is None:
@@ -183,8 +187,8 @@ def new_requests(config: PipelineConfig, event_log: EventLog) -> list[File]:
     through = tuple(last.details["through"]) if last else (0.0, "")
     files = [f for f in list_requests(skew.requests) if (f.modified, f.path) > through]
     rows = count_rows(files)
-    whole = [file for file in files if file.path in rows]
-    return whole if sum(rows.values()) >= skew.min_rows else []
+    complete = [file for file in files if file.path in rows]
+    return complete if sum(rows.values()) >= skew.min_rows else []
 
 
 def record_skew(
@@ -195,25 +199,25 @@ def record_skew(
     rows: int,
     skewed: Mapping[str, str],
 ) -> str:
-    """Records the result of a comparison, and notifies of columns that are newly skewed.
+    """Records the result of a comparison, and sends a notification about newly skewed columns.
 
     Args:
       config: the config.
       event_log: the event log of the pipeline.
-      files: the compared files.
-      version: the version in service, with whose training data they were compared.
+      files: the compared files of requests.
+      version: the version in service; the requests were compared with its training data.
       rows: the number of compared rows.
-      skewed: descriptions of the distances, by skewed column.
+      skewed: the skewed columns, each with a description of its distance.
 
     Returns:
-      The result in a sentence.
+      The result as a sentence.
     """
-    before = event_log.last(EventKind.SKEW_CHECKED)
-    is_same = before is not None and before.details["version"] == version
-    known = set(before.details["columns"]) if before and is_same else set()
-    new = {column: text for column, text in skewed.items() if column not in known}
+    last = event_log.last(EventKind.SKEW_CHECKED)
+    is_same_version = last is not None and last.details["version"] == version
+    previous = set(last.details["columns"]) if last and is_same_version else set()
+    new = {column: text for column, text in skewed.items() if column not in previous}
     window = f"requests of {show_files(files)}, {counted(rows, 'row')}"
-    sentence = f"{window}: {_outcome(skewed, new, known)}"
+    sentence = f"{window}: {_outcome(skewed, new, previous)}"
     newest = files[-1]
     event_log.record(
         EventKind.SKEW_CHECKED,
@@ -232,8 +236,9 @@ def record_skew(
     return sentence
 
 
-def _outcome(skewed: Mapping[str, str], new: Mapping[str, str], known: set[str]) -> str:
-    lasting = [f"{name} is still skewed" for name in skewed if name not in new]
-    over = [f"{name} is again like the training data" for name in sorted(known - skewed.keys())]
-    found = [f"{name}: {text}" for name, text in new.items()]
-    return "; ".join([*found, *lasting, *over]) or "like the training data"
+def _outcome(skewed: Mapping[str, str], new: Mapping[str, str], previous: set[str]) -> str:
+    """Returns the new, the continuing and the ended differences as a sentence."""
+    continuing = [f"{name} is still skewed" for name in skewed if name not in new]
+    ended = [f"{name} is no longer skewed" for name in sorted(previous - skewed.keys())]
+    started = [f"{name}: {text}" for name, text in new.items()]
+    return "; ".join([*started, *continuing, *ended]) or "like the training data"

@@ -1,8 +1,8 @@
-"""The event log of a pipeline: all decisions and outcomes, in an SQLite file.
+"""The event log of a pipeline, with all decisions and results, in a SQLite file.
 
-A state of a span is written once, and events refer to its row. If the window is all spans, each
-run's events list all of them: written out, the file would grow with the square of the days; as
-ranges of numbers, a thousand days take as much as three.
+The table `span_states` has a row for each state of a span, and events contain ranges of its ids.
+With an unlimited window, each run's events refer to all spans. If they contained all states, the
+size of the file would grow with the square of the number of days.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from trainer_module.errors import ConfigError, TryLaterError
 SCHEMA_VERSION = 4
 """The `user_version` of the SQLite file."""
 BUSY_SECONDS = 10.0
-"""The seconds to wait for another process that writes."""
+"""The time limit for waiting while another process writes, in seconds."""
 
 _WINDOW, _SPANS = "window", "spans"
-"""The keys of packed details: numbers of spans, and signatures or states by number."""
+"""The keys of details that are stored as ranges: the numbers of spans, and states by number."""
 _RANGES, _HAVE_DIGESTS = "ranges", "have_digests"
+"""The keys of the stored form: the ranges, and whether the states have digests."""
 
 _CREATE = (
     """
@@ -54,72 +55,83 @@ class EventKind(StrEnum):
     """The kind of an event."""
 
     DUE = "due"
-    """A run became due; the message says why."""
+    """A run became due; the message has the reason."""
     SKIPPED = "skipped"
-    """A run was not started, for a firing of cron or at all; the message has the reason."""
+    """A due run was not started; the message has the reason."""
     STARTED = "started"
-    """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`, `process`
-    (its id).
+    """A run began; details: `window` (the numbers of its spans), `newest`, `warm_start`, `process`
+    (the process id).
     """
     CACHED = "cached"
     """Components were taken from the cache; details: `components`."""
     INGESTED = "ingested"
-    """A span was read, not taken from the cache; details: `span`, `examples`."""
+    """A run read a span, which was not in the cache; details: `span`, `examples`."""
     UNUSABLE_SPAN = "unusable span"
-    """A span was refused: it cannot be read, breaks the schema or has drifted; details: `span`,
-    `signature`, `has_drifted`, and the span it was `compared_with`.
+    """A span was refused, as its files are invalid, it has anomalies or it has drifted; details:
+    `span`, `signature`, `has_drifted`, `compared_with` (the span for the measurement of drift).
     """
     EMPTY_SPAN = "empty span"
     """A span has no rows yet; details: `span`, `signature`."""
     SPAN_ACCEPTED = "span accepted"
     """A user accepted a span that had drifted; details: `span`, `signature`, `digest`, `reason`."""
     ANOMALY = "anomaly"
-    """Anomalies of a span; details: `span`, `anomalies` by column, the number of `columns`."""
+    """A span has anomalies; details: `span`, `anomalies` (a sentence per column), `columns` (their
+    number).
+    """
     DRIFT = "drift"
-    """A span has drifted and is used nevertheless; details: `span`, `signature`."""
+    """A span has drifted, but was not refused; details: `span`, `signature`."""
     SKEW_CHECKED = "skew checked"
     """Requests were compared with the training data; details: `through` (time and path of the last
-    file), `version`, `rows`, and the `columns` that are skewed.
+    file), `version`, `rows`, `columns` (the skewed columns).
     """
     SKEW = "skew"
-    """Columns of requests newly differ from the training data; details: `columns`, `version`,
+    """Columns of requests began to differ from the training data; details: `columns`, `version`,
     `rows`.
     """
     BLESSED = "blessed"
     NOT_BLESSED = "not blessed"
     PUSHED = "pushed"
-    """Details: `version`, `path`, `model`, `metrics`, `window`, `strategy`, `model_kind`."""
-    WAITS = "waits"
-    """A blessed model was not pushed; details: as of a push, `reason`, and its artifact."""
-    APPROVED = "approved"
-    """A user approved a model that waited, and it was pushed; details: `version`, `waited`,
-    `reason`.
+    """A model was pushed; details: `version`, `path`, `model`, `metrics`, `window`, `strategy`,
+    `model_kind`.
     """
+    WAITS = "waits"
+    """A blessed model was not pushed; details: the fields of `WaitingSummary`, `superseded`,
+    `metrics`, `window`, `strategy`, `model_kind`.
+    """
+    APPROVED = "approved"
+    """A user approved a waiting model, which was pushed; details: `version`, `waited`, `reason`."""
     HELD = "held"
-    """A hold begins, during which nothing is pushed; details: `reason`, `until`, `stops_runs`."""
+    """A hold began, during which no model is pushed; details: `reason`, `until`, `stops_runs`."""
     RELEASED = "released"
+    """A hold ended."""
     FINISHED = "finished"
-    """A run ended well; details: `status`, `exit_code`, and the signatures of its spans."""
+    """A run ended without a failure; details: `status`, `exit_code`, `window`, `spans` (the states
+    of its spans), `config` (the fingerprint).
+    """
     FAILED = "failed"
     """A run failed, was stopped or timed out; details: `exit_code`."""
     ROLLED_BACK = "rolled back"
-    """Details: `version` that is in service now, `copy_of`."""
+    """An earlier version is in service again; details: `version` (the version in service),
+    `copy_of`.
+    """
     WITHDRAWN = "withdrawn"
-    """A version is marked as bad; details: `version`, and the `command` that marked it."""
+    """A version must not serve any more; details: `version`, `command` (which withdrew it)."""
     TO_DELETE = "to be deleted"
-    """Old versions and runs will be deleted by the next run, although no config sets `keep`."""
+    """The next run will delete old versions and runs, as the config does not set `keep`."""
     DELETED = "deleted"
-    """Details: `versions` with the `lineage` of each, `runs`, the number of `artifacts`,
-    `bytes`.
+    """Old versions and runs were deleted; details: `versions` (each with its `lineage`), `runs`,
+    `artifacts` (their number), `bytes`.
     """
     CLOCK_SET_BACK = "clock set back"
-    """The last push lies in the future of the clock; it was made before this event."""
+    """The time of the last push is later than the clock, which was set back since."""
     RECOVERED = "recovered"
-    """A problem of earlier checks is over, without a run."""
+    """A problem of earlier checks ended without a run."""
     STALE = "stale"
-    """A push is overdue by `notify.stale_after`; details: `over`, whether a push has ended that."""
+    """A push is overdue by `notify.stale_after`; details: `over` (true if a model was pushed
+    since).
+    """
     LEFT_OUT = "left out"
-    """Spans that are left out until a user acts."""
+    """Spans are not trained on until a user acts."""
     NOTIFICATION_FAILED = "notification failed"
 
 
@@ -128,7 +140,7 @@ _SELECT = "SELECT id, at, kind, run, message, details FROM events"
 
 @dataclass(frozen=True)
 class LoggedEvent:
-    """A recorded event of the log."""
+    """An event of the event log."""
 
     id: int
     at: datetime
@@ -139,10 +151,10 @@ class LoggedEvent:
 
 
 class EventLog:
-    """A log that appends and finds events; safe for several processes at once."""
+    """A log of events in a SQLite file, which several processes may use at the same time."""
 
     def __init__(self, path: Path) -> None:
-        """Stores the path: each call opens the file, and the first event creates it."""
+        """Stores the path; each method opens the file, and the first event creates it."""
         self._path = path
 
     def record(
@@ -159,13 +171,13 @@ class EventLog:
         Args:
           kind: the kind of the event.
           message: a sentence for people.
-          run: the id of the run it belongs to.
-          at: the time; default: now.
-          details: values for programs, as JSON.
+          run: the id of the run that the event belongs to; None for events outside of runs.
+          at: the time of the event; default: now.
+          details: values for programs, which JSON can store.
 
         Raises:
           TryLaterError: the file is locked.
-          DiskFullError: there is no room for it.
+          DiskFullError: the disk is full.
           ConfigError: the file is corrupt, or another version of Scopeline wrote it.
         """
         at = (at or datetime.now()).astimezone()
@@ -184,7 +196,7 @@ class EventLog:
         Args:
           kinds: only these kinds; default: all.
           run: only events of this run.
-          newest: only this number of newest events.
+          newest: the number of newest events to return; default: all.
         """
         if not self._path.exists():
             return []
@@ -198,17 +210,17 @@ class EventLog:
         query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
         with self._connection() as connection:
             rows = connection.execute(query, (*values, newest or -1)).fetchall()
-            found = [_event(row) for row in reversed(rows)]
-            _unpack(connection, [event.details for event in found])
-        return found
+            events = [_event(row) for row in reversed(rows)]
+            _unpack(connection, [event.details for event in events])
+        return events
 
     def last(self, *kinds: EventKind) -> LoggedEvent | None:
-        """Returns the newest event of some kinds."""
-        found = self.events(*kinds, newest=1)
-        return found[0] if found else None
+        """Returns the newest event of the kinds; None if there is no such event."""
+        events = self.events(*kinds, newest=1)
+        return events[0] if events else None
 
     def first(self) -> LoggedEvent | None:
-        """Returns the oldest event of the log."""
+        """Returns the oldest event of the log; None if the log is empty."""
         if not self._path.exists():
             return None
         with self._connection() as connection:
@@ -216,7 +228,7 @@ class EventLog:
             return None if row is None else _event(row)
 
     def known_digests(self) -> dict[str, str]:
-        """Returns the digests of all spans that a run has read, by signature."""
+        """Returns the digests of all recorded states of spans, by signature."""
         if not self._path.exists():
             return {}
         with self._connection() as connection:
@@ -240,8 +252,8 @@ class EventLog:
             ) from None
         except sqlite3.DatabaseError as error:
             raise ConfigError(
-                f"{self._path}: this file is not a ledger, or it is corrupt ({error}); move it "
-                "away, and the next command creates a new one"
+                f"{self._path}: this file is not a ledger, or is corrupt ({error}); move the file "
+                "away, and the next command creates a new ledger"
             ) from None
 
 
@@ -254,7 +266,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if _version(connection) == 0:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            # Another process may have been faster; the very first format had no version number.
+            # Another process may have created the tables in the meantime. A file with events and
+            # without a version number has the first format.
             if _version(connection) == 0 and not _has_events(connection):
                 for statement in (*_CREATE, f"PRAGMA user_version = {SCHEMA_VERSION}"):
                     connection.execute(statement)
@@ -262,14 +275,14 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version != SCHEMA_VERSION:
         relation = "a newer" if version > SCHEMA_VERSION else "an earlier"
         raise ConfigError(
-            f"{path}: written by {relation} Scopeline (format {version}, this Scopeline reads "
-            f"{SCHEMA_VERSION}); use that Scopeline, or another --output"
+            f"{path}: written by {relation} version of Scopeline (format {version}, but this "
+            f"version reads format {SCHEMA_VERSION}); use that version, or another --output"
         )
 
 
 def _has_events(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
-    return found is not None
+    row = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
+    return row is not None
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -285,7 +298,7 @@ def _event(row: tuple[int, str, str, str | None, str, str]) -> LoggedEvent:
 
 
 def _pack(connection: sqlite3.Connection, details: dict[str, Any]) -> dict[str, Any]:
-    """Returns details in their stored form."""
+    """Returns details in their stored form, with ranges; adds rows for new states of spans."""
     packed = dict(details)
     window, spans = details.get(_WINDOW), details.get(_SPANS)
     if isinstance(window, list) and window == sorted(set(window)):
@@ -316,21 +329,27 @@ def _unpack(connection: sqlite3.Connection, all_details: list[dict[str, Any]]) -
 
 
 def _row(connection: sqlite3.Connection, span: str, state: Any) -> int:
-    """Returns the row of a span's signature or state; adds a digest to a row without one."""
-    is_state = isinstance(state, dict)
-    signature, digest = (state["signature"], state["digest"]) if is_state else (state, None)
-    found = connection.execute(
+    """Returns the id of the row for a state of a span, which is inserted or updated if necessary.
+
+    Args:
+      connection: the connection.
+      span: the number of the span.
+      state: the signature, or a mapping with signature and digest.
+    """
+    has_digest = isinstance(state, dict)
+    signature, digest = (state["signature"], state["digest"]) if has_digest else (state, None)
+    row = connection.execute(
         "SELECT id, digest FROM span_states WHERE span = ? AND signature = ? "
         "AND (? IS NULL OR digest IS NULL OR digest = ?) ORDER BY id LIMIT 1",
         (span, signature, digest, digest),
     ).fetchone()
-    if found is None:
+    if row is None:
         insert = "INSERT INTO span_states (span, signature, digest) VALUES (?, ?, ?)"
         return int(connection.execute(insert, (span, signature, digest)).lastrowid or 0)
-    row, known = found
-    if known is None and digest is not None:
-        connection.execute("UPDATE span_states SET digest = ? WHERE id = ?", (digest, row))
-    return int(row)
+    row_id, stored_digest = row
+    if stored_digest is None and digest is not None:
+        connection.execute("UPDATE span_states SET digest = ? WHERE id = ?", (digest, row_id))
+    return int(row_id)
 
 
 def _read_rows(connection: sqlite3.Connection) -> dict[int, tuple[str, str, str | None]]:
@@ -341,7 +360,7 @@ def _read_rows(connection: sqlite3.Connection) -> dict[int, tuple[str, str, str 
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """Returns ascending numbers as ranges, each a pair of its first and last number."""
+    """Returns ascending numbers as ranges, which are pairs of a first and a last number."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:

@@ -1,6 +1,6 @@
-"""The store of ML Metadata: a SQLite file in the output folder, or a database of a server.
+"""The store of ML Metadata: a SQLite file in the output folder, a database, or a service.
 
-ML Metadata itself is imported when a store is opened, after all cheaper checks.
+ML Metadata itself is imported when a store is opened, after all faster checks.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pipeline.records.mysql_store import check_server, copy_server, server_conne
 from trainer_module.errors import ConfigError, DiskFullError, TryLaterError, shorten
 
 BUSY_SECONDS = 5.0
-"""The seconds to wait for another process that holds the SQLite file."""
+"""The time limit for waiting while another process locks the SQLite file, in seconds."""
 
 SERVICE_SECONDS = 60.0
-"""The seconds to wait for a metadata service."""
+"""The time limit for a response of a metadata service, in seconds."""
 
-WITHOUT = (
-    "then every component runs again, and the new model is not compared with the one in service"
+WITHOUT_METADATA = (
+    "then every component runs again, and the new model is not compared with the model in service"
 )
-_ROOM_OF_A_RUN = 100_000
-"""The most bytes that a run writes into the SQLite file."""
-LEFT = "it was left as it is"
+_MAX_RUN_BYTES = 100_000
+"""The largest number of bytes that a run writes into the SQLite file."""
+UNCHANGED = "the store was not changed"
 
 
 def connection_config(metadata: str | None, layout: Layout) -> Any:
@@ -90,7 +90,7 @@ def sqlite_connection(path: Path) -> Any:
 def check_store(metadata: str | None, layout: Layout) -> Any:
     """Checks before a run that the metadata can be read and written.
 
-    An unusable store is not changed. A SQLite file that does not exist yet is no problem.
+    An unusable store is not changed. The SQLite file may not exist yet.
 
     Args:
       metadata: the config's key `metadata`; None for a SQLite file in the output folder.
@@ -101,7 +101,7 @@ def check_store(metadata: str | None, layout: Layout) -> Any:
 
     Raises:
       TryLaterError: the file is locked by another process, or the server is unreachable.
-      DiskFullError: nothing more can be written.
+      DiskFullError: the disk is full.
       ConfigError: the file is corrupt, or was written by another version of ML Metadata; the server
         refuses the user, or has no such database.
     """
@@ -115,7 +115,7 @@ def check_store(metadata: str | None, layout: Layout) -> Any:
     server = parse_metadata_url(metadata)
     connection = _connection_to(server)
     if isinstance(server, MetadataService):
-        _ask_service(connection, server)
+        _check_service(connection, server)
     else:
         check_server(server)
         _open_store(connection, str(server))
@@ -137,8 +137,8 @@ def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
         server = parse_metadata_url(metadata)
         if isinstance(server, MetadataService):
             raise ConfigError(
-                f"{server}: this command has to copy the metadata, which a metadata service does "
-                f"not support; give its database: {EXAMPLE}"
+                f"{server}: this command copies the metadata, which a metadata service does not "
+                f"support; write the URL of the service's database into `metadata`: {EXAMPLE}"
             )
         _open_store(sqlite_connection(path), str(path))
         copy_server(server, path)
@@ -155,11 +155,11 @@ def forget(
 ) -> None:
     """Deletes executions and artifacts from the store in one transaction.
 
-    A metadata service keeps them, as its API cannot delete.
+    A metadata service is not changed, as its API cannot delete.
 
     Args:
       metadata: the config's key `metadata`; None for a SQLite file in the output folder.
-      layout: the layout of the pipeline, whose lock is held.
+      layout: the layout of the pipeline; the caller holds the lock of a run.
       executions: ids of executions, deleted with their events and contexts.
       artifacts: ids of artifacts that only these executions use.
 
@@ -185,7 +185,7 @@ def _check_file(layout: Layout) -> None:
     """
     path = layout.metadata
     if path.is_file() and path.stat().st_size == 0 and layout.pipeline_root.exists():
-        raise _corrupt(path, "it is empty, although components have run")
+        raise _corrupt(path, "the file is empty, although components have run")
     try:
         with closing(
             sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -197,29 +197,29 @@ def _check_file(layout: Layout) -> None:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise TryLaterError(
-                f"{path}: another process has locked the metadata; {LEFT}: close what has it "
-                "open, such as a database browser or a backup, and run again"
+                f"{path}: another process has locked the metadata; {UNCHANGED}. End that process, "
+                "such as a database browser or a backup, and run again"
             ) from None
         if is_disk_full(error):
             raise disk_full(path) from None
         raise ConfigError(
-            f"{path}: the metadata cannot be opened ({error}); {LEFT}: correct the cause, or move "
-            f"it aside: {WITHOUT}"
+            f"{path}: the metadata cannot be opened ({error}); {UNCHANGED}. Correct the cause, or "
+            f"move the file away: {WITHOUT_METADATA}"
         ) from None
     except sqlite3.DatabaseError as error:
         raise _corrupt(path, str(error)) from None
     if found != "ok":
         raise _corrupt(path, " ".join(found.split()))
-    if shutil.disk_usage(path).free < _ROOM_OF_A_RUN:
+    if shutil.disk_usage(path).free < _MAX_RUN_BYTES:
         raise disk_full(path)
     if tables and "MLMDEnv" not in tables:
-        raise _corrupt(path, "its tables are not those of ML Metadata")
+        raise _corrupt(path, "the file contains other tables than those of ML Metadata")
 
 
-def _corrupt(path: Path, found: str) -> ConfigError:
+def _corrupt(path: Path, reason: str) -> ConfigError:
     return ConfigError(
-        f"{path}: the metadata is corrupt ({found}); {LEFT}: restore a backup, or move it and "
-        f"pipeline_root aside: {WITHOUT}"
+        f"{path}: the metadata is corrupt ({reason}); {UNCHANGED}. Restore a backup, or move this "
+        f"file and the folder pipeline_root away: {WITHOUT_METADATA}"
     )
 
 
@@ -239,28 +239,32 @@ def _open_store(connection: Any, name: str) -> None:
         MetadataStore(connection)
     except Exception as error:
         if is_disk_full(error):
-            raise DiskFullError(f"{name}: the disk of the metadata is full; make room") from None
+            raise DiskFullError(
+                f"{name}: the disk with the metadata is full; delete files, and run again"
+            ) from None
         versions = re.search(r"version (\d+) is (\w+) than library version (\d+)", str(error))
         if versions is None:
             raise ConfigError(
                 f"{name}: ML Metadata cannot use this store ({_first_line(error, connection)}); "
-                f"{LEFT}: a server must accept mysql_native_password for this user; else restore "
-                f"a backup, or move it and pipeline_root aside: {WITHOUT}"
+                f"{UNCHANGED}. If the store is on a server, check that the server accepts "
+                "mysql_native_password for this user. Otherwise restore a backup, or move the "
+                f"store and the folder pipeline_root away: {WITHOUT_METADATA}"
             ) from None
         found, comparison, known = versions.groups()
         relation = "a newer" if comparison == "greater" else "an older"
         raise ConfigError(
-            f"{name}: written by {relation} ML Metadata (schema {found}; this one has {known}); "
-            f"{LEFT}: run the Scopeline that wrote it, or begin another store: {WITHOUT}"
+            f"{name}: written by {relation} version of ML Metadata (schema {found}; the installed "
+            f"version has {known}); {UNCHANGED}. Use the version of Scopeline that wrote the "
+            f"store, or another store: {WITHOUT_METADATA}"
         ) from None
 
 
-def _ask_service(connection: Any, service: MetadataService) -> None:
-    """Makes a small request to a metadata service.
+def _check_service(connection: Any, service: MetadataService) -> None:
+    """Checks that a metadata service responds.
 
     Raises:
       TryLaterError: the service does not respond.
-      ConfigError: the response is not that of a metadata service.
+      ConfigError: the server is no metadata service.
     """
     from ml_metadata import MetadataStore, errors
 
@@ -268,15 +272,15 @@ def _ask_service(connection: Any, service: MetadataService) -> None:
         MetadataStore(connection).get_context_types()
     except Exception as error:
         reason = shorten(error)
-        is_away = isinstance(error, (errors.UnavailableError, errors.DeadlineExceededError))
-        raise (TryLaterError if is_away else ConfigError)(
-            f"{service}: the metadata service cannot be used ({reason}); is it running, and are "
-            "host and port right?"
+        is_unreachable = isinstance(error, (errors.UnavailableError, errors.DeadlineExceededError))
+        raise (TryLaterError if is_unreachable else ConfigError)(
+            f"{service}: the metadata service cannot be used ({reason}); check that the service is "
+            "running, and check host and port in `metadata`"
         ) from None
 
 
 def _first_line(error: Exception, connection: Any) -> str:
-    """Returns ML Metadata's error message without a password."""
+    """Returns the first line of ML Metadata's error message, without the password."""
     text, password = str(error), connection.mysql.password
-    # Replaced before shortening, as a part of the password would not be found.
+    # The password is replaced before the text is shortened, which may cut the password.
     return shorten(text.replace(password, "***") if password else text)

@@ -1,4 +1,4 @@
-"""Metadata in a MySQL or MariaDB database: connection, errors, and a copy to SQLite."""
+"""Connects to metadata in a MySQL or MariaDB database, and copies it to SQLite."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainer_module.errors import ConfigError, TryLaterError
 
 CONNECT_SECONDS = 5
 """The time limit for connecting, in seconds."""
-ANSWER_SECONDS = 60
+RESPONSE_SECONDS = 60
 """The time limit for the response to a query, in seconds."""
 
 _ACCESS_DENIED, _DATABASE_DENIED, _NO_DATABASE = 1045, 1044, 1049
-"""The error numbers of MySQL that a user can resolve."""
-_AWAY = (1040, 1053, 2003, 2006, 2013)
-"""The error numbers of a server that is overloaded, shuts down or is unreachable."""
+"""The error numbers of MySQL for wrong access rights and a missing database."""
+_UNREACHABLE = (1040, 1053, 2003, 2006, 2013)
+"""The error numbers of a server that is overloaded, shuts down or cannot be reached."""
 
 
 def server_connection(server: MetadataServer) -> Any:
@@ -32,12 +32,12 @@ def server_connection(server: MetadataServer) -> Any:
 
     return metadata_store_pb2.ConnectionConfig(
         mysql=metadata_store_pb2.MySQLDatabaseConfig(
-            host=_by_network(server),
+            host=_network_host(server),
             port=server.port,
             database=server.database,
             user=server.user,
             password=server.password,
-            # Otherwise a misspelt database would be created, without any history.
+            # Without this option, ML Metadata would create an empty database for a misspelt name.
             skip_db_creation=True,
         )
     )
@@ -54,7 +54,11 @@ def check_server(server: MetadataServer) -> None:
 
 
 def copy_server(server: MetadataServer, path: Path) -> None:
-    """Copies a server's tables, row by row, into those that ML Metadata has created in a file.
+    """Copies the rows of a server's tables to a SQLite file.
+
+    Args:
+      server: the database.
+      path: the SQLite file, in which ML Metadata has created its tables.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -66,24 +70,25 @@ def copy_server(server: MetadataServer, path: Path) -> None:
     ):
         c.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         c.execute("SHOW TABLES")
-        target_tables = {name.decode() for (name,) in c.fetchall()}
+        source_tables = {name.decode() for (name,) in c.fetchall()}
         for (table,) in target.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall():
-            if table in target_tables:  # All tables exist once ML Metadata has opened it.
+            # A database that ML Metadata has never opened lacks tables.
+            if table in source_tables:
                 _copy_table(table, c, target)
         target.commit()
 
 
 def _copy_table(table: str, source: Any, target: sqlite3.Connection) -> None:
-    described = target.execute(f"PRAGMA table_info(`{table}`)").fetchall()
-    columns = {name: kind for _, name, kind, *_ in described}
+    rows = target.execute(f"PRAGMA table_info(`{table}`)").fetchall()
+    columns = {name: kind for _, name, kind, *_ in rows}
     names = ", ".join(f"`{name}`" for name in columns)
-    places = ", ".join("?" * len(columns))
+    placeholders = ", ".join("?" * len(columns))
     is_blob = [kind == "BLOB" for kind in columns.values()]
     source.execute(f"SELECT {names} FROM `{table}`")  # noqa: S608 - names of our own tables
     target.executemany(
-        f"INSERT OR REPLACE INTO `{table}` ({names}) VALUES ({places})",  # noqa: S608
+        f"INSERT OR REPLACE INTO `{table}` ({names}) VALUES ({placeholders})",  # noqa: S608
         (
             [
                 value.decode() if isinstance(value, bytes) and not blob else value
@@ -94,18 +99,17 @@ def _copy_table(table: str, source: Any, target: sqlite3.Connection) -> None:
     )
 
 
-def _by_network(server: MetadataServer) -> str:
-    """Returns the host; MySQL clients use a socket file for `localhost`, whatever the port."""
+def _network_host(server: MetadataServer) -> str:
+    """Returns the host; 127.0.0.1 for `localhost`, for which MySQL clients use a socket file."""
     return "127.0.0.1" if server.host == "localhost" else server.host
 
 
 @contextmanager
 def logged_in(server: MetadataServer) -> Iterator[Any]:
-    """Yields a connection to a server's database, as `pymysql.Connection`; text is returned as
-    bytes.
+    """Yields a `pymysql.Connection` to a server's database, which returns text as bytes.
 
-    The connection uses latin1 like ML Metadata's own client, so that both see the same bytes,
-    UTF-8, for any character set of the database.
+    The connection uses latin1 like ML Metadata's own client. For any character set of the database,
+    both clients therefore read and write the same bytes, which are UTF-8.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -114,13 +118,13 @@ def logged_in(server: MetadataServer) -> Iterator[Any]:
 
     try:
         connection = pymysql.connect(
-            host=_by_network(server),
+            host=_network_host(server),
             port=server.port,
             user=server.user,
             password=server.password,
             database=server.database,
             connect_timeout=CONNECT_SECONDS,
-            read_timeout=ANSWER_SECONDS,
+            read_timeout=RESPONSE_SECONDS,
             charset="latin1",
             use_unicode=False,
         )
@@ -138,24 +142,25 @@ def _refusal(server: MetadataServer, error: Exception) -> ConfigError:
     """Returns the error for a server that cannot be used, with advice and without a password."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
-    if code in _AWAY:
+    if code in _UNREACHABLE:
         return TryLaterError(
-            f"{server}: the metadata server cannot be reached ({text}); is it running, and are "
-            "host and port right?"
+            f"{server}: the metadata server cannot be reached ({text}); check that the server is "
+            "running, and check host and port in `metadata`"
         )
     return ConfigError(f"{server}: {_explain_mysql_error(server, code, text)}")
 
 
 def _explain_mysql_error(server: MetadataServer, code: int, text: str) -> str:
     if code == _ACCESS_DENIED:
-        is_set = "has a wrong password for" if server.password else "is not set, the password of"
+        state = "contains a wrong password" if server.password else "is not set"
         return (
-            f"the metadata server refuses access; {PASSWORD_VARIABLE} {is_set} {server.user!r}, "
-            "or there is no such user"
+            f"the metadata server refuses access; the environment variable {PASSWORD_VARIABLE} "
+            f"{state}, or there is no user {server.user!r}"
         )
     if code in (_NO_DATABASE, _DATABASE_DENIED):
         return (
-            f"the metadata server has no database {server.database!r} for {server.user!r}; create "
-            f"it: CREATE DATABASE `{server.database}`, and GRANT ALL on it to the user"
+            f"the metadata server has no database {server.database!r} for the user "
+            f"{server.user!r}; run CREATE DATABASE `{server.database}`, and GRANT ALL on this "
+            "database to the user"
         )
     return f"the metadata server cannot be used ({text})"

@@ -1,8 +1,9 @@
-"""Notifies people and programs of the outcome of runs, by webhook and by mail.
+"""Sends notifications about the results of runs, by webhook and by mail.
 
-A failed delivery never fails a run. Deliveries run in threads of their own and delay only the end
-of the process, which has to call `wait_for_deliveries`. A failure is logged, and recorded in the
-event log. Both show only the host of a URL, since its path or query may be a secret.
+A failed delivery never fails a run. Each delivery runs in a separate thread, so that it delays only
+the end of the process, which has to call `wait_for_deliveries`. A failed delivery is logged and
+recorded in the event log. Messages contain only the host of a URL, as path and query may be
+secrets.
 """
 
 from __future__ import annotations
@@ -40,36 +41,36 @@ SIGNATURE_HEADER = "X-Scopeline-Signature"
 SMTP_PORT = 25
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 5.0
-"""The longest pause between two packets of a server."""
+"""The time limit between two packets of a response, in seconds."""
 DEADLINE_SECONDS = 15.0
-"""The time limit of a delivery, second attempt included."""
+"""The time limit of a delivery, including the second attempt, in seconds."""
 RETRY_SECONDS = 1.0
-"""The wait before the second attempt."""
+"""The wait before the second attempt, in seconds."""
 
 logger = logging.getLogger(__name__)
-_under_way: SimpleQueue[threading.Thread] = SimpleQueue()
+_deliveries: SimpleQueue[threading.Thread] = SimpleQueue()
 
 
 class _UndeliveredError(Exception):
     """A failed delivery; the message contains no secret."""
 
-    def __init__(self, why: str, again: bool = False) -> None:
+    def __init__(self, reason: str, retry: bool = False) -> None:
         """Stores the reason of the failure.
 
         Args:
-          why: the reason, without secrets.
-          again: whether a second attempt may succeed.
+          reason: the reason, without secrets.
+          retry: whether a second attempt may succeed.
         """
-        super().__init__(why)
-        self.again = again
+        super().__init__(reason)
+        self.retry = retry
 
 
 def check_secrets(settings: NotifySettings, occasion: Occasion | None = None) -> None:
-    """Checks that the secrets for notifications are set, before anything is changed.
+    """Checks that the environment variables with secrets for notifications are set.
 
     Args:
       settings: the receivers and occasions.
-      occasion: the only occasion that can happen; default: any.
+      occasion: the only occasion for which the command may send notifications; default: all.
 
     Raises:
       ConfigError: an environment variable that the config names is unset or empty.
@@ -81,8 +82,8 @@ def check_secrets(settings: NotifySettings, occasion: Occasion | None = None) ->
         if read_secret(variable) is None:
             raise ConfigError(
                 f"{key}: the environment variable {shown_name(variable)} is not set, or is empty; "
-                "set it where the pipeline runs, on Kubeflow by kubeflow.secrets, or remove the "
-                "key; --set notify.occasions=[] turns notifications off"
+                "set the variable where the pipeline runs (on Kubeflow with kubeflow.secrets), "
+                "remove this key, or turn notifications off with --set notify.occasions=[]"
             )
     if (webhook := settings.webhook) is not None:
         try:
@@ -100,16 +101,16 @@ def notify(
     event_log: EventLog,
     run: str | None = None,
 ) -> None:
-    """Starts the notifications of webhook and mail addresses in threads; never raises.
+    """Starts the delivery of a notification to all receivers in threads; never raises.
 
     Args:
       settings: the receivers and occasions.
       pipeline: the name of the pipeline.
-      occasion: the occasion; nothing is sent if the config does not name it.
+      occasion: the occasion; nothing is sent if `notify.occasions` does not contain it.
       message: a sentence for people.
       details: values for programs.
-      event_log: the event log of the pipeline; failed deliveries are recorded there.
-      run: the id of the run.
+      event_log: the event log of the pipeline, which records failed deliveries.
+      run: the id of the run; None outside of runs.
     """
     if occasion not in settings.occasions:
         return
@@ -130,7 +131,7 @@ def notify(
 
 @contextmanager
 def deliveries() -> Iterator[None]:
-    """Waits on exit for the deliveries that began within the block; also a decorator."""
+    """Waits on exit for all deliveries of the process; the result is also a decorator."""
     try:
         yield
     finally:
@@ -138,10 +139,10 @@ def deliveries() -> Iterator[None]:
 
 
 def wait_for_deliveries() -> None:
-    """Waits for all deliveries that have begun: each ends by its deadline."""
+    """Waits for all started deliveries; each ends within its time limit."""
     with suppress(Empty):
         while True:
-            _under_way.get_nowait().join()
+            _deliveries.get_nowait().join()
 
 
 def _begin(
@@ -151,11 +152,11 @@ def _begin(
     event_log: EventLog,
     run: str | None,
 ) -> None:
-    """Starts a delivery in a thread of its own."""
+    """Starts a delivery in a separate thread."""
     arguments = (recipient, attempt, occasion, event_log, run)
     thread = threading.Thread(target=_deliver, args=arguments, name="notify", daemon=True)
     thread.start()
-    _under_way.put(thread)
+    _deliveries.put(thread)
 
 
 def _deliver(
@@ -165,15 +166,15 @@ def _deliver(
     event_log: EventLog,
     run: str | None,
 ) -> None:
-    """Attempts a delivery at most twice and within the deadline; records a failure."""
+    """Attempts a delivery at most twice within its time limit; records a failure."""
     try:
-        why = _attempt_twice(attempt)
-    except RuntimeError as error:  # No more threads can be started.
-        why = str(error)
-    if why is None:
-        logger.info("Notified of %r: %s", occasion.value, recipient)
+        reason = _attempt_twice(attempt)
+    except RuntimeError as error:  # The process cannot start more threads.
+        reason = str(error)
+    if reason is None:
+        logger.info("Sent the notification %r to %s", occasion.value, recipient)
         return
-    sentence = f"{recipient} did not receive {occasion.value!r}: {why}"
+    sentence = f"{recipient} did not receive {occasion.value!r}: {reason}"
     logger.warning("A notification could not be delivered: %s", sentence)
     try:
         event_log.record(EventKind.NOTIFICATION_FAILED, sentence, run=run, occasion=occasion.value)
@@ -184,52 +185,52 @@ def _deliver(
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
     """Returns the reason why a delivery failed; None on success.
 
-    The attempts run in a thread of their own, which is abandoned after the deadline: a socket's
-    timeout restarts with every byte, so a slow server could hold it forever.
+    The attempts run in another thread, which is abandoned after the time limit: a socket's timeout
+    restarts with every byte, so that a slow server could block the thread forever.
     """
-    ends = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + DEADLINE_SECONDS
     failures: list[str] = []
 
     def deliver() -> None:
         for is_last in (False, True):
-            failure, again = _attempt(attempt)
+            failure, may_retry = _attempt(attempt)
             if failure is None:
                 failures.clear()
                 return
             failures[:] = [failure]
-            if is_last or not again or time.monotonic() + RETRY_SECONDS > ends:
+            if is_last or not may_retry or time.monotonic() + RETRY_SECONDS > deadline:
                 return
             time.sleep(RETRY_SECONDS)
 
     thread = threading.Thread(target=deliver, name="notify", daemon=True)
     thread.start()
-    thread.join(max(0.0, ends - time.monotonic()))
+    thread.join(max(0.0, deadline - time.monotonic()))
     if thread.is_alive():
-        return f"no complete answer within {DEADLINE_SECONDS:g} s"
+        return f"no complete response within {DEADLINE_SECONDS:g} s"
     return failures[0] if failures else None
 
 
 def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
-    """Returns the reason why an attempt failed, or None, and whether another may succeed."""
+    """Returns the reason why an attempt failed, or None, and whether a retry may succeed."""
     try:
         attempt()
     except _UndeliveredError as error:
-        return str(error), error.again
+        return str(error), error.retry
     except OSError as error:  # The errors of requests and smtplib are OSErrors, too.
-        return _explain(error)
+        return _explain_error(error)
     except Exception as error:
-        # The text may contain the content or the URL, and is not shown.
-        return f"{type(error).__name__}; check its settings in the config", False
+        # The message is not shown, as it may contain the content or the URL.
+        return f"{type(error).__name__}; check the section notify of the config", False
     return None, False
 
 
-def _explain(error: OSError) -> tuple[str, bool]:
-    """Returns the reason of a failure without a URL, and whether another attempt may succeed."""
-    if (answer := _explain_answer(error)) is not None:
-        return answer
+def _explain_error(error: OSError) -> tuple[str, bool]:
+    """Returns the reason of a failure without a URL, and whether a retry may succeed."""
+    if (explanation := _explain_response(error)) is not None:
+        return explanation
     for cause in _causes(error):
         if isinstance(cause, TimeoutError):
-            return "no answer in time", True
+            return "no response in time", True
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror, True
     return f"{type(error).__name__}", True
@@ -268,16 +269,16 @@ def _host(webhook: WebhookSettings) -> str:
         port = "" if parts.port is None else f":{parts.port}"
     except (_UndeliveredError, ValueError):
         return "the webhook"
-    # An `@` after the host means a password with characters that should have been escaped.
-    is_odd = "@" in parts.path + parts.query + parts.fragment and not parts.username
-    return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
+    # An `@` after the host belongs to a password with characters that are not escaped.
+    may_show_password = "@" in parts.path + parts.query + parts.fragment and not parts.username
+    return "the webhook" if may_show_password else f"the webhook at {parts.hostname}{port}"
 
 
 def _secret(variable: str, purpose: str) -> str:
     """Returns the secret in an environment variable.
 
     Raises:
-      _UndeliveredError: there is none; nothing is sent without it.
+      _UndeliveredError: the variable is not set, or is empty.
     """
     secret = read_secret(variable)
     if secret is None:
@@ -289,7 +290,7 @@ def _secret(variable: str, purpose: str) -> str:
 
 
 def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
-    import requests  # Imported only here, so that runs without a webhook do not wait for it.
+    import requests  # Imported here, as only webhooks need it.
 
     body = json.dumps(content, default=str).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "scopeline"}
@@ -302,23 +303,25 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
         data=body,
         headers=headers,
         timeout=(CONNECT_SECONDS, READ_SECONDS),
-        # The content is only for this host; and a redirected POST becomes a GET.
+        # Another host must not receive the content, and a redirected POST becomes a GET.
         allow_redirects=False,
-        # Only the status is read: the body might be endless.
+        # Only the status is read, as the body may be endless.
         stream=True,
     ) as response:
         status = response.status_code
     if 300 <= status < 400:
-        raise _UndeliveredError(f"it answered {status}, a redirection; give the URL it leads to")
+        raise _UndeliveredError(
+            f"the response is {status}, a redirection; write the URL of its target"
+        )
     if status >= 400:
-        raise _UndeliveredError(f"it answered {status}", again=status >= 500 or status == 429)
+        raise _UndeliveredError(f"the response is {status}", retry=status >= 500 or status == 429)
 
 
 def _send(email: EmailSettings, content: dict[str, Any]) -> None:
     """Sends the content of a notification by mail.
 
     Raises:
-      OSError: the mail was not sent to all receivers; `_explain_answer` describes the response.
+      OSError: the mail was not sent to all addresses; `_explain_response` describes the response.
     """
     mail = _compose(email, content)
     variable = email.password_variable
@@ -331,22 +334,23 @@ def _send(email: EmailSettings, content: dict[str, Any]) -> None:
         if email.user is not None and password is not None:
             server.login(email.user, password)
         refused = server.send_message(mail)
-    if refused:  # No second attempt: the other recipients have the mail.
+    if refused:  # The error allows no second attempt, as other addresses have the mail.
         raise smtplib.SMTPRecipientsRefused(refused)
 
 
-def _explain_answer(error: OSError) -> tuple[str, bool] | None:
-    """Returns a mail server's response, and whether another attempt may succeed; None without
-    one.
+def _explain_response(error: OSError) -> tuple[str, bool] | None:
+    """Returns the response of a mail server in an error, and whether a retry may succeed.
+
+    None if the error contains no response.
     """
     if isinstance(error, smtplib.SMTPAuthenticationError):
-        return f"it refuses the login ({error.smtp_code})", False
+        return f"the server refuses the login ({error.smtp_code})", False
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return _refused(error.recipients), False
     if isinstance(error, smtplib.SMTPResponseException):
         response = error.smtp_error
         text = response.decode(errors="replace") if isinstance(response, bytes) else response
-        sentence = f"it answered {error.smtp_code} {shorten(text)}"
+        sentence = f"the response is {error.smtp_code} {shorten(text)}"
         return sentence, error.smtp_code < 500
     if isinstance(error, (smtplib.SMTPNotSupportedError, smtplib.SMTPServerDisconnected)):
         return str(error), isinstance(error, smtplib.SMTPServerDisconnected)
@@ -368,7 +372,7 @@ def _compose(email: EmailSettings, content: dict[str, Any]) -> EmailMessage:
 
 
 def _refused(recipients: dict[str, tuple[int, bytes]]) -> str:
-    answers = (
+    addresses = (
         f"{to} ({code} {text.decode(errors='replace')})" for to, (code, text) in recipients.items()
     )
-    return f"it refuses {', '.join(answers)}"
+    return f"the server refuses the addresses {', '.join(addresses)}"

@@ -1,4 +1,4 @@
-"""The events that a run records in the event log, and its notifications."""
+"""Records the events of a run in the event log, and sends its notifications."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
 from pipeline.records.summary import RunSummary, State, Status, WaitingSummary
 
-ENDED_WELL = (
+STATUSES_OF_FINISHED_RUNS = (
     *(Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED, Status.TUNED),
     *(Status.HELD, Status.WAITS, Status.SUPERSEDED),
 )
 
 
 SpanStates = dict[str, dict[str, str]]
-"""The `signature` and `digest` of each span, by number."""
+"""The states of spans by number: mappings with `signature` and `digest`."""
 
 
 def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
-    """Returns each span's signature and digest, by number; known signatures need no reading."""
+    """Returns the states of spans; reads only files whose digest the event log does not contain."""
     known = event_log.known_digests()
     return {
         str(span.number): {
@@ -58,40 +58,40 @@ class RunEvents:
         config: PipelineConfig,
         run_id: str,
         data: list[Span],
-        because: str,
+        reason: str,
         states: SpanStates | None = None,
     ) -> None:
-        """Reads the state of the data's files; records nothing yet.
+        """Computes the states of the spans; records no event.
 
         Args:
           event_log: the event log of the pipeline.
           config: the config of the run.
           run_id: the run's id.
-          data: the spans to train on, oldest first; data without spans counts as one.
-          because: the reason for the run.
-          states: the result of `span_states` at the start of the run, if an earlier step computed
-            it.
+          data: the spans to train on, oldest first; data without spans counts as one span.
+          reason: the reason for the run.
+          states: the result of `span_states` in an earlier step of the run; default: computed now.
         """
         self._event_log = event_log
         self._config = config
         self._run = run_id
         self._data = data
         self._window = [span.number for span in data]
-        # Read before the data itself, so that later changes are new to the next run.
+        # The states are read before the data, so that a change during the run is new to the next
+        # run.
         self.states = span_states(data, event_log) if states is None else states
-        self._because = because
+        self._reason = reason
         self._has_begun = False
 
-    def started(self) -> None:
-        """Records the start of the run when the first component begins; does nothing afterwards."""
+    def record_start(self) -> None:
+        """Records the start of the run; further calls do nothing."""
         if not self._has_begun:
             self._has_begun = True
-            # If each step is a process of its own, an earlier step may have recorded it.
+            # If each step is a separate process, an earlier step may have recorded the start.
             if self._event_log.events(EventKind.STARTED, run=self._run):
                 return
             self._record(
                 EventKind.STARTED,
-                self._because,
+                self._reason,
                 window=self._window,
                 newest=str(self._data[-1]),
                 warm_start=self._config.schedule_or_default.warm_start,
@@ -99,16 +99,16 @@ class RunEvents:
             )
 
     def record_window(self, spans: Sequence[Span]) -> None:
-        """Stores which of the spans can be used."""
+        """Stores the spans that the run trains on, without refused spans; records no event."""
         self._window = [span.number for span in spans]
 
-    def ingested(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
-        """Records that a span was read and checked, unless the event log has the same reading.
+    def record_reading(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
+        """Records that a span was read and checked, unless the event log has the same event.
 
         Args:
           span: the span.
           examples: the number of examples by split.
-          settings: the fingerprint of the settings for making examples.
+          settings: the fingerprint of the settings that affect the examples.
           uri: the URI of the examples.
         """
         reading = {
@@ -118,12 +118,12 @@ class RunEvents:
             "examples": examples,
             "uri": uri,
         }
-        known = SpanRecords(self._event_log).read(span)
+        known = SpanRecords(self._event_log).current_reading(span)
         if known is None or known.details != reading:
             counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
             self._record(EventKind.INGESTED, f"span {span}: {counts}", **reading)
 
-    def unusable(
+    def record_refusal(
         self,
         span: Span,
         message: str,
@@ -131,16 +131,16 @@ class RunEvents:
         has_drifted: bool,
         compared_with: int | None = None,
     ) -> None:
-        """Records that a span was refused, unless the event log has the same refusal.
+        """Records that a span was refused, unless the event log has the same event.
 
         Args:
           span: the span.
           message: the reason.
-          settings: the fingerprint of the settings that decide whether the span can be used; empty
-            to check the span again with any settings.
+          settings: the fingerprint of the settings that affect the check; empty if the next run
+            checks the span again even with equal settings.
           has_drifted: whether drift is the only problem.
-          compared_with: the span with which it was compared for drift; not needed for the newest
-            span, which is checked again in any case.
+          compared_with: the number of the span that this span was compared with to find drift; None
+            if this span is the newest, because each run checks the newest span again.
         """
         full_message = f"span {span}: {message}"
         refusal = {
@@ -154,17 +154,21 @@ class RunEvents:
         if known is None or (known.message, known.details) != (full_message, refusal):
             self._record(EventKind.UNUSABLE_SPAN, full_message, **refusal)
 
-    def drifted(self, span: Span, found: Sequence[str]) -> None:
-        """Records that a span has drifted and is used nevertheless, once for each finding.
+    def record_drift(self, span: Span, messages: Sequence[str]) -> None:
+        """Records that a span has drifted but was not refused, once for each message.
 
-        The notification is sent at the end of the run. A run that trains finds the same drift as an
-        earlier run that checked the data.
+        A run that trains may find drift that an earlier data check has recorded. The notification
+        is sent at the end of the run.
+
+        Args:
+          span: the span.
+          messages: a message for each drifted column.
         """
         known = {
             (e.details["span"], e.details.get("signature", span.signature), e.message)
             for e in self._event_log.events(EventKind.DRIFT)
         }
-        for drift in found:
+        for drift in messages:
             if (span.number, span.signature, drift) not in known:
                 self._record(EventKind.DRIFT, drift, span=span.number, signature=span.signature)
 
@@ -177,34 +181,34 @@ class RunEvents:
         """
         if cached := [c.name for c in summary.components if c.state is State.CACHED]:
             self._record(EventKind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
-        self._found_anomalies(summary.anomalies)
-        self.drifted(self._data[-1], summary.drift)
+        self._record_anomalies(summary.anomalies)
+        self.record_drift(self._data[-1], summary.drift)
         if new := self._event_log.events(EventKind.DRIFT, run=self._run):
-            self._notify(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
+            self._notify(Occasion.DRIFT, "; ".join(self._describe(event) for event in new))
         if summary.blessed is not None:
             is_good = summary.blessed and summary.status is not Status.NOT_BLESSED
             kind = EventKind.BLESSED if is_good else EventKind.NOT_BLESSED
             self._record(kind, summary.reason or "")
         if summary.pushed is not None:
-            self._pushed(summary, summary.pushed, model)
+            self._record_push(summary, summary.pushed, model)
         if summary.waiting is not None:
-            self._waits(summary, summary.waiting)
-        if left_out := self._left_out():
+            self._record_waiting(summary, summary.waiting)
+        if left_out := self._describe_left_out():
             self._notify(Occasion.LEFT_OUT, "; ".join(left_out))
-        self._ended(summary)
+        self._record_result(summary)
 
-    def _found_anomalies(self, found: Sequence[str]) -> None:
-        """Records the anomalies of all columns of a span in one event."""
+    def _record_anomalies(self, found: Sequence[str]) -> None:
+        """Records the anomalies of the newest span in one event."""
         newest = self._data[-1]
         details = {"span": newest.number, "anomalies": list(found), "columns": len(found)}
-        if found and self._last_of_span(EventKind.ANOMALY, newest) != details:
+        if found and self._last_details(EventKind.ANOMALY, newest) != details:
             message = "; ".join(found)
             if len(found) > 1:
                 message = f"{len(found)} columns: {message}"
             self._record(EventKind.ANOMALY, message, **details)
 
-    def _last_of_span(self, kind: EventKind, span: Span) -> dict[str, Any]:
-        """Returns the details of a span's last event of a kind; empty if there is none."""
+    def _last_details(self, kind: EventKind, span: Span) -> dict[str, Any]:
+        """Returns the details of a span's last event of a kind; empty without such an event."""
         of_span = (
             event.details
             for event in reversed(self._event_log.events(kind))
@@ -212,50 +216,53 @@ class RunEvents:
         )
         return next(of_span, {})
 
-    def _with_span(self, event: LoggedEvent) -> str:
+    def _describe(self, event: LoggedEvent) -> str:
         """Returns the message of an event, with its span if the data has spans."""
         number = event.details["span"]
         if number == NO_SPAN:
             return event.message
         return f"span {span_kind(self._config.data).show(number)}: {event.message}"
 
-    def _left_out(self) -> list[str]:
-        """Returns the reasons of refused spans without which the run continued."""
+    def _describe_left_out(self) -> list[str]:
+        """Returns the reasons for refusing spans that the run left out."""
         if self._config.schedule_or_default.missing_span is MissingSpan.FAIL:
             return []
         refused = self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run)
-        # Refusals without settings are those of the newest span, which is always checked again.
+        # A refusal without settings concerns the newest span. Such a refusal ends the run, so the
+        # span is not left out.
         return [event.message for event in refused if event.details["settings"]]
 
-    def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
-        """Records a pushed version, unless a run that this one resumes has recorded it."""
+    def _record_push(self, summary: RunSummary, path: str, model: str | None) -> None:
+        """Records a pushed version, unless the event log contains it, as after a resumed run."""
         pushed = [event.details["path"] for event in self._event_log.events(EventKind.PUSHED)]
         if path in pushed:
             return
-        found = self._found(summary)
+        model_details = self._model_details(summary)
         self._record(
             EventKind.PUSHED,
             f"to {path}",
             version=PurePosixPath(path).name,
             path=path,
             model=model,
-            **found,
+            **model_details,
         )
-        self._notify(Occasion.PUSHED, f"pushed to {path}", metrics=found["metrics"])
+        self._notify(Occasion.PUSHED, f"pushed to {path}", metrics=model_details["metrics"])
 
-    def _waits(self, summary: RunSummary, waiting: WaitingSummary) -> None:
-        """Records a model that waits, unless an earlier run has recorded the same model."""
+    def _record_waiting(self, summary: RunSummary, waiting: WaitingSummary) -> None:
+        """Records a model that was not pushed, unless an earlier run has recorded the model."""
         known = [event.details["version"] for event in self._event_log.events(EventKind.WAITS)]
         if waiting.version in known:
             return
-        found, message = self._found(summary), f"version {waiting.version}: {waiting.reason}"
+        message = f"version {waiting.version}: {waiting.reason}"
         details = asdict(waiting) | {"superseded": waiting.status is Status.SUPERSEDED}
         del details["status"]
-        self._record(EventKind.WAITS, message, **details, **found)
-        self._notify(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
+        details |= self._model_details(summary)
+        self._record(EventKind.WAITS, message, **details)
+        notice = f"blessed, but not pushed: {message}"
+        self._notify(Occasion.HELD, notice, metrics=details["metrics"])
 
-    def _found(self, summary: RunSummary) -> dict[str, Any]:
-        """Returns the details that events of a model record."""
+    def _model_details(self, summary: RunSummary) -> dict[str, Any]:
+        """Returns the details of events about a model."""
         # JSON has no NaN.
         values = {name: metric.value for name, metric in summary.metrics.items()}
         return {
@@ -265,10 +272,10 @@ class RunEvents:
             "model_kind": summary.training.get("model"),
         }
 
-    def _ended(self, summary: RunSummary) -> None:
+    def _record_result(self, summary: RunSummary) -> None:
         status = summary.status
         details: dict[str, Any] = {"status": status.value, "exit_code": status.exit_code}
-        if status in ENDED_WELL:
+        if status in STATUSES_OF_FINISHED_RUNS:
             details |= {
                 "window": self._window,
                 "spans": self.states,
@@ -279,10 +286,10 @@ class RunEvents:
                 self._notify(Occasion.NOT_BLESSED, summary.reason or "")
             return
         error = summary.error
-        where = f"{error.component}: " if error and error.component else ""
-        message = where + (error.message if error else status.value)
+        component = f"{error.component}: " if error and error.component else ""
+        message = component + (error.message if error else status.value)
         self._record(EventKind.FAILED, message, **details)
-        if status is not Status.INTERRUPTED:  # The user stopped the run.
+        if status is not Status.INTERRUPTED:  # A user who stopped the run needs no notification.
             self._notify(Occasion.FAILED, message)
 
     def _record(self, kind: EventKind, message: str, **details: Any) -> None:

@@ -1,4 +1,4 @@
-"""The outcome of a run as JSON: the models of `summary.json`."""
+"""The content of `summary.json`, with the result of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.exit_codes import (
 )
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
 
-# JSON has no NaN and no infinities.
+# JSON has no NaN and no infinities, which are written as null; null is read as NaN.
 Number = Annotated[
     float,
     BeforeValidator(lambda v: math.nan if v is None else v),
@@ -31,29 +31,29 @@ Number = Annotated[
 
 
 class Status(StrEnum):
-    """The outcome of a run."""
+    """The result of a run."""
 
     RUNNING = "running"
-    """The run is in progress, or was killed, in which case no process of it is left."""
+    """The run is in progress, or its process was killed."""
     PUSHED = "pushed"
     VALIDATED = "validated"
-    """The data was read and checked, as requested."""
+    """The data was read and checked; the run was not requested to do more."""
     TUNED = "tuned"
-    """The search for better values is done, as requested."""
+    """The search for better values ended; the run was not requested to do more."""
     NOT_BLESSED = "not_blessed"
     HELD = "held"
-    """The model was blessed; a hold kept it from being pushed."""
+    """The model was blessed, but not pushed because of a hold."""
     WAITS = "waits"
     """The model was blessed, and waits for approval."""
     SUPERSEDED = "superseded"
-    """The model was blessed, but a later run pushed a newer model before it."""
+    """The model was blessed, but not pushed, as a run that started later has pushed already."""
     FAILED = "failed"
     UNUSABLE = "unusable"
     INTERRUPTED = "interrupted"
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command line."""
+        """The exit code of the command that started the run."""
         return {
             Status.PUSHED: EXIT_PUSHED,
             Status.VALIDATED: EXIT_PUSHED,
@@ -70,8 +70,8 @@ class Status(StrEnum):
     def after(cls, error: ScopelineError) -> Status:
         """Returns the status of a run that an error ends.
 
-        A busy or unreachable resource counts as a failure, which is retried; unusable config or
-        data is not retried until it has changed.
+        The scheduler retries failed runs, for example if a resource was busy or unreachable. It
+        does not retry unusable runs until the config or the data has changed.
         """
         is_unusable = isinstance(error, (ConfigError, DataError))
         return cls.UNUSABLE if is_unusable and not isinstance(error, TryLaterError) else cls.FAILED
@@ -99,11 +99,11 @@ class MetricSummary(BaseModel):
 
     value: Number
     in_service: Number | None
-    """The value of the baseline model; None if there is none."""
+    """The value of the model in service; None if there is no model in service."""
     needs: str
-    """The requirements of the thresholds, in words; empty if there are none."""
+    """The requirements of the thresholds in words; empty without a threshold."""
     ok: bool
-    """Whether the metric passes, on all slices too."""
+    """Whether the metric meets its requirements, including those on slices."""
     interval: tuple[Number, Number] | None = None
     """The confidence interval of the value at the level `evaluate.confidence`."""
     difference: tuple[Number, Number] | None = None
@@ -121,7 +121,7 @@ class EvaluationReport:
     """The metrics and the `example_count` by slice, such as `plan=gold`; NaN if undefined."""
     notes: list[str]
     nearly_perfect: str | None = None
-    """The first metric that is nearly perfect."""
+    """The first metric whose value is nearly perfect; None if there is no such metric."""
 
 
 class WindowSummary(BaseModel):
@@ -140,21 +140,21 @@ class ColumnSummary(BaseModel):
     """The inferred type of a column, with the reason."""
 
     settings: dict[str, Any]
-    """The settings of the column, as `features` in a config."""
+    """The settings of the column, in the form of `features` in a config."""
     reason: str
 
 
 class AgreementSummary(BaseModel):
-    """The largest difference between the predictions of an interface and the expected ones."""
+    """The largest difference of an interface's predictions from the expected predictions."""
 
     largest_difference: float | None
-    """The absolute or relative difference; None if there is no number for it, as for text."""
+    """The absolute or relative difference; None if the predictions are no numbers."""
     row: str
     output: str
 
 
 class CertificateSummary(BaseModel):
-    """The agreement between the predictions of all serving interfaces."""
+    """The certificate: the agreement between the predictions of all serving interfaces."""
 
     tolerance: float
     rows: int
@@ -166,16 +166,16 @@ class CertificateSummary(BaseModel):
     def gist(self) -> str:
         """A summary of the certificate in a few words."""
         largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
-        ways = len({*self.ways, self.expected_by})
-        # Smaller differences are those of rounding in float32.
-        apart = f", at most {largest:.1g} apart" if largest > 1e-6 else ""
-        extent = f"{counted(ways, 'interface')} ({counted(self.rows, 'row')}{apart})"
-        return f"same answers from {extent}"
+        interfaces = len({*self.ways, self.expected_by})
+        # Smaller differences are rounding errors of float32.
+        difference = f", differences at most {largest:.1g}" if largest > 1e-6 else ""
+        extent = f"{counted(interfaces, 'interface')} ({counted(self.rows, 'row')}{difference})"
+        return f"same predictions from {extent}"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A blessed model before it is pushed."""
+    """The artifacts of a blessed model that may be pushed later."""
 
     model: str
     """The URI of the Model artifact."""
@@ -185,11 +185,13 @@ class Candidate:
     exported: str
     """The folder to push, relative to the pipeline's folder."""
     certificate: str = ""
-    """The folder of its InfraBlessing, relative to the pipeline's folder; empty if there is
-    none.
+    """The folder of the InfraBlessing, relative to the pipeline's folder; empty without a
+    certificate.
     """
     variants: str | None = None
-    """The folder of the artifact of its variants, relative to the pipeline's folder."""
+    """The folder of the artifact with variants, relative to the pipeline's folder; None without
+    variants.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +199,7 @@ class WaitingSummary(Candidate):
     """A blessed model that was not pushed."""
 
     version: int
-    """The number with which `approve` names it."""
+    """The number by which `scopeline approve` identifies the model."""
     status: Status
     """HELD, WAITS or SUPERSEDED."""
     reason: str
@@ -224,20 +226,21 @@ class RunSummary(BaseModel):
     components: list[ComponentSummary] = []
     window: WindowSummary | None = None
     examples: dict[str, int] = {}
-    """The number of examples by split, of the newest span for data in spans."""
+    """The number of examples by split; for data in spans, those of the newest span."""
     columns: dict[str, ColumnSummary] = {}
     """The inferred types of columns."""
     anomalies: list[str] = []
     drift: list[str] = []
     notes: list[str] = []
     tuning: dict[str, Any] = {}
-    """The result of the search: `values` of the best trial, and all `trials`, the best first."""
+    """The result of the search: `values` of the best trial, and `trials`, beginning with the best.
+    """
     training: dict[str, Any] = {}
     metrics: dict[str, MetricSummary] = {}
     slices: dict[str, dict[str, Number]] = {}
     certificate: CertificateSummary | None = None
     variants: dict[str, Any] = {}
-    """The variants of the model: sizes, metrics, measurements, and the reasons of refusals."""
+    """The variants of the model, with sizes, metrics, latencies, and reasons if not accepted."""
     blessed: bool | None = None
     reason: str | None = None
     pushed: str | None = None
@@ -245,5 +248,5 @@ class RunSummary(BaseModel):
     error: ErrorSummary | None = None
 
     def write(self, path: Path) -> None:
-        """Writes the file atomically, replacing an earlier state."""
+        """Writes the file atomically."""
         write_atomically(path, self.model_dump_json(indent=2) + "\n")

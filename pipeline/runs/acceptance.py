@@ -26,10 +26,13 @@ class Acceptance:
     """A change of a schema's file."""
 
     path: str
+    """The file."""
     columns: tuple[str, ...]
     """The columns that contradict the schema and were accepted."""
     before: str
+    """The text of the file before the change."""
     after: str
+    """The text of the file after the change."""
 
     @property
     def diff(self) -> str:
@@ -50,7 +53,7 @@ def accept_last_data(
     Args:
       config: the config.
       layout: the layout of the pipeline.
-      chosen: the columns to accept; default: all.
+      chosen: the columns to accept; default: all columns that contradict the schema.
 
     Raises:
       ConfigError: no data was checked yet, or a chosen column does not contradict the schema.
@@ -74,16 +77,16 @@ def accept_last_data(
 def _choose(columns: list[str], chosen: Sequence[str]) -> list[str]:
     for column in chosen:
         if column not in columns:
-            right = f"right is {', '.join(columns)}" if columns else "so do all columns"
-            raise ConfigError(f"--column {column}: the column agrees with the schema; {right}.")
+            other = f"expected {', '.join(columns)}" if columns else "all columns agree with it"
+            raise ConfigError(f"--column {column}: the column agrees with the schema; {other}.")
     return list(chosen) or columns
 
 
 def _read_statistics(uri: str) -> list[statistics_pb2.DatasetFeatureStatisticsList]:
     """Returns the statistics of all splits, from the files that StatisticsGen writes."""
     splits = [name for name in sorted(fileio.listdir(uri)) if name.startswith("Split-")]
-    found = []
+    statistics = []
     for split in splits:
         with fileio.open(posixpath.join(uri, split, "FeatureStats.pb"), "rb") as file:
-            found.append(statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read()))
-    return found
+            statistics.append(statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read()))
+    return statistics

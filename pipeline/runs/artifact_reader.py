@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 class ArtifactReader:
-    """A reader of the outputs of a run's executions, as far as the run came."""
+    """A reader of the inputs and outputs of a run's executions.
+
+    Components that have not run yet have no inputs and outputs.
+    """
 
     def __init__(self, connection: metadata_store_pb2.ConnectionConfig, criteria: Criteria):
         """Stores the arguments; reads nothing.
@@ -51,15 +54,15 @@ class ArtifactReader:
         self._executions: dict[str, int] = {}
 
     def add(self, component: str, execution: int) -> None:
-        """Registers a component's execution, whose outputs can then be read."""
+        """Registers a component's execution, so that its inputs and outputs can be read."""
         self._executions[component] = execution
 
     def outputs(self, component: str, key: str) -> list[Artifact]:
-        """Returns the output artifacts of a component; empty if it has none yet."""
+        """Returns the output artifacts of a component, if the component has run."""
         return self._artifacts(component, key, metadata_store_pb2.Event.OUTPUT)
 
     def inputs(self, component: str, key: str) -> list[Artifact]:
-        """Returns the input artifacts of a component; empty if it has none yet."""
+        """Returns the input artifacts of a component, if the component has run."""
         return self._artifacts(component, key, metadata_store_pb2.Event.INPUT)
 
     def _artifacts(self, component: str, key: str, direction: int) -> list[Artifact]:
@@ -75,8 +78,7 @@ class ArtifactReader:
             return _read_artifacts(handle.store, ids)
 
     def outputs_made_from(self, uri: str, kind: str) -> list[Artifact]:
-        """Returns the live artifacts that executions of any run made from an artifact, oldest
-        first.
+        """Returns the live artifacts that any execution made from an artifact, oldest first.
 
         Args:
           uri: the URI of the artifact.
@@ -88,16 +90,16 @@ class ArtifactReader:
             if not sources:
                 return []
             events = store.get_events_by_artifact_ids(sources)
-            takers = {e.execution_id for e in events if e.type == metadata_store_pb2.Event.INPUT}
-            given = store.get_events_by_execution_ids(sorted(takers)) if takers else []
-            outputs = {e.artifact_id for e in given if e.type == metadata_store_pb2.Event.OUTPUT}
-            made = _read_artifacts(store, sorted(outputs))
+            consumers = {e.execution_id for e in events if e.type == metadata_store_pb2.Event.INPUT}
+            events = store.get_events_by_execution_ids(sorted(consumers)) if consumers else []
+            outputs = {e.artifact_id for e in events if e.type == metadata_store_pb2.Event.OUTPUT}
+            artifacts = _read_artifacts(store, sorted(outputs))
         live = metadata_store_pb2.Artifact.LIVE
-        return [a for a in made if a.type_name == kind and a.mlmd_artifact.state == live]
+        return [a for a in artifacts if a.type_name == kind and a.mlmd_artifact.state == live]
 
     def examples_per_split(self) -> dict[str, int]:
         """Returns the number of examples in each split."""
-        # Imported here, as only readers of statistics need TFDV.
+        # Imported here because only readers of statistics need TFDV.
         from tfx.components.statistics_gen import stats_artifact_utils
 
         return {
@@ -123,14 +125,12 @@ class ArtifactReader:
         ]
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made none."""
+        """Returns the URI of the model; None if the Trainer made no model."""
         models = self.outputs(ComponentId.TRAINER, "model")
         return str(models[0].uri) if models else None
 
     def blessed_model(self) -> Artifact | None:
-        """Returns the model if it is blessed and not withdrawn; the certificate is not
-        considered.
-        """
+        """Returns the model if the model is blessed and not withdrawn, whatever its certificate."""
         models = self.outputs(ComponentId.TRAINER, "model")
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not models or not any(map(_is_blessed, blessings)):
@@ -138,7 +138,7 @@ class ArtifactReader:
         return None if models[0].get_int_custom_property(WITHDRAWN_PROPERTY) else models[0]
 
     def column_choices(self) -> dict[str, Choice]:
-        """Returns SchemaGen's choices for columns that the config does not declare."""
+        """Returns the types that SchemaGen chose for columns that the config does not declare."""
         return {
             name: choice
             for artifact in self.outputs(ComponentId.SCHEMA_GEN, "schema")
@@ -147,7 +147,7 @@ class ArtifactReader:
 
     def anomalies(self) -> list[Anomaly]:
         """Returns the anomalies that ExampleValidator found."""
-        # Imported here, as only readers of anomalies need TFDV.
+        # Imported here because only readers of anomalies need TFDV.
         from components.example_validator.anomalies import read_anomalies
 
         return [
@@ -157,7 +157,7 @@ class ArtifactReader:
         ]
 
     def column_review(self) -> Review:
-        """Returns ExampleValidator's review of single columns."""
+        """Returns ExampleValidator's review of the columns."""
         for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies"):
             return read_review(artifact)
         return Review()
@@ -170,7 +170,7 @@ class ArtifactReader:
 
     def training(self) -> dict[str, Any]:
         """Returns the Trainer's record: strategy, replicas, epochs, history."""
-        # Imported here, as it imports the training code.
+        # Imported here because this module imports the training code.
         from trainer_module.runtime import RECORD_FILE
 
         for artifact in self.outputs(ComponentId.TRAINER, "model_run"):
@@ -181,20 +181,20 @@ class ArtifactReader:
         return {}
 
     def evaluation(self) -> EvaluationReport | None:
-        """Returns the Evaluator's metrics and verdict; None if it has none yet."""
+        """Returns the Evaluator's metrics and verdict; None before the Evaluator has run."""
         evaluations = self.outputs(ComponentId.EVALUATOR, "evaluation")
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not evaluations or not blessings:
             return None
         if (report := read_report_of_gate(evaluations[0].uri)) is not None:
-            return _of_gate(report)
-        # Imported here, as TFMA takes seconds and only readers of an evaluation need it.
+            return _convert_report(report)
+        # Imported here because the import of TFMA takes seconds.
         from pipeline.runs.evaluation_report import read_evaluation
 
         return read_evaluation(evaluations[0].uri, self._criteria, _is_blessed(blessings[0]))
 
     def mistakes(self) -> str:
-        """Returns the most frequent confusions of classes in a sentence; empty if not measured."""
+        """Returns a sentence about the most frequent confusions of classes, or an empty string."""
         has_label = family_of(self._criteria.task).has_label
         if ComponentId.EVALUATOR not in self._executions or not has_label:
             return ""
@@ -205,13 +205,13 @@ class ArtifactReader:
         return ""
 
     def certificate(self) -> dict[str, Any]:
-        """Returns the certificate of the model's serving interfaces; empty if there is none."""
+        """Returns the certificate of the model's interfaces, or an empty mapping."""
         for artifact in self.outputs(ComponentId.INFRA_VALIDATOR, "blessing"):
             return read_certificate(artifact.uri)
         return {}
 
     def certificate_folder(self) -> str:
-        """Returns the folder of the certificate; empty if there is none."""
+        """Returns the folder of the certificate, or an empty string."""
         blessings = self.outputs(ComponentId.INFRA_VALIDATOR, "blessing")
         return str(blessings[0].uri) if blessings else ""
 
@@ -221,12 +221,12 @@ class ArtifactReader:
         return any(not b.get_int_custom_property(BLESSED_PROPERTY) for b in blessings)
 
     def variants_uri(self) -> str | None:
-        """Returns the URI of the model's variants; None if the Optimizer made none."""
+        """Returns the URI of the model's variants; None if the Optimizer made no variants."""
         artifacts = self.outputs(ComponentId.OPTIMIZER, "variants")
         return str(artifacts[0].uri) if artifacts else None
 
     def variants(self) -> OptimizerReport | None:
-        """Returns the Optimizer's report; None if there is none."""
+        """Returns the Optimizer's report, or None."""
         uri = self.variants_uri()
         return None if uri is None else read_report(uri)
 
@@ -239,8 +239,8 @@ class ArtifactReader:
         return None
 
 
-def _of_gate(report: GateReport) -> EvaluationReport:
-    """Returns the report of an evaluation without TFMA, in the form of one with TFMA."""
+def _convert_report(report: GateReport) -> EvaluationReport:
+    """Returns the report of an evaluation without TFMA in the form of a report with TFMA."""
     metrics = {
         metric.name: MetricSummary(
             value=math.nan if metric.value is None else metric.value,
@@ -261,7 +261,7 @@ def _is_blessed(blessing: Artifact) -> bool:
 
 
 def gist(findings: Sequence[str]) -> str:
-    """Returns the first of some findings, and the number of others, for a component's line."""
+    """Returns the first finding and the number of further findings, for a line on the console."""
     if not findings:
         return ""
     more = len(findings) - 1

@@ -29,8 +29,8 @@ from trainer_module.errors import counted
 def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
     """Returns a note with possible causes of a metric that is nearly perfect."""
     causes = (
-        f"{metric} {value:.4g} is nearly perfect: the data may be that easy, but the cause may "
-        "also be label leakage, or rows that are both in train and in eval"
+        f"{metric} {value:.4g} is nearly perfect: the task may be easy, but the cause may also "
+        "be label leakage, or rows that are both in train and in eval"
     )
     if strongest is None:
         return causes
@@ -39,7 +39,7 @@ def describe_perfection(metric: str, value: float, strongest: Strength | None) -
 
 
 class ArtifactResults(ArtifactReader):
-    """A reader of each component's results from its artifacts, as soon as it has ended."""
+    """A reader of components' results from their artifacts, as soon as a component has ended."""
 
     def __init__(
         self,
@@ -79,14 +79,15 @@ class ArtifactResults(ArtifactReader):
         detail = readers[component](summary) if component in readers else ""
         if state is State.FAILED:
             return state, detail
-        why = "the model is not blessed"
+        reason = "the model is not blessed"
         if component == ComponentId.PUSHER and not summary.pushed:
-            why = why if summary.waiting is None else summary.waiting.status.value
-            return State.SKIPPED, detail or why
+            if summary.waiting is not None:
+                reason = summary.waiting.status.value
+            return State.SKIPPED, detail or reason
         if component == ComponentId.INFRA_VALIDATOR and not detail:
-            return State.SKIPPED, (
-                "the model has no interface description"
-            ) if summary.blessed else why
+            if summary.blessed:
+                reason = "the model has no interface description"
+            return State.SKIPPED, reason
         return state, detail
 
     def _read_notes(self, summary: RunSummary) -> str:
@@ -124,8 +125,8 @@ class ArtifactResults(ArtifactReader):
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
         if best is not trials[0]:
             summary.notes.append(describe_choice(trials[0], best))
-        of = f"{tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
-        return f"{counted(len(trials), 'trial')}; {of}"
+        result = f"trial {best['number']} has {tuning['objective']} {best['value']:.4g}"
+        return f"{counted(len(trials), 'trial')}; {result}"
 
     def _read_training(self, summary: RunSummary) -> str:
         training = summary.training = self.training()
@@ -164,8 +165,8 @@ class ArtifactResults(ArtifactReader):
         return "blessed" if evaluation.blessed else "not blessed"
 
     def _data_fault(self) -> str:
-        """Returns the evidence that the data caused the failure; empty if there is none."""
-        # Imported here, as it imports TFMA.
+        """Returns the evidence that the data caused the failure, or an empty string."""
+        # Imported here because this module imports TFMA.
         from pipeline.runs.data_fault import DataFault
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift
@@ -179,7 +180,7 @@ class ArtifactResults(ArtifactReader):
         summary.notes += [f"certificate: {note}" for note in certificate["notes"]]
         if certificate["failure"]:
             summary.blessed, summary.reason = False, certificate["failure"]
-            return "the answers differ"
+            return "the answers of the interfaces differ"
         return summary.certificate.gist
 
     def _read_variants(self, summary: RunSummary) -> str:
@@ -188,9 +189,9 @@ class ArtifactResults(ArtifactReader):
             return ""
         summary.variants = report.model_dump(mode="json", exclude={"made_from"})
         if report.skipped:
-            return f"made none: {report.skipped}"
-        of = counted(len(report.variants), "variant")
-        return f"{of}; accepted: {', '.join(report.accepted) or 'none'}"
+            return f"no variants: {report.skipped}"
+        count = counted(len(report.variants), "variant")
+        return f"{count}; accepted: {', '.join(report.accepted) or 'none'}"
 
     def _read_push(self, summary: RunSummary) -> str:
         models = self.outputs(ComponentId.TRAINER, "model")
@@ -200,7 +201,7 @@ class ArtifactResults(ArtifactReader):
         report = self.variants()
         if report is not None and report.unmet:
             summary.reason = "; ".join(report.unmet)
-            return "a required variant is refused"
+            return "a required variant is rejected"
         pushed = self.pushed_version()
         if pushed is None:
             return ""

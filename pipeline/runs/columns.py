@@ -20,15 +20,16 @@ from components.schema_gen.files import read_schema
 from pipeline.config.settings import PipelineConfig, find_unsized
 from pipeline.data.first_look import read_first_rows
 from pipeline.run_context import RunContext
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from trainer_module.errors import counted
 from trainer_module.features.base import BaseFeature
 from trainer_module.settings import Feature, TextFeature
 
 DECLARED = "declared in the config"
-_SHOWN = 20
-"""The number of columns that leaves room for the rest of a plan on one screen."""
-_LONGEST_NAME = 30
+"""The beginning of the reason for a declared type."""
+_MAX_COLUMNS = 20
+"""The maximum number of columns in a plan, which has to fit on a screen."""
+_MAX_NAME_WIDTH = 30
 
 
 @dataclass(frozen=True)
@@ -36,23 +37,26 @@ class ColumnTypes:
     """The types of columns, and their origin."""
 
     origin: str
+    """The source of the types, such as `columns, from schema.pbtxt`."""
     choices: Mapping[str, Choice]
-    """The types by column, without the columns that are not features."""
+    """The type of each feature column."""
     texts: Collection[str] = ()
     """The columns that contain text."""
     notes: Collection[str] = ()
     """Notes on the rows that were read."""
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines of a plan: surprising types first, limited to one screen."""
+        """Yields the lines of a plan, surprising types first."""
         yield f"{self.origin}: {count_types(self.choices)}" if self.choices else self.origin
         ordered = sorted(self.choices.items(), key=_importance)
-        width = min(max((len(name) for name, _ in ordered[:_SHOWN]), default=0), _LONGEST_NAME)
-        for name, choice in ordered[:_SHOWN]:
+        width = min(
+            max((len(name) for name, _ in ordered[:_MAX_COLUMNS]), default=0), _MAX_NAME_WIDTH
+        )
+        for name, choice in ordered[:_MAX_COLUMNS]:
             label = name if len(name) <= width else f"{name[: width - 3]}..."
             override = self._override(name, choice)
             yield f"  {label:<{width}}  {choice.type:<11}  {choice.reason}{override}"
-        if more := dict(ordered[_SHOWN:]):
+        if more := dict(ordered[_MAX_COLUMNS:]):
             yield f"  and {len(more):,} more: {count_types(more)}"
 
     def _override(self, name: str, choice: Choice) -> str:
@@ -69,9 +73,9 @@ class ColumnTypes:
 
 
 def plan_columns(context: RunContext) -> ColumnTypes | None:
-    """Returns the types of columns from the schema if there is one, else from the first rows.
+    """Returns the types of columns, from the schema or, without a schema, from the first rows.
 
-    None if the user's functions or the data's format leave no choice.
+    Returns None if the config has its own `preprocessing`, or the format contains images.
 
     Raises:
       DataError: the schema or the data cannot be read.
@@ -82,15 +86,15 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     if fileio.exists(path):
         schema = read_schema(path, config.data.label)
         chosen = read_choices(schema, path)
-        found = effective_types(config.features, config.no_features, chosen)
+        types = effective_types(config.features, config.no_features, chosen)
         if not chosen:
             return ColumnTypes(
-                f"columns: {shown(path)} contains no types: numbers are numeric, text is "
+                f"columns: {show_path(path)} contains no types: numbers are numeric, text is "
                 "categorical",
-                found,
+                types,
             )
         texts = {feature.name for feature in schema.feature if feature.type == schema_pb2.BYTES}
-        return ColumnTypes(f"columns, from {shown(path)}", found, texts)
+        return ColumnTypes(f"columns, from {show_path(path)}", types, texts)
     has_label = config.family.has_label
     look = read_first_rows(context.reading, context.data[-1]) if has_label else None
     if look is None:
@@ -99,30 +103,30 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
     facts = [*collect_facts(columns, look.dates, look.total), *collect_list_facts(lists)]
-    extent = "all" if look.is_all else "the first"
-    vectors = {name: _vector(*found) for name, found in look.vectors.items()}
+    extent = "all" if look.is_complete else "the first"
+    vectors = {name: _vector(*vector) for name, vector in look.vectors.items()}
     return ColumnTypes(
         f"columns, inferred from {extent} {counted(look.rows, 'row')} (final after the first run)",
         effective_types(config.features, config.no_features, {**choose_types(facts), **vectors}),
-        {one.name for one in facts if one.is_text},
+        {column.name for column in facts if column.is_text},
         _split_notes(config, look),
     )
 
 
 def _split_notes(config: PipelineConfig, look: FirstRows) -> list[str]:
-    """Returns a note if rows are dated and a random split would mislead."""
+    """Returns a note if the rows are dated and a random split would give misleading metrics."""
     dates, label = config.dates_to_split_by, config.data.label
     if dates is None or label not in look.columns:
         return []
     undeclared = look.columns.keys() - config.features.keys()
     columns = {n: v for n, v in look.columns.items() if n in {label, *undeclared, *dates}}
-    formats = {name: found.format for name, found in look.dates.items()} | dates
-    found = find_in_split(columns, label, config.task, formats, config.data.split_by or "")
-    return [found.found] if found else []
+    formats = {name: dated.format for name, dated in look.dates.items()} | dates
+    finding = find_in_split(columns, label, config.task, formats, config.data.split_by or "")
+    return [finding.found] if finding else []
 
 
 def _declared_types(config: PipelineConfig) -> ColumnTypes | None:
-    """Returns the types that the config declares, for files that only a run reads."""
+    """Returns the types that the config declares, for files that a plan does not read."""
     if FORMATS[config.data.format].holds_images:
         return None
     return ColumnTypes(
@@ -134,19 +138,19 @@ def _declared_types(config: PipelineConfig) -> ColumnTypes | None:
 
 def _vector(length: int, is_text: bool) -> Choice:
     """Returns the type of a column of lists with a fixed length."""
-    kind, noun = ("categorical", "texts") if is_text else ("numeric", "numbers")
+    kind, noun = ("categorical", "strings") if is_text else ("numeric", "numbers")
     return Choice({"type": kind}, f"lists of {length:,} {noun} in each row")
 
 
 def effective_types(
     features: Mapping[str, Feature], no_features: Collection[str], chosen: Mapping[str, Choice]
 ) -> dict[str, Choice]:
-    """Returns the types of columns; declared types replace inferred ones.
+    """Returns the types of columns; declared types replace inferred types.
 
     Args:
       features: the declared features.
       no_features: the columns that are not features.
-      chosen: the types that the data suggests.
+      chosen: the types that follow from the data.
     """
     declared = {
         name: Choice(
@@ -156,9 +160,9 @@ def effective_types(
         for name, feature in features.items()
     }
     sized = {name: choice for name, choice in chosen.items() if choice.type == "image"}
-    known = {name: sized[name] for name in find_unsized(features) if name in sized}
-    found = {**chosen, **declared, **known}
-    return {n: choice for n, choice in found.items() if n not in no_features}
+    inferred_sizes = {name: sized[name] for name in find_unsized(features) if name in sized}
+    types = {**chosen, **declared, **inferred_sizes}
+    return {n: choice for n, choice in types.items() if n not in no_features}
 
 
 def _contradiction(declared: BaseFeature, chosen: Choice | None) -> str:
@@ -177,7 +181,7 @@ def count_types(choices: Mapping[str, Choice]) -> str:
 
 
 def gist_of_types(choices: Mapping[str, Choice]) -> str:
-    """Returns the types in a line: names of ignored columns, and numbers of the others."""
+    """Returns a line: the names of ignored columns, and the number of columns of other types."""
     ignored = sorted(n for n, c in choices.items() if c.is_ignored and not _is_declared(c))
     names = ", ".join(ignored[:5]) + (f" and {len(ignored) - 5} more" if len(ignored) > 5 else "")
     others = count_types({n: c for n, c in choices.items() if n not in ignored})
@@ -186,7 +190,7 @@ def gist_of_types(choices: Mapping[str, Choice]) -> str:
 
 
 def _size(name: str, choice: Choice) -> str:
-    """Returns the size of pictures that is inferred, not declared."""
+    """Returns the inferred size of the pictures in a column."""
     settings = choice.settings
     colour = "grey" if settings.get("channels") == 1 else "colour"
     return f"{name} {settings.get('height')}x{settings.get('width')} in {colour}"

@@ -25,17 +25,17 @@ from trainer_module.runtime import EPOCH
 from trainer_module.tuning.space import as_sections
 
 QUIET_SECONDS = 20
-"""The shortest time between two progress lines without a terminal; the end of an epoch is always
-shown.
+"""The minimum time between two progress lines if the output is not a terminal. The end of an epoch
+is always shown.
 """
 
-BESIDE_THE_BAR = 54
-"""The columns that a bar takes with its component and the time."""
+BAR_WIDTH = 54
+"""The width of a bar with the name of its component and the time."""
 
 MAX_SLICES = 10
-"""The number of slices that leaves room for the rest on one screen."""
+"""The maximum number of slices in the table, so that all output fits on a screen."""
 COUNT = "example_count"
-"""TFMA's metric of the number of examples in a slice."""
+"""The name of TFMA's metric for the number of examples in a slice."""
 
 _COLOURS = {
     State.RAN: "green",
@@ -43,22 +43,23 @@ _COLOURS = {
     State.SKIPPED: "yellow",
     State.FAILED: "red",
 }
-SHOWN = 5
-"""The number of trials in the table; `summary.json` has all."""
+MAX_TRIALS = 5
+"""The maximum number of trials in the table; `summary.json` has all trials."""
 NONE = "-"
+"""The cell of a missing value."""
 
 
-def shown(path: Path | str) -> str:
-    """Returns a path relative to the working directory if it is below it."""
-    below = Path(path).is_relative_to(Path.cwd())
-    return str(Path(path).relative_to(Path.cwd()) if below else path)
+def show_path(path: Path | str) -> str:
+    """Returns a path, relative to the working directory if the path is inside this directory."""
+    is_inside = Path(path).is_relative_to(Path.cwd())
+    return str(Path(path).relative_to(Path.cwd()) if is_inside else path)
 
 
 class _Bar(Progress):
-    """A progress bar, with details beside it, or below it on a narrow screen."""
+    """A progress bar, with details next to the bar or, on a narrow screen, below the bar."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Yields the bar, then the lines below it."""
+        """Yields the bar, then the lines below the bar."""
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
             if below := task.fields["below"]:
@@ -75,21 +76,21 @@ class _Bar(Progress):
           detail: more details, such as the losses of an epoch.
         """
         line = f"{message}  {detail}".rstrip()
-        fits = len(line) <= self.console.width - BESIDE_THE_BAR
-        beside, below = (line, "") if fits else (message, detail)
+        fits = len(line) <= self.console.width - BAR_WIDTH
+        text, below = (line, "") if fits else (message, detail)
         task = self.task_ids[0]
-        self.update(task, completed=done, total=total, detail=escape(beside), below=below)
+        self.update(task, completed=done, total=total, detail=escape(text), below=below)
 
 
 class RunConsole(logging.Handler):
-    """The console of a run; as a logging handler it shows the progress that components report."""
+    """The console of a run. As a logging handler, it shows the progress that components log."""
 
     def __init__(self, stream: IO[str], verbose: bool = False) -> None:
-        """Draws on a stream; without colours or cursor movement unless the stream is a terminal.
+        """Draws on a stream; only a terminal gets colours and progress bars.
 
         Args:
           stream: the stream to draw on.
-          verbose: whether log lines are shown, between which no bar can be drawn.
+          verbose: whether log lines are shown; then no bars are drawn.
         """
         super().__init__()
         self._terminal = Console(file=stream, highlight=False, soft_wrap=True, emoji=False)
@@ -97,14 +98,14 @@ class RunConsole(logging.Handler):
         self._bar: _Bar | None = None
         self._component = ""
         self._last_line = 0.0
-        self._noticed: set[str] = set()
+        self._notices: set[str] = set()
 
     def begin(self, title: str) -> None:
         """Prints the title of a run."""
         self._terminal.print(f"[bold]{escape(title)}[/bold]")
 
     def started(self, component: str) -> None:
-        """Shows that a component begins."""
+        """Shows the start of a component."""
         self.stop()
         self._component, self._last_line = component, time.monotonic()
         if not self._draws_bars:
@@ -124,11 +125,11 @@ class RunConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Shows the progress or a notice of a component."""
         if getattr(record, "notice", False):
-            self._noticed.add(record.getMessage())
+            self._notices.add(record.getMessage())
             self._terminal.print(f"  {self._component:<16}  {escape(record.getMessage())}")
             return
         if (trial := getattr(record, "trial", None)) is not None:
-            # Above the bar, if there is one.
+            # If there is a bar, Rich prints above the bar.
             self._terminal.print(f"  {self._component:<16}  {escape(describe_trial(trial))}")
             return
         done, total = getattr(record, "done", None), getattr(record, "total", None)
@@ -141,14 +142,14 @@ class RunConsole(logging.Handler):
             self._terminal.print(f"  {self._component:<16}  {escape(line)}")
 
     def finished(self, component: str, state: State, seconds: float, detail: str) -> None:
-        """Shows that a component ended."""
+        """Shows the end of a component."""
         self.stop()
-        word = f"[{_COLOURS[state]}]{state.value:<8}[/]"
-        took = f"{seconds:6.1f} s" if state in (State.RAN, State.FAILED) else " " * 8
-        self._terminal.print(f"  {component:<16}  {word} {took}  {escape(detail)}".rstrip())
+        label = f"[{_COLOURS[state]}]{state.value:<8}[/]"
+        duration = f"{seconds:6.1f} s" if state in (State.RAN, State.FAILED) else " " * 8
+        self._terminal.print(f"  {component:<16}  {label} {duration}  {escape(detail)}".rstrip())
 
     def write(self, line: str) -> None:
-        """Prints a line as it stands, without markup."""
+        """Prints a line; markup in the line has no effect."""
         self._terminal.print(line, markup=False)
 
     def stop(self) -> None:
@@ -165,7 +166,7 @@ class RunConsole(logging.Handler):
             self._terminal.print(table)
         self._terminal.print()
         for note in _notes(summary):
-            if note not in self._noticed:  # It was shown before.
+            if note not in self._notices:  # Notices are on the screen already.
                 self._terminal.print(f"note: {escape(note)}")
         for line in describe_variants(summary.variants):
             self._terminal.print(line)
@@ -177,8 +178,9 @@ class RunConsole(logging.Handler):
 
 
 def _ends_epoch(message: str) -> bool:
-    """Returns whether a progress message is about an epoch; records of steps carry only the
-    message.
+    """Returns whether a progress message is about an epoch.
+
+    Only the message is compared: log records of Kubeflow steps have no other fields.
     """
     return EPOCH in message.split()
 
@@ -205,7 +207,12 @@ def _tables(summary: RunSummary) -> Iterator[Table]:
 
 
 def figures_table(*columns: str, words: Sequence[str] = ()) -> Table:
-    """Returns a table without lines, with right-aligned figures and left-aligned words."""
+    """Returns a table without lines, with right-aligned columns.
+
+    Args:
+      columns: the titles of the columns.
+      words: the titles of the left-aligned columns.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
     for name in columns:
         table.add_column(name, justify="left" if name in words else "right")
@@ -223,19 +230,19 @@ def _metrics_table(summary: RunSummary) -> Table:
         table.add_row(
             name,
             _number(metric.value),
-            *([_ends(metric.interval)] if has_intervals else []),
+            *([_show_interval(metric.interval)] if has_intervals else []),
             "-" if metric.in_service is None else _number(metric.in_service),
             f"[{colour}]{escape(needs)}[/{colour}]" if colour else escape(needs),
         )
     return table
 
 
-def _ends(interval: tuple[float, float] | None) -> str:
+def _show_interval(interval: tuple[float, float] | None) -> str:
     return "-" if interval is None else " to ".join(map(_number, interval))
 
 
 def _slices_table(summary: RunSummary) -> Table:
-    """Returns the largest slices; `summary.json` has all."""
+    """Returns the table of the largest slices; `summary.json` has all slices."""
     table = figures_table("slice", "examples", *summary.metrics, words=("slice",))
     largest = sorted(summary.slices.items(), key=lambda item: -item[1].get(COUNT, 0))
     for name, metrics in largest[:MAX_SLICES]:
@@ -251,8 +258,8 @@ def _folds_table(folds: Mapping[str, Mapping[str, Any]]) -> Table:
     table = figures_table("fold", *folds, words=("fold",))
     for fold, values in enumerate(zip(*(f["values"] for f in folds.values()), strict=True), 1):
         table.add_row(str(fold), *map(_number, values))
-    table.add_row("mean", *(_number(found["mean"]) for found in folds.values()))
-    table.add_row("std. dev.", *(_number(found["deviation"]) for found in folds.values()))
+    table.add_row("mean", *(_number(fold["mean"]) for fold in folds.values()))
+    table.add_row("std. dev.", *(_number(fold["deviation"]) for fold in folds.values()))
     return table
 
 
@@ -264,7 +271,7 @@ def _decision(summary: RunSummary) -> str:
     """Returns the outcome of a run in a coloured sentence."""
     reason = escape(summary.reason or "")
     if summary.status is Status.PUSHED:
-        pushed = escape(shown(str(summary.pushed)))
+        pushed = escape(show_path(str(summary.pushed)))
         if all(component.state is State.CACHED for component in summary.components):
             return f"[cyan]nothing has changed[/cyan]; an earlier run pushed {pushed}"
         return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
@@ -296,8 +303,8 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
     """Returns a line for a trial that has ended.
 
     Args:
-      trial: the dump of a `TrialRecord`, with the name of its `objective`, and whether it `is_best`
-        so far.
+      trial: a `TrialRecord` as a mapping, with two more keys: `objective` is the name of the
+        metric, and `is_best` is true for the best trial so far.
     """
     number, state = trial["number"], trial["state"]
     value = "" if trial["value"] is None else f"{trial['objective']} {trial['value']:.4g}"
@@ -311,31 +318,31 @@ def trials_table(tuning: Mapping[str, Any]) -> Table:
     """Returns the table of a search's best trials, with the values that they changed."""
     table = figures_table("trial", tuning["objective"], "epochs", "values", words=("values",))
     trials = tuning["trials"]
-    for trial in trials[:SHOWN]:
+    for trial in trials[:MAX_TRIALS]:
         value, again = trial.get("value"), trial.get("again", {})
-        shown = trial["state"] if value is None else f"{value:.4f}"
+        result = trial["state"] if value is None else f"{value:.4f}"
         table.add_row(
             str(trial["number"]),
-            f"{shown} (repeated {statistics.fmean(again.values()):.4f})" if again else shown,
+            f"{result} (repeated {statistics.fmean(again.values()):.4f})" if again else result,
             str(trial.get("epochs", "")),
             escape(_describe_values(trial.get("values", {}))),
         )
-    if len(trials) > SHOWN:
-        table.add_row("", "", "", f"and {len(trials) - SHOWN} more in summary.json")
+    if len(trials) > MAX_TRIALS:
+        table.add_row("", "", "", f"and {len(trials) - MAX_TRIALS} more in summary.json")
     return table
 
 
 def describe_choice(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
-    """Returns the reason why an automatic search chose another trial than the best one."""
+    """Returns the reason why an automatic search chose another trial than the first in the list."""
     if parts := len(chosen.get("again", {})):
-        of = f"in a second comparison on {parts} other parts of the data"
+        evidence = f"in a second comparison on {parts} other parts of the data"
     else:
-        of = f"on {counted(chosen['examples'], 'example')}"
+        evidence = f"on {counted(chosen['examples'], 'example')}"
     if chosen["number"]:
-        return f"tune: trial {chosen['number']} is better than trial {first['number']} {of}"
+        return f"tune: trial {chosen['number']} is better than trial {first['number']} {evidence}"
     return (
-        f"tune: trial {first['number']} is better {of}, but the difference may be chance: the "
-        "config is not changed"
+        f"tune: trial {first['number']} is better {evidence}, but the difference may be chance: "
+        "the config is not changed"
     )
 
 
@@ -358,7 +365,7 @@ def _short(value: Any) -> str:
 
 
 def variants_table(variants: Mapping[str, Any]) -> Table:
-    """Returns the table of variants, 80 characters wide; `summary.json` has the other figures.
+    """Returns the table of variants for 80 columns; `summary.json` has further figures.
 
     Args:
       variants: the variants in a run's summary.
@@ -396,8 +403,10 @@ def describe_variants(variants: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"[yellow]refused[/yellow] {name}: {escape('; '.join(variant['reasons']))}"
             )
-        elif why := variant.get("unmeasured"):
-            lines.append(f"note: {name}: {escape(why)}, but accepted (optimize.accept.unmeasured)")
+        elif reason := variant.get("unmeasured"):
+            lines.append(
+                f"note: {name}: {escape(reason)}, but accepted (optimize.accept.unmeasured)"
+            )
         lines += [f"note: {name}: {escape(remark)}" for remark in variant["remarks"]]
     return lines
 
@@ -418,5 +427,5 @@ def _size(value: int | None) -> str:
 
 
 def _time(measured: Mapping[str, Any]) -> str:
-    found = measured.get("p50_ms_batch_1")
-    return NONE if found is None else f"{found:.3g} ms"
+    milliseconds = measured.get("p50_ms_batch_1")
+    return NONE if milliseconds is None else f"{milliseconds:.3g} ms"

@@ -17,7 +17,7 @@ from tfx.types import Artifact
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
 from components.example_validator.component import DRIFT_SPLIT
-from components.example_validator.distribution_changes import most_moved
+from components.example_validator.distribution_changes import describe_most_moved
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.data import SpanKind
 from pipeline.config.sections.evaluate import Criteria
@@ -36,8 +36,9 @@ def worst_acceptable(
 ) -> float | None:
     """Returns the worst value of a metric with which a model has not collapsed.
 
-    The bound is half of the lead over a constant prediction, or what luck may take away if that is
-    more. Without a known constant, the bound is half of the metric, or twice the loss.
+    A model may lose half of its lead over a constant prediction, or the lead that may be luck, if
+    that is more. Without a constant prediction, the bound is half of the metric or, if lower is
+    better, twice the metric.
 
     Args:
       when_pushed: the metric at the push of the model.
@@ -63,7 +64,7 @@ def has_collapsed(
     constant: ConstantPrediction | None,
     higher_is_better: bool,
 ) -> bool:
-    """Returns whether both the new model and the one in service have collapsed.
+    """Returns whether both the new model and the model in service have collapsed.
 
     Args:
       result: the metric of both models on the newest data.
@@ -81,7 +82,7 @@ def has_collapsed(
 
 
 class DataFault:
-    """The comparison of the model in service with its metrics at its push."""
+    """The comparison of the current metrics of the model in service with those at its push."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class DataFault:
         """Stores the arguments; reads nothing.
 
         Args:
-          reader: the reader of the run, whose Evaluator has ended.
+          reader: the reader of the run's artifacts; the Evaluator has ended.
           criteria: the criteria of the run.
           kind: the kind of the data's spans.
           on_drift: the reaction to drift, which decides which spans have passed.
@@ -107,14 +108,14 @@ class DataFault:
         self._event_log = event_log
 
     def describe(self) -> str:
-        """Returns the evidence that the data is the likely cause; empty if there is none."""
+        """Returns the evidence that the data is the likely cause, or an empty string."""
         evaluation, when_pushed = self._reader.evaluation(), self._metrics_when_pushed()
         if evaluation is None or not when_pushed:
             return ""
-        (measured,) = self._reader.outputs(ComponentId.EVALUATOR, "evaluation")
-        constant = read_constant_prediction(measured.uri)
+        (artifact,) = self._reader.outputs(ComponentId.EVALUATOR, "evaluation")
+        constant = read_constant_prediction(artifact.uri)
         collapsed = [
-            f"{result.in_service:.4g} in {name}, but when_pushed {when_pushed[name]:.4g}"
+            f"{result.in_service:.4g} in {name}, but had {when_pushed[name]:.4g}"
             for name, result in evaluation.metrics.items()
             if not result.ok and self._has_collapsed(name, result, when_pushed.get(name), constant)
         ]
@@ -127,8 +128,8 @@ class DataFault:
         """Returns the metrics of the model in service at its push."""
         models = {m.uri for m in self._reader.inputs(ComponentId.EVALUATOR, "baseline_model")}
         pushed = self._event_log.events(EventKind.PUSHED) if models else []
-        known = [event.details["metrics"] for event in pushed if event.details["model"] in models]
-        return dict(known[-1]) if known else {}
+        metrics = [event.details["metrics"] for event in pushed if event.details["model"] in models]
+        return dict(metrics[-1]) if metrics else {}
 
     def _has_collapsed(
         self,
@@ -144,23 +145,24 @@ class DataFault:
         )
 
     def _describe_changes(self) -> str:
-        """Returns the columns that moved most since the last span that passed, for data in
-        spans.
+        """Returns the columns that changed most since the last span that passed.
+
+        The string is empty if the data has no spans.
         """
-        found = self._reader.outputs(ComponentId.EXAMPLE_GEN, "examples")
-        if not found or not found[0].has_custom_property(utils.SPAN_PROPERTY_NAME):
+        examples = self._reader.outputs(ComponentId.EXAMPLE_GEN, "examples")
+        if not examples or not examples[0].has_custom_property(utils.SPAN_PROPERTY_NAME):
             return ""
-        newest, records = _span_of(found[0]), SpanRecords(self._event_log)
+        newest, records = _span_of(examples[0]), SpanRecords(self._event_log)
         older = records.compared_with(newest, self._on_drift)
-        reading = None if older is None else records.reading(older)
+        reading = None if older is None else records.last_reading(older)
         if older is None or reading is None:
             return ""
-        now = list(self._statistics_of(found[0].uri))[-1:]
+        now = list(self._statistics_of(examples[0].uri))[-1:]
         before = list(self._statistics_of(reading.details["uri"]))[-1:]
         if not now or not before:
             return ""
         since = f"span {self._kind.show(older)}"
-        if moved := most_moved(before[0], now[0]):
+        if moved := describe_most_moved(before[0], now[0]):
             return f"; the largest changes since {since}: {'; '.join(moved)}"
         return (
             f"; no single column has changed since {since}: check the labels, and relations "
@@ -170,12 +172,12 @@ class DataFault:
     def _statistics_of(
         self, examples: str
     ) -> Iterator[statistics_pb2.DatasetFeatureStatisticsList]:
-        """Yields the existing statistics of examples, the newest last."""
+        """Yields the existing statistics of examples, oldest first."""
         for artifact in self._reader.outputs_made_from(examples, "ExampleStatistics"):
             yield stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()
 
 
 def _span_of(examples: Artifact) -> int:
-    """Returns the number of a span, which older versions of TFX wrote as text."""
+    """Returns the span of examples; older versions of TFX stored the number as a string."""
     text = examples.get_string_custom_property(utils.SPAN_PROPERTY_NAME)
     return int(text or examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))

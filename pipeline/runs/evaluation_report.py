@@ -1,4 +1,4 @@
-"""The report of an evaluation: metrics, bounds, the verdict's reason and confusions of classes."""
+"""Reads the report of an evaluation: metrics, the reason of the verdict, and confusions."""
 
 from __future__ import annotations
 
@@ -25,57 +25,61 @@ from pipeline.records.summary import EvaluationReport, MetricSummary
 from trainer_module.errors import DataError, counted
 from trainer_module.export.interface import read_interface
 
-MOST_NAMED = 3
-"""The most slices that a note names."""
+MAX_NAMED_SLICES = 3
+"""The maximum number of slices that a note names."""
 _PERFECT = 0.995
-"""The AUC, accuracy or explained share of a loss above which a metric is nearly perfect."""
-_MISTAKES_LEFT = 0.02
-"""The largest share of a constant's mistakes that a nearly perfect classifier makes."""
-_FEWEST_ROWS = 50
-"""The fewest rows for a warning; on fewer, a good model makes no mistake by chance."""
-MOST_SHOWN = 3
-"""The number of pairs of classes that leaves room for the rest on one screen."""
+"""The AUC, accuracy or explained share of a loss from which a metric is nearly perfect."""
+_MAX_MISTAKES = 0.02
+"""The maximum mistakes of a nearly perfect classifier, as a share of the mistakes of a constant
+prediction.
+"""
+_MIN_ROWS = 50
+"""The minimum number of rows for a warning. On fewer rows, a good model may make no mistakes."""
+MAX_CONFUSIONS = 3
+"""The maximum number of confusions in a sentence."""
 
 
 def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationReport:
     """Returns the report of an evaluation artifact.
 
     Args:
-      uri: its folder.
+      uri: the folder of the artifact.
       criteria: the criteria of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
-    by_slice, noise = metrics_by_slice(uri), read_intervals(uri)
-    _clear_undefined(by_slice, noise)
+    by_slice, intervals = metrics_by_slice(uri), read_intervals(uri)
+    _clear_undefined(by_slice, intervals)
     failed = _failed_metrics(uri)
     reference = read_constant_prediction(uri)
     constant = reference if constant_metric(criteria) else None
     has_baseline = BASELINE in by_slice.get("", {})
     names = _reported(criteria, by_slice.get("", {}).get(CANDIDATE, {}))
-    measured = {name: _measured(name, "", by_slice, noise, criteria) for name in names}
+    measured = {name: _measured(name, "", by_slice, intervals, criteria) for name in names}
     metrics = {
         name: MetricSummary(
             value=one.value,
             in_service=one.in_service,
-            needs=describe_needs(criteria, name, has_baseline, constant, noise),
+            needs=describe_needs(criteria, name, has_baseline, constant, intervals),
             ok=not any(name in of_slice for of_slice in failed.values()),
-            interval=_ends(one.noise.interval),
-            difference=_ends(one.noise.difference),
+            interval=_ends(one.intervals.interval),
+            difference=_ends(one.intervals.difference),
         )
         for name, one in measured.items()
     }
-    reason = _blessing_reason(measured, criteria, noise, constant)
+    reason = _blessing_reason(measured, criteria, intervals, constant)
     if not blessed:
         failures = [
-            describe_failure(_measured(name, where, by_slice, noise, criteria), criteria, constant)
+            describe_failure(
+                _measured(name, where, by_slice, intervals, criteria), criteria, constant
+            )
             for name in names
             for where in sorted(failed)
             if name in failed[where]
         ]
-        failures += _unmeasured_slices(uri, noise)
+        failures += _unmeasured_slices(uri, intervals)
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
-    notes = [*noise.notes, *_notes(criteria, noise, has_baseline)]
+    notes = [*intervals.notes, *_notes(criteria, intervals, has_baseline)]
     perfect = (name for name in names if is_nearly_perfect(name, measured[name].value, reference))
     return EvaluationReport(blessed, reason, metrics, slices, notes, next(perfect, None))
 
@@ -85,30 +89,28 @@ def _ends(interval: Interval | None) -> tuple[float, float] | None:
 
 
 def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | None) -> bool:
-    """Returns whether a metric is better than most data allows; False for few rows.
+    """Returns whether a metric is suspiciously good; False if there are few rows.
 
     Args:
       name: the name of the metric.
       value: the value on the whole eval split.
-      constant: the constant prediction in the deciding metric, which shows how hard the data is.
+      constant: the constant prediction, whose metric shows how hard the task is.
     """
-    if constant is None or constant.examples < _FEWEST_ROWS:
+    if constant is None or constant.examples < _MIN_ROWS:
         return False
     if name in ("auc", "r2"):
         return value >= _PERFECT
     if name != constant.metric:
         return False
     if name == "accuracy":
-        allowed = min(1 - _PERFECT, _MISTAKES_LEFT * (1 - constant.value))
+        allowed = min(1 - _PERFECT, _MAX_MISTAKES * (1 - constant.value))
         return 1 - value <= allowed
-    # A deviance is 0 at best, as squares are.
+    # The best value of these metrics is 0.
     return name in ("mse", "poisson_deviance") and value <= (1 - _PERFECT) * constant.value
 
 
 def _reported(criteria: Criteria, measured: Mapping[str, float]) -> list[str]:
-    """Returns the metrics to report; a metric given as a mapping may be a plot, which is left
-    out.
-    """
+    """Returns the metrics to report. Plots, which the config may list as mappings, are omitted."""
     evaluate = criteria.evaluate
     plots = {n for n in evaluate.configured if n not in measured and n not in evaluate.thresholds}
     return [name for name in criteria.names if name not in plots]
@@ -118,24 +120,26 @@ def _measured(
     name: str,
     where: str,
     by_slice: Mapping[str, Mapping[str, Mapping[str, float]]],
-    noise: EvaluationIntervals,
+    intervals: EvaluationIntervals,
     criteria: Criteria,
 ) -> Measured:
     models = by_slice.get(where, {})
     value = models.get(CANDIDATE, {}).get(name, math.nan)
     in_service = models.get(BASELINE, {}).get(name)
-    # A model without quantiles has no coverage, which thresholds do not compare.
+    # The coverage of a model without quantiles is not a number; thresholds do not compare it.
     is_compared = criteria.metric(name).is_compared
     if in_service is not None and not math.isfinite(in_service) and not is_compared:
         in_service = None
-    return Measured(name, where, value, in_service, noise.of(name, where), noise.confidence)
+    return Measured(
+        name, where, value, in_service, intervals.find(name, where), intervals.confidence
+    )
 
 
 def _clear_undefined(
-    by_slice: dict[str, dict[str, dict[str, float]]], noise: EvaluationIntervals
+    by_slice: dict[str, dict[str, dict[str, float]]], intervals: EvaluationIntervals
 ) -> None:
     """Replaces TFMA's numbers by NaN where a metric is undefined."""
-    for name, metrics in noise.slices.items():
+    for name, metrics in intervals.slices.items():
         for metric, found in metrics.items():
             values = by_slice.get(name, {}).get(CANDIDATE, {})
             if not found.defined and metric in values:
@@ -153,22 +157,22 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
     }
 
 
-def _unmeasured_slices(uri: str, noise: EvaluationIntervals) -> list[str]:
+def _unmeasured_slices(uri: str, intervals: EvaluationIntervals) -> list[str]:
     """Returns a sentence about slices with thresholds but without metrics; empty if there are
     none.
     """
     missing = tfma.load_validation_result(uri).missing_slices
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
-    why = f" ({'; '.join(noise.notes)})" if noise.notes else ""
+    why = f" ({'; '.join(intervals.notes)})" if intervals.notes else ""
     return [
-        f"there are thresholds for slices by {kinds}, but no such slice was measured{why}"
+        f"there are thresholds for slices by {kinds}, but no slices by {kinds} were measured{why}"
     ] * bool(kinds)
 
 
 def _blessing_reason(
     measured: Mapping[str, Measured],
     criteria: Criteria,
-    noise: EvaluationIntervals,
+    intervals: EvaluationIntervals,
     constant: ConstantPrediction | None,
 ) -> str:
     """Returns the reason why a model is blessed."""
@@ -181,45 +185,52 @@ def _blessing_reason(
                 "for eval in data.splits)"
             )
     if all(one.in_service is None for one in measured.values()):
-        if noise.not_compared:
+        if intervals.not_compared:
             return (
-                f"{kept}, and it was not compared with the model in service, which "
-                f"{noise.not_compared}"
+                f"{kept}, and there is no comparison with the model in service, which "
+                f"{intervals.not_compared}"
             )
         return f"{kept}, and there is no model in service to compare with"
     thresholds = criteria.thresholds
-    within = [
-        describe_within_noise(measured[name], criteria) for name in measured if name in thresholds
-    ]
-    noise_within = "; ".join(filter(None, within))
-    compared = "it is not worse than the model in service"
-    return f"{kept}, and {compared}" + (f" beyond noise: {noise_within}" if noise_within else "")
+    described = [describe_tie(measured[name], criteria) for name in measured if name in thresholds]
+    ties = "; ".join(filter(None, described))
+    if ties:
+        return f"{kept}, and the model is not significantly worse than in service: {ties}"
+    return f"{kept}, and the model is not worse than the model in service"
 
 
-def _notes(criteria: Criteria, noise: EvaluationIntervals, has_baseline: bool) -> list[str]:
+def _notes(criteria: Criteria, intervals: EvaluationIntervals, has_baseline: bool) -> list[str]:
     """Returns notes on undefined metrics and on metrics without intervals."""
     notes = []
     names = criteria.names
     for name in names:
-        slices = [where for where in noise.slices if where and not noise.of(name, where).defined]
+        slices = [
+            where for where in intervals.slices if where and not intervals.find(name, where).defined
+        ]
         if slices:
-            named = ", ".join(slices[:MOST_NAMED])
-            more = f" and {len(slices) - MOST_NAMED} more" if len(slices) > MOST_NAMED else ""
+            named = ", ".join(slices[:MAX_NAMED_SLICES])
+            more = (
+                f" and {len(slices) - MAX_NAMED_SLICES} more"
+                if len(slices) > MAX_NAMED_SLICES
+                else ""
+            )
             notes.append(f"{name} is undefined on {named}{more}, and has no threshold there")
     thresholds = criteria.thresholds
     limited = [
         name
         for name in names
         if (threshold := thresholds.get(name)) is not None
-        and (threshold.is_least_sure or threshold.is_most_sure or has_baseline)
+        and (threshold.is_min_confident or threshold.is_max_confident or has_baseline)
     ]
     unknown = (
-        limited if noise.confidence is None else [name for name in limited if name in noise.without]
+        limited
+        if intervals.confidence is None
+        else [name for name in limited if name in intervals.without]
     )
     if unknown and criteria.evaluate.confidence is not None:
         notes.append(
-            f"there are no confidence intervals of {', '.join(unknown)}, of which TFMA computes "
-            "only values: thresholds apply to the values"
+            f"there are no confidence intervals for {', '.join(unknown)}, as TFMA computes only "
+            "values: thresholds apply to the values"
         )
     return notes
 
@@ -230,22 +241,22 @@ class Measured:
 
     name: str
     where: str
-    """The slice; empty for the whole split."""
+    """The slice; empty for the whole eval split."""
     value: float
     in_service: float | None
-    noise: MetricIntervals
+    intervals: MetricIntervals
     confidence: float | None
 
     @property
     def sentence(self) -> str:
         """The value of the metric in a sentence."""
-        of = f" of {self.where}" if self.where else ""
-        return f"{self.name}{of} is {self.value:.4g}"
+        of_slice = f" of {self.where}" if self.where else ""
+        return f"{self.name}{of_slice} is {self.value:.4g}"
 
     def show(self, interval: Interval, sign: str = "") -> str:
-        """Returns an interval in words, with its confidence level."""
-        sure = f"{100 * (self.confidence or 0):.4g} %"
-        return f"{sure}: {interval.low:{sign}.3g} to {interval.high:{sign}.3g}"
+        """Returns an interval as text, with its confidence level."""
+        level = f"{100 * (self.confidence or 0):.4g} %"
+        return f"{level}: {interval.low:{sign}.3g} to {interval.high:{sign}.3g}"
 
 
 def describe_needs(
@@ -253,33 +264,37 @@ def describe_needs(
     name: str,
     has_baseline: bool,
     constant: ConstantPrediction | None,
-    noise: EvaluationIntervals,
+    intervals: EvaluationIntervals,
 ) -> str:
-    """Returns the requirements of a metric in words; empty if there are none."""
+    """Returns the requirements of a metric as text, or an empty string."""
     needs = []
     if constant is not None and constant.metric == name:
         needs.append(f"better than a constant prediction's {constant.value:.4g}")
     threshold = criteria.thresholds.get(name)
     if threshold is None:
-        is_held = has_baseline and name in criteria.others and noise.of(name).shared
-        return ", ".join([*needs, *(["not worse than in service beyond noise"] if is_held else [])])
+        if has_baseline and name in criteria.others and intervals.find(name).shared:
+            needs.append("not significantly worse than in service")
+        return ", ".join(needs)
     sure = {True: " for certain", False: ""}
-    if threshold.least is not None:
-        needs.append(f"at least {threshold.least:g}{sure[threshold.is_least_sure]}")
-    if threshold.most is not None:
-        needs.append(f"at most {threshold.most:g}{sure[threshold.is_most_sure]}")
+    if threshold.min_value is not None:
+        needs.append(f"at least {threshold.min_value:g}{sure[threshold.is_min_confident]}")
+    if threshold.max_value is not None:
+        needs.append(f"at most {threshold.max_value:g}{sure[threshold.is_max_confident]}")
     if has_baseline and criteria.metric(name).is_compared:
-        slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
-        is_known = noise.confidence is not None and name not in noise.without
-        is_known &= not (noise.keeps_ties and name == criteria.deciding.name)
-        beyond = " beyond noise" if is_known else ""
-        needs.append(f"not worse than in service{slack}{beyond}")
+        tolerance = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
+        has_interval = intervals.confidence is not None and name not in intervals.without
+        ties_fail = intervals.keeps_ties and name == criteria.deciding.name
+        adverb = "significantly " if has_interval and not ties_fail else ""
+        needs.append(f"not {adverb}worse than in service{tolerance}")
     return ", ".join(needs) + (", on each slice" if threshold.slices and needs else "")
 
 
-def describe_within_noise(measured: Measured, criteria: Criteria) -> str:
-    """Returns the loss of a metric that chance may explain; empty if the metric is not worse."""
-    difference, in_service = measured.noise.difference, measured.in_service
+def describe_tie(measured: Measured, criteria: Criteria) -> str:
+    """Returns the loss of a metric that is worse, but not significantly worse.
+
+    The string is empty if the metric is not worse.
+    """
+    difference, in_service = measured.intervals.difference, measured.in_service
     if difference is None or in_service is None:
         return ""
     is_better = criteria.metric(measured.name).higher_is_better
@@ -288,8 +303,8 @@ def describe_within_noise(measured: Measured, criteria: Criteria) -> str:
     if not loss > tolerance:
         return ""
     return (
-        f"{measured.name} {measured.value:.4g}, {loss:.2g} worse than {in_service:.4g}, within "
-        f"noise ({measured.show(difference, '+')})"
+        f"{measured.name} {measured.value:.4g}, not significantly worse than {in_service:.4g} "
+        f"(difference, {measured.show(difference, '+')})"
     )
 
 
@@ -298,7 +313,7 @@ def describe_failure(
 ) -> str:
     """Returns the reason why a metric fails."""
     sentence, value = measured.sentence, measured.value
-    if not measured.noise.defined or not math.isfinite(value):
+    if not measured.intervals.defined or not math.isfinite(value):
         return f"{sentence}, not a number: {_why_undefined(measured)}"
     threshold = _threshold(criteria, measured.name)
     if beyond := _beyond_bounds(measured, threshold):
@@ -311,31 +326,32 @@ def describe_failure(
             "than luck. Check whether the features predict the label, or set evaluate.thresholds"
         )
     key = f"evaluate.thresholds.{measured.name}.tolerance"
-    worse = f"{sentence}, worse than the {measured.in_service:.4g} of the model in service"
-    if measured.noise.shared is not None:
+    worse = f"worse than the {measured.in_service:.4g} of the model in service"
+    if measured.intervals.shared is not None:
         return (
-            f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), even if "
-            f"{criteria.deciding.name} is better. evaluate.thresholds sets which metrics decide"
+            f"{sentence}, significantly {worse} ({measured.show(measured.intervals.shared, '+')}), "
+            f"even if {criteria.deciding.name} is better. evaluate.thresholds sets which metrics "
+            "decide"
         )
-    difference = measured.noise.difference
+    difference = measured.intervals.difference
     if difference is None:
-        return f"{worse} (a larger {key} allows for noise)"
+        return f"{sentence}, {worse} (a larger {key} allows a larger difference)"
     shown, tolerance = measured.show(difference, "+"), threshold.tolerance
     is_better = criteria.metric(measured.name).higher_is_better
     if difference.high >= -tolerance if is_better else difference.low <= tolerance:
         return (
-            f"{worse} within noise ({shown}). The model in service "
-            f"stays{_why_kept(criteria.evaluate)}. `evaluate: {{ties: newest}}` pushes the new "
-            f"one, a larger {key} allows more"
+            f"{sentence}, not significantly {worse} ({shown}). The model in service is "
+            f"kept{_why_kept(criteria.evaluate)}. `evaluate: {{ties: newest}}` pushes the new "
+            f"model; a larger {key} allows a larger difference"
         )
-    return f"{worse} beyond noise ({shown}). A larger {key} allows more"
+    return f"{sentence}, significantly {worse} ({shown}). A larger {key} allows a larger difference"
 
 
 def _why_kept(evaluate: EvaluateSettings) -> str:
-    """Returns the reason why the model in service stays although noise explains its lead."""
+    """Returns the reason why a tie keeps the model in service."""
     if evaluate.ties is not None:
         return ", as evaluate.ties is set"
-    return ", as both models have learnt from the same data, and a new one has to be better"
+    return ", because both models were trained on the same data"
 
 
 def _why_undefined(measured: Measured) -> str:
@@ -348,14 +364,14 @@ def _why_undefined(measured: Measured) -> str:
 
 def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
     """Returns the bound that a metric breaks; empty if there is none."""
-    value, interval = measured.value, measured.noise.interval
-    if threshold.least is not None and value < threshold.least:
-        return f"below the threshold of {threshold.least:g}"
-    if threshold.most is not None and value > threshold.most:
-        return f"above the threshold of {threshold.most:g}"
+    value, interval = measured.value, measured.intervals.interval
+    if threshold.min_value is not None and value < threshold.min_value:
+        return f"below the threshold of {threshold.min_value:g}"
+    if threshold.max_value is not None and value > threshold.max_value:
+        return f"above the threshold of {threshold.max_value:g}"
     bounds = [
-        (threshold.is_least_sure, threshold.least, "below"),
-        (threshold.is_most_sure, threshold.most, "above"),
+        (threshold.is_min_confident, threshold.min_value, "below"),
+        (threshold.is_max_confident, threshold.max_value, "above"),
     ]
     for is_sure, bound, side in bounds:
         if not is_sure or bound is None or measured.confidence is None:
@@ -375,18 +391,22 @@ def _threshold(criteria: Criteria, name: str) -> Threshold:
 
 @dataclass(frozen=True)
 class Confusion:
-    """A confusion of a class with another class."""
+    """The confusion of a class with another class."""
 
     rows: float
     """The number of confused rows, or the sum of their weights."""
-    of: float
-    """The number of all rows of the class, or the sum of their weights."""
+    total: float
+    """The number of all rows of the true class, or the sum of their weights."""
     true: int
+    """The number of the true class."""
     predicted: int
+    """The number of the predicted class."""
 
 
 def read_mistakes(uri: str) -> list[Confusion]:
-    """Returns the confusions on the whole eval split, most frequent first; empty without a matrix.
+    """Returns the confusions on the whole eval split, most frequent first.
+
+    Without a confusion matrix, there are no confusions.
 
     Args:
       uri: the folder that TFMA wrote to.
@@ -400,11 +420,11 @@ def read_mistakes(uri: str) -> list[Confusion]:
         for (true, predicted), count in counts.items()
         if true != predicted and count
     )
-    return sorted(mistakes, key=lambda one: (-one.rows, one.true, one.predicted))
+    return sorted(mistakes, key=lambda pair: (-pair.rows, pair.true, pair.predicted))
 
 
 def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
-    """Yields the true class, the predicted class, and the weighted count, for the new model."""
+    """Yields each cell of the new model's matrix: true class, predicted class, weighted count."""
     for plots in tfma.load_plots(uri):
         if plots.slice_key.single_slice_keys:
             continue
@@ -420,7 +440,7 @@ def _cells(uri: str) -> Iterator[tuple[int, int, float]]:
 
 
 def describe_mistakes(uri: str, model: str | None) -> str:
-    """Returns the most frequent confusions of classes in a sentence; empty if there are none.
+    """Returns a sentence about the most frequent confusions of classes, or an empty string.
 
     Args:
       uri: the folder that TFMA wrote to.
@@ -437,14 +457,14 @@ def describe_mistakes(uri: str, model: str | None) -> str:
         return classes[number] if 0 <= number < len(classes) else "a class that was not in training"
 
     pairs = [
-        f"{name(one.true)} as {name(one.predicted)} ({one.rows:,.4g} of {one.of:,.4g})"
-        for one in mistakes[:MOST_SHOWN]
+        f"{name(pair.true)} as {name(pair.predicted)} ({pair.rows:,.4g} of {pair.total:,.4g})"
+        for pair in mistakes[:MAX_CONFUSIONS]
     ]
     return f"most frequent confusions: {', '.join(pairs)}"
 
 
 def _classes(model: str | None) -> Sequence[str]:
-    """Returns the names of the classes; empty for a model that other code exported."""
+    """Returns the names of the classes, or no names for a model that other code exported."""
     if model is None:
         return ()
     try:

@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from components.beam_workers.options import at_most
+from components.beam_workers.options import limit_workers
 from components.beam_workers.runner import note_cores
 from components.example_validator.verdict import SCHEMA_COMMAND
 from components.processes.stopping import attempt, received_signal
@@ -23,7 +23,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.artifact_results import ArtifactResults
-from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.console import RunConsole, show_path
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
@@ -31,7 +31,7 @@ from pipeline.runs.plan import make_plan
 from pipeline.runs.push_gate import PushGate
 from pipeline.runs.reruns import Reruns
 from pipeline.runs.training import prepare_training
-from pipeline.runs.window_reader import WindowReader, left_out, make_spans
+from pipeline.runs.window_reader import WindowReader, describe_left_out, make_spans
 from pipeline.versions.retention import Retention
 from trainer_module.runtime import PROGRESS_LOGGER
 
@@ -46,18 +46,18 @@ def execute(
     """Runs the components, keeps `summary.json` current, and shows the outcome.
 
     Args:
-      context: the config and its data; the stores have been checked.
+      context: the context of the run, whose stores have been checked.
       request: the options of the run.
       files: the files of the run.
-      console: shows the run.
-      reruns: stores the state after the run, for the next run.
+      console: the console that shows the run.
+      reruns: the record of the state after the run, for the next run.
 
     Returns:
       The exit code.
     """
     config, layout = context.config, context.layout
     event_log, run_id, data = EventLog(layout.event_log), files.root.name, list(context.data)
-    run_events = RunEvents(event_log, config, run_id, data, request.because)
+    run_events = RunEvents(event_log, config, run_id, data, request.reason)
     results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
@@ -75,7 +75,7 @@ def execute(
     )
     progress.removeHandler(console)
     if error is None and not observer.summary.components:
-        # TFX's command line compiles a pipeline with a runner that runs nothing.
+        # TFX's command line has only compiled the pipeline, with a runner that runs no component.
         shutil.rmtree(files.root)
         return 0
     if (signal_name := received_signal()) and error is None:
@@ -112,12 +112,12 @@ def _run_components(
         observer.summary.notes += reader.notes
         spans = make_spans(usable, config.drift, event_log)
         if not request.validate_only:
-            observer.summary.notes += left_out(window, usable, event_log)
+            observer.summary.notes += describe_left_out(window, usable, event_log)
     create = create_search if request.search_only else create_pipeline
     create = create_ingestion if request.validate_only else create
-    # Without arguments Beam works in this process, and the variables stay as they are.
-    path = shared_module_path() if config.beam.args else nullcontext()
-    with path, at_most(config.beam.workers):
+    # Without `beam.args`, Beam starts no processes that need the variables.
+    module_path = shared_module_path() if config.beam.args else nullcontext()
+    with module_path, limit_workers(config.beam.workers):
         gate = PushGate(context, results, observer.summary)
         LocalRunner(run_id, observer, gate).run(create(context, spans))
     observer.restore_served_version()
@@ -125,15 +125,15 @@ def _run_components(
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """Returns hints for further details, such as paths of logs."""
-    hints = [f"summary: {shown(files.summary)}"]
+    hints = [f"summary: {show_path(files.summary)}"]
     if summary.anomalies:
         hints.insert(0, f"if the data is correct: {SCHEMA_COMMAND}")
     if summary.error is not None:
-        hints = [f"full output: {shown(files.log)}"]
+        hints = [f"full output: {show_path(files.log)}"]
         if any(c.state is not State.FAILED for c in summary.components):
             hints.append("the next run continues after the finished components")
     elif summary.training:
-        tensorboard = shown(Path(sys.executable).parent / "tensorboard")
-        logs = shown(layout.pipeline_root / ComponentId.TRAINER)
+        tensorboard = show_path(Path(sys.executable).parent / "tensorboard")
+        logs = show_path(layout.pipeline_root / ComponentId.TRAINER)
         hints.append(f"learning curves: {tensorboard} --logdir {logs}")
     return hints

@@ -1,8 +1,8 @@
 """Import helpers of a run: garbage collection, module paths and deferred packages.
 
-TFX and TensorFlow make millions of objects. The collector would traverse them a dozen times while
-they are imported, and repeatedly during a run: a fifth of the computing time of a run on a small
-table.
+TFX and TensorFlow make millions of objects. The garbage collector would traverse these objects a
+dozen times during the imports, and again during a run. This takes a fifth of the computing time of
+a run on a small table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import ModuleType
 from components.processes.local.process import module_path
 
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
-"""The thresholds of the collector's three generations."""
+"""The thresholds of the garbage collector's three generations."""
 
 
 def is_in_tfx_command_line() -> bool:
@@ -30,7 +30,7 @@ def is_in_tfx_command_line() -> bool:
 
 
 @contextmanager
-def kept_imports() -> Iterator[None]:
+def frozen_imports() -> Iterator[None]:
     """Turns off garbage collection within the block, and freezes the objects that exist at its end.
 
     Processes that are forked afterwards share the memory of these objects, as nothing modifies it.
@@ -40,12 +40,12 @@ def kept_imports() -> Iterator[None]:
     try:
         yield
     finally:
-        keep_imports()
+        freeze_imports()
         if was_enabled:
             gc.enable()
 
 
-def keep_imports() -> None:
+def freeze_imports() -> None:
     """Freezes existing objects, and makes the collector run less often."""
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
@@ -80,29 +80,29 @@ class _DeferredPackage(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
-        # Before the execution, which imports the package itself.
+        # The class is changed before the execution, which imports the package itself.
         object.__setattr__(self, "__class__", ModuleType)
         spec.loader.exec_module(self)
-        adding = sys.modules.get(self.__dict__["_added_to_by"])
-        if isinstance(adding, _DeferredPackage):
-            hasattr(adding, "all")  # Any missing name executes the package.
+        extending = sys.modules.get(self.__dict__["_extended_by"])
+        if isinstance(extending, _DeferredPackage):
+            hasattr(extending, "all")  # Access to any missing name executes the package.
         return getattr(self, name)
 
 
-def defer_package(name: str, added_to_by: str = "") -> None:
+def defer_package(name: str, extended_by: str = "") -> None:
     """Makes modules of a package importable without executing the package's `__init__`.
 
-    The first access to a name that `__init__` defines executes it.
+    The first access to a name that `__init__` defines executes `__init__`.
 
     Args:
-      name: the package; it is left alone if it has been imported.
-      added_to_by: a package that adds names to it, and is executed after it.
+      name: the package; nothing happens if it has been imported.
+      extended_by: a package that adds names to `name`, and is executed after `name`.
     """
     spec = None if name in sys.modules else find_spec(name)
     if spec is None:
         return
     package = module_from_spec(spec)
-    package.__dict__["_added_to_by"] = added_to_by
+    package.__dict__["_extended_by"] = extended_by
     package.__class__ = _DeferredPackage
     sys.modules[name] = package
     parent, _, child = name.rpartition(".")
@@ -114,9 +114,9 @@ def defer_evaluation() -> None:
     """Defers the imports of TFMA and of `tfx.components` until they are used.
 
     TFX's modules import TFMA for a few messages of its config, and `tfx.components` imports every
-    component: half of the import time, and a third of the memory.
+    component. These imports take half of the import time and a third of the memory.
     """
-    # The messages need this module, which their own module does not import.
+    # TFMA's messages need this module, but the module of the messages does not import it.
     importlib.import_module("google.protobuf.wrappers_pb2")
-    defer_package("tensorflow_model_analysis", added_to_by="tfx.components")
+    defer_package("tensorflow_model_analysis", extended_by="tfx.components")
     defer_package("tfx.components")

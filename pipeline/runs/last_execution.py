@@ -1,6 +1,4 @@
-"""The inputs, outputs and properties of a component's last execution, above all of the
-Trainer's.
-"""
+"""Finds the last execution of a component, and the checkpoints of the last training."""
 
 from __future__ import annotations
 
@@ -19,11 +17,12 @@ from pipeline.records.metadata_store import connection_config
 from trainer_module.errors import ConfigError
 
 LATEST = "latest"
+"""The name of the newest checkpoint on the command line."""
 
 
 @dataclass(frozen=True)
 class LastTraining:
-    """The part of TFX's training arguments that reading a checkpoint needs."""
+    """The arguments of a training that are necessary to evaluate its checkpoints."""
 
     model_run_dir: str
     transform_graph_path: str
@@ -33,14 +32,14 @@ class LastTraining:
 
 
 def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
-    """Returns the last training that completed, from the cache or not.
+    """Returns the last completed or cached training.
 
     Args:
-      config: the config, whose settings of the training may have changed since.
+      config: the config; its `train` may differ from the settings of the training.
       layout: the layout of the pipeline.
 
     Raises:
-      ConfigError: there is none, or its files are gone.
+      ConfigError: no training has completed, or its files have been deleted.
     """
     last = find_last_execution(config, layout, ComponentId.TRAINER, has_ended=True)
     if last is None:
@@ -63,12 +62,12 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
     )
 
 
-def find_checkpoint(training: LastTraining, which: str) -> str:
+def find_checkpoint(training: LastTraining, epoch: str) -> str:
     """Returns the path of a checkpoint that a training has kept.
 
     Args:
       training: the training.
-      which: `latest`, or the number of an epoch.
+      epoch: `latest`, or the number of an epoch.
 
     Raises:
       ConfigError: there is no such checkpoint; the message lists the existing ones.
@@ -86,15 +85,15 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
             "the last training has kept no checkpoint; add `checkpoints: {keep: 3}` to the section "
             "`train` and run the pipeline again."
         )
-    if which == LATEST:
+    if epoch == LATEST:
         return str(latest)
-    kept = names_by_epoch(folder)
-    if which not in map(str, kept):
+    names = names_by_epoch(folder)
+    if epoch not in map(str, names):
         raise ConfigError(
-            f"--checkpoint {which}: the last training has kept epochs "
-            f"{', '.join(map(str, sorted(kept)))}; right is one of them, or {LATEST}."
+            f"--checkpoint {epoch}: the last training has kept no checkpoint of this epoch; "
+            f"expected {', '.join(map(str, sorted(names)))} or {LATEST}."
         )
-    return f"{folder}/{kept[int(which)]}"
+    return f"{folder}/{names[int(epoch)]}"
 
 
 def _record(training: LastTraining) -> dict[str, Any]:
@@ -108,7 +107,7 @@ class LastExecution:
     """The artifacts and parameters of a component's last execution."""
 
     uris: dict[str, list[str]]
-    """The URIs of its inputs and outputs, by their keys."""
+    """The URIs of the inputs and outputs, by their keys."""
     properties: Any
     """The parameters of the execution, as ML Metadata stores them."""
 
@@ -116,16 +115,16 @@ class LastExecution:
 def find_last_execution(
     config: PipelineConfig, layout: Layout, component: ComponentId, has_ended: bool
 ) -> LastExecution | None:
-    """Returns the last execution of a component; None if there is none.
+    """Returns the last execution of a component, or None.
 
     Args:
       config: the config.
       layout: the layout of the pipeline.
       component: the component.
-      has_ended: whether the execution must have completed, from the cache or not.
+      has_ended: whether to consider only completed and cached executions.
 
     Raises:
-      ConfigError: its files are gone.
+      ConfigError: an input or output has been deleted.
     """
     if config.metadata is None and not layout.metadata.exists():
         return None

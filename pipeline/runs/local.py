@@ -36,7 +36,7 @@ _STATES = {
 
 
 class ComponentFailedError(Exception):
-    """A failed component; the cause is the component's own exception, if there is one."""
+    """The error of a failed component; `__cause__` is the component's own exception, or None."""
 
     def __init__(self, component: str) -> None:
         super().__init__(component)
@@ -44,16 +44,17 @@ class ComponentFailedError(Exception):
 
 
 Gate = Callable[[str], AbstractContextManager[bool]]
-"""A function that decides whether a node may run; the node runs within the context."""
+"""A function that returns the context in which a node runs, and yields whether it may run."""
 
 
-def _open(node: str) -> AbstractContextManager[bool]:
+def _allow_all(node: str) -> AbstractContextManager[bool]:
+    """Allows every node to run."""
     del node
     return nullcontext(True)
 
 
 class ComponentObserver(Protocol):
-    """The interface of objects that are notified of each component's start and end."""
+    """The interface of observers, which receive the start and end of each component."""
 
     def started(self, component: str) -> None:
         """Receives the start of a component."""
@@ -72,15 +73,15 @@ class Node:
 
 
 class LocalRunner(LocalDagRunner):
-    """A runner that runs the nodes one after another and reports each."""
+    """A runner that runs the nodes one after another and reports each node."""
 
-    def __init__(self, run_id: str, observer: ComponentObserver, gate: Gate = _open) -> None:
+    def __init__(self, run_id: str, observer: ComponentObserver, gate: Gate = _allow_all) -> None:
         """Stores the arguments of the run.
 
         Args:
-          run_id: names the run in the metadata.
-          observer: receives the start and end of each component, but not of resolvers.
-          gate: decides before each node whether it may run.
+          run_id: the id of the run in the metadata.
+          observer: the observer of each component; it is not notified of resolvers.
+          gate: the gate that decides whether a node may run.
         """
         super().__init__()
         self._run_id = run_id
@@ -95,7 +96,7 @@ class LocalRunner(LocalDagRunner):
         """Runs a compiled pipeline.
 
         Raises:
-          ComponentFailedError: a component failed; those after it did not run.
+          ComponentFailedError: a component failed; later components did not run.
           KeyboardInterrupt: a signal stopped the process; no further component begins.
         """
         del run_options
@@ -131,9 +132,9 @@ def compiled_nodes(
 
     Args:
       pipeline: the compiled pipeline; its runtime parameters are substituted in place.
-      run_id: names the run in the metadata.
-      pipeline_root: the folder for artifacts; default: the pipeline's own.
-      connection: the connection settings of the metadata; default: the pipeline's own.
+      run_id: the id of the run in the metadata.
+      pipeline_root: the folder for artifacts; default: that of the pipeline.
+      connection: the connection settings of the metadata; default: those of the pipeline.
     """
     parameters = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
     if pipeline_root is not None:
@@ -147,9 +148,9 @@ def compiled_nodes(
         executor = runner_utils.extract_executor_spec(deployment, node.node_info.id)
         operators = {}
         if isinstance(executor, BeamExecutableSpec):
-            whole = BeamExecutableSpec.FromString(executor.SerializeToString())
-            operators[BeamExecutableSpec] = functools.partial(_make_beam_operator, whole)
-            # The cache key contains this spec, so the options of the runner are removed from it.
+            full_spec = BeamExecutableSpec.FromString(executor.SerializeToString())
+            operators[BeamExecutableSpec] = functools.partial(_make_beam_operator, full_spec)
+            # The cache key contains this spec, so the runner's options are removed from the spec.
             executor.ClearField("beam_pipeline_args")
             executor.ClearField("beam_pipeline_args_placeholders")
         yield Node(
@@ -170,11 +171,11 @@ def compiled_nodes(
 
 
 def _make_beam_operator(
-    whole: BeamExecutableSpec, executor_spec: BeamExecutableSpec, platform_config: Any
+    full_spec: BeamExecutableSpec, executor_spec: BeamExecutableSpec, platform_config: Any
 ) -> BeamExecutorOperator:
-    """Returns an operator for the whole spec of an executor, not for the part in its cache key."""
+    """Returns an operator for the full spec of an executor, not for the spec in the cache key."""
     del executor_spec
-    return BeamExecutorOperator(whole, platform_config)
+    return BeamExecutorOperator(full_spec, platform_config)
 
 
 def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
@@ -184,9 +185,9 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
       The state, and the id of the execution. If the inputs could not be resolved, the launcher
       returns without an error, and the state is FAILED.
     """
-    made = launcher.Launcher(**{**node.launcher_arguments, **launcher_options})
+    node_launcher = launcher.Launcher(**{**node.launcher_arguments, **launcher_options})
     speed_up()  # After the launcher has imported the executor's libraries.
-    info = made.launch()
+    info = node_launcher.launch()
     if info is None or not info.execution_id:
         return (State.RAN, None) if node.is_system else (State.FAILED, None)
     with node.launcher_arguments["mlmd_connection"] as handle:
@@ -195,7 +196,7 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
 
 
 def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status, str]:
-    """Returns the status that an error leads to, and a sentence about its cause.
+    """Returns the status of a run that an error has ended, and a sentence about the cause.
 
     Args:
       error: the exception of a run.
@@ -203,39 +204,42 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     """
     if isinstance(error, KeyboardInterrupt):
         return Status.INTERRUPTED, "interrupted"
-    known = find_user_error(error)
-    if known is not None:
-        return Status.after(known), str(known)
+    user_error = find_user_error(error)
+    if user_error is not None:
+        return Status.after(user_error), str(user_error)
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if is_disk_full(cause):
         return Status.FAILED, f"the disk is full ({_full_disk(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
-        return Status.FAILED, "its inputs could not be resolved; the log has the reason"
+        return Status.FAILED, "the inputs could not be resolved; the log has the reason"
     if isinstance(cause, WorkerFailedError):
-        return Status.FAILED, _place(cause.frames, sources) + str(cause)
+        return Status.FAILED, _location(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     message = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
     frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(cause.__traceback__)]
-    return Status.FAILED, _place(frames, sources) + message
+    return Status.FAILED, _location(frames, sources) + message
 
 
 def _full_disk(error: BaseException) -> str:
-    """Returns the file that could not be written, and its free space, as far as known."""
+    """Returns the file that could not be written and the free space on its disk, if known."""
     if not isinstance(error, OSError):
         file = full_file(error)
         return f"{file}: {free_space(Path(file))}" if file else "the metadata could not be written"
-    why = first_error_of(error)
-    if why.filename is None:
-        return "no file named"
-    if why.strerror != os.strerror(why.errno or 0):
-        return f"{why.filename}: {why.strerror}"
-    return f"{why.filename}: {free_space(Path(why.filename))}"
+    first = first_error_of(error)
+    if first.filename is None:
+        return "the error names no file"
+    if first.strerror != os.strerror(first.errno or 0):
+        return f"{first.filename}: {first.strerror}"
+    return f"{first.filename}: {free_space(Path(first.filename))}"
 
 
-def _place(frames: Iterable[Frame], sources: Iterable[Path]) -> str:
-    """Returns the place of an error in the user's code: `my_model.py, line 6: `, or nothing."""
-    known = set(sources)
-    own = [(file, line) for file, line in frames if Path(file).resolve() in known]
+def _location(frames: Iterable[Frame], sources: Iterable[Path]) -> str:
+    """Returns the location of an error in the user's code, such as `my_model.py, line 6: `.
+
+    The location is empty if the error is not in the user's code.
+    """
+    user_files = set(sources)
+    own = [(file, line) for file, line in frames if Path(file).resolve() in user_files]
     return f"{Path(own[-1][0]).name}, line {own[-1][1]}: " if own else ""

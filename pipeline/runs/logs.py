@@ -47,12 +47,12 @@ class _FirstErrorReporter:
         screen, self._screen = self._screen, None
         if screen is None:
             return
-        why = (
-            f"{self._log}: cannot be written ({error.strerror}); output is lost as long as this "
-            "lasts"
+        message = (
+            f"{self._log}: cannot be written ({error.strerror}); until the file can be written "
+            "again, output is lost"
         )
         with contextlib.suppress(OSError):
-            os.write(screen, f"{why}\n".encode())
+            os.write(screen, f"{message}\n".encode())
 
     def end(self) -> None:
         """Turns off further reports, as the screen is about to be closed."""
@@ -67,7 +67,7 @@ def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     disk is reported on the screen once, and does not end the run.
 
     Args:
-      log: the file, appended to; its folder exists.
+      log: the log file, to which output is appended; its folder must exist.
       verbose: whether the screen shows the output too.
 
     Yields:
@@ -122,7 +122,7 @@ def shortened_errors(action: str, log: Path) -> Iterator[None]:
     """Logs an exception in the block with its traceback, and raises a short error.
 
     Args:
-      action: the failed action, for the log.
+      action: the message for the log.
       log: the path of the log, for the message.
 
     Raises:

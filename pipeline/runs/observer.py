@@ -31,10 +31,12 @@ from pipeline.runs.console import RunConsole
 
 @dataclass(frozen=True)
 class PushedVersion:
-    """A pushed model: the folder (or URI) that is served, and the Pusher's own copy."""
+    """A pushed model: the served folder, and the copy among the Pusher's artifacts."""
 
     destination: str
+    """The served folder, or its URI."""
     archive: Path
+    """The Pusher's own copy."""
 
 
 class RunResults(Protocol):
@@ -51,11 +53,11 @@ class RunResults(Protocol):
         Args:
           component: the component.
           state: the state of its execution in TFX.
-          execution: its id in the metadata, if it has one.
+          execution: the id of the execution in the metadata, or None.
           summary: the summary to fill.
 
         Returns:
-          The state to show, and the results in a few words.
+          The state to show, and a short description of the results.
         """
         del component, execution, summary
         return state, ""
@@ -65,7 +67,7 @@ class RunResults(Protocol):
         return ""
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made none."""
+        """Returns the URI of the model; None if the Trainer made no model."""
         return None
 
     def pushed_version(self) -> PushedVersion | None:
@@ -80,7 +82,7 @@ _REFUSING_COMPONENTS = (ComponentId.EXAMPLE_GEN, ComponentId.EXAMPLE_VALIDATOR)
 
 
 class RunObserver:
-    """An observer of components that fills the summary and shows each on the console."""
+    """An observer that adds each component to the summary, and shows it on the console."""
 
     def __init__(
         self,
@@ -96,10 +98,10 @@ class RunObserver:
         Args:
           context: the context of the run.
           files: the files of the run.
-          console: shows the run.
+          console: the console that shows the run.
           run_events: records the events of the run.
           results: reads the results of components.
-          began: the start of the run in seconds since 1970, if it was not now.
+          began: the start of the run in seconds since 1970; default: now.
         """
         config, window = context.config, context.window
         self._context = context
@@ -109,7 +111,7 @@ class RunObserver:
         self._results = results
         now = time.time()
         started = now if began is None else began
-        # The monotonic clock measures one process; a run of other machines began by their clocks.
+        # A run on other machines began earlier; this process measures the time from now on.
         self._began = time.monotonic() - max(0.0, now - started)
         self._current: str | None = None
         self.summary = RunSummary(
@@ -123,9 +125,9 @@ class RunObserver:
         self.summary.write(files.summary)
 
     def started(self, component: str) -> None:
-        """Records and shows that a component begins."""
+        """Records and shows the start of a component."""
         self._current = component
-        self._run_events.started()
+        self._run_events.record_start()
         self._console.started(component)
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
@@ -140,9 +142,9 @@ class RunObserver:
             self._note_ingestion()
 
     def _note_ingestion(self) -> None:
-        """Records that the newest span has been read, for data in spans."""
+        """Records that the newest span has been read, if the data has spans."""
         if self._context.window is not None:
-            self._run_events.ingested(
+            self._run_events.record_reading(
                 self._context.window.newest,
                 self.summary.examples,
                 self._context.ingestion.fingerprint,
@@ -152,7 +154,7 @@ class RunObserver:
     def restore_served_version(self) -> None:
         """Restores the pushed version in the serving folder, if it was deleted or damaged there.
 
-        A push that is taken from the cache does not check the folder.
+        A cached execution of the Pusher does not check the folder.
         """
         pushed = self._results.pushed_version() if self.summary.pushed else None
         if pushed is None:
@@ -161,11 +163,11 @@ class RunObserver:
             self.summary.notes.append(f"the served version {problem}; pushed again")
 
     def conclude(self, error: BaseException | None) -> None:
-        """Settles the status, from the pushed version or from the error."""
+        """Records the end of the run; the status follows from the results or from the error."""
         if error is None:
             self.settle(self._status())
         else:
-            # Imported here, as it imports TFX, whose errors it handles.
+            # Imported here because this module imports TFX.
             from pipeline.runs.local import explain
 
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
@@ -188,7 +190,7 @@ class RunObserver:
         """
         self.summary.status, self.summary.error = status, error
         self._write_summary()
-        # Read for pushed versions only: the metadata may be in use as a run is stopped.
+        # Read only for pushed versions: the metadata may be in use when a run is stopped.
         model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
@@ -201,20 +203,20 @@ class RunObserver:
             self._write_summary()
 
     def _note_refusal(self, error: ErrorSummary, has_drifted: bool) -> None:
-        """Records that the newest span was refused, if that ended the run."""
+        """Records that the newest span was refused, if the refusal ended the run."""
         window = self._context.window
         if window is not None and error.component in _REFUSING_COMPONENTS:
-            # As an older span of a later window it is checked again with any settings.
-            self._run_events.unusable(window.newest, error.message, "", has_drifted)
+            # Without settings in the record, a later run with a newer span checks the span again.
+            self._run_events.record_refusal(window.newest, error.message, "", has_drifted)
 
     def _write_summary(self) -> None:
-        """Writes the current summary; a full disk does not fail the run."""
+        """Writes the summary; a write error, such as a full disk, does not fail the run."""
         self.summary.seconds = round(time.monotonic() - self._began, 3)
         try:
             self.summary.write(self._files.summary)
         except OSError as error:
             logger.exception("The summary could not be written")
-            note = f"{self._files.summary} cannot be written ({error.strerror}), and is not current"
+            note = f"{self._files.summary} cannot be written ({error.strerror}) and is out of date"
             if note not in self.summary.notes:
                 self.summary.notes.append(note)
 

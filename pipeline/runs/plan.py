@@ -38,7 +38,7 @@ from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import SETTINGS_KEY
 
 DERIVED_PROPERTIES = {"constant", "declared", "input_config", "module_path", "span", "version"}
-"""Execution properties that follow from others, or that a driver fills in."""
+"""Execution properties that follow from other properties, or that a driver sets."""
 
 _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
 
@@ -51,7 +51,7 @@ HASHES = {
     "eval_config": "evaluate",
     "verdict": "evaluate",
 }
-"""Descriptions of properties whose values mean nothing to a reader."""
+"""Descriptions of properties whose values, mostly hashes, are not shown."""
 
 PATH_PREFIXES = (
     f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
@@ -59,12 +59,12 @@ PATH_PREFIXES = (
     f"{CUSTOM_CONFIG_KEY}.",
     f"{VALIDATION_KEY}.",
 )
-"""Prefixes of settings in execution properties, which the config does not have."""
+"""Prefixes that settings have in execution properties, but not in the config."""
 
 
 @dataclass(frozen=True)
 class PlannedComponent:
-    """A component with the prediction whether it would run, and the reason."""
+    """The prediction whether a component would run, with the reason."""
 
     name: str
     runs: bool
@@ -72,7 +72,7 @@ class PlannedComponent:
 
 
 class _WouldRunError(Exception):
-    """A signal that the launcher reached the executor, as no cached execution matches."""
+    """An exception that stops the launcher at the executor, as no cached execution matches."""
 
     def __init__(self, info: data_types.ExecutionInfo) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
 
     Args:
       config: a checked config.
-      layout: the layout of the pipeline; nothing below it is changed.
+      layout: the layout of the pipeline, whose files do not change.
     """
     with ScratchFolder() as scratch:
         copy = Path(scratch) / "metadata.db"
@@ -149,11 +149,13 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
         return PlannedComponent(node.id, True, _describe_cause(node, signal))
     if state is State.FAILED:
         return PlannedComponent(node.id, True, "its inputs do not exist yet")
-    return PlannedComponent(node.id, False, "nothing that it depends on has changed")
+    return PlannedComponent(node.id, False, "its inputs and settings have not changed")
 
 
 def _producers(node: Node) -> list[str]:
-    """Returns the upstream nodes that produce a node's inputs; it may wait for others too."""
+    """Returns the upstream nodes that produce inputs of a node; a node may have other upstream
+    nodes.
+    """
     pipeline_node = node.launcher_arguments["pipeline_node"]
     producers = {
         channel.producer_node_query.id
@@ -164,10 +166,10 @@ def _producers(node: Node) -> list[str]:
 
 
 def _describe_cause(node: Node, signal: _WouldRunError) -> str:
-    """Returns the differences to the node's last successful execution."""
+    """Returns the differences from the node's last successful execution, for a message."""
     with node.launcher_arguments["mlmd_connection"] as handle:
         store = handle.store
-        # With the pipeline's id: a server's database may contain other pipelines.
+        # The name has the pipeline's id, as a server's database may contain other pipelines.
         name = f"{node.launcher_arguments['pipeline_info'].id}.{node.id}"
         context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, name)
         done = [
@@ -189,7 +191,10 @@ def _describe_cause(node: Node, signal: _WouldRunError) -> str:
 
 
 def _origin(store: Any, execution: metadata_store_pb2.Execution) -> Any:
-    """Returns the execution whose outputs a cached one reuses; its record has more properties."""
+    """Returns the execution that made the outputs of a cached execution.
+
+    The record of that execution has more properties.
+    """
     outputs = _artifacts(store, execution.id, metadata_store_pb2.Event.OUTPUT)
     if not outputs:
         return execution
@@ -213,7 +218,7 @@ def _artifacts(store: Any, execution_id: int, direction: int) -> set[int]:
 
 
 def _recorded_properties(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
-    """Returns the execution properties in the metadata, in the form of `_parse_properties`."""
+    """Returns the recorded properties of an execution, parsed by `_parse_properties`."""
     return _parse_properties(
         {
             name: getattr(value, value.WhichOneof("value"))
@@ -241,42 +246,45 @@ def _parse_json(value: Any) -> Any:
 
 
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yields the leaves that differ, as `path: old -> new`."""
-    named = path
+    """Yields the values that differ, such as `train.epochs 3 -> 5`."""
+    key = path
     for prefix in PATH_PREFIXES:
-        named = named.removeprefix(prefix)
-    if named in DERIVED_PROPERTIES:
+        key = key.removeprefix(prefix)
+    if key in DERIVED_PROPERTIES:
         return
-    if named not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
+    if key not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
         old, new = _without_model_defaults(old, new)
-        absent = "default" if named in ("model", "train") else None
-        for key in sorted(set(old) | set(new)):
-            below = f"{path}.{key}" if path else str(key)
-            yield from _differences(old.get(key, absent), new.get(key, absent), below)
+        absent = "default" if key in ("model", "train") else None
+        for name in sorted(set(old) | set(new)):
+            child = f"{path}.{name}" if path else str(name)
+            yield from _differences(old.get(name, absent), new.get(name, absent), child)
     elif old != new:
-        if named in HASHES:
-            yield HASHES[named]
-        elif named == "aside":
+        if key in HASHES:
+            yield HASHES[key]
+        elif key == "aside":
             yield "the columns whose types are inferred"
-        elif named == "mixed_columns":
+        elif key == "mixed_columns":
             yield "features: the columns that are declared categorical or ignored"
-        elif named == "number_columns":
+        elif key == "number_columns":
             yield "features: the columns that are declared numeric"
         else:
-            yield f"{named} {_short(old)} -> {_short(new)}"
+            yield f"{key} {_short(old)} -> {_short(new)}"
 
 
 def _without_model_defaults(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Returns settings without the model's defaults, if one side has an automatic model."""
+    """Returns both settings, without the model's defaults if only one side names a model.
+
+    In this case, only the keys of `model` and `train` remain that both sides have.
+    """
     models = [side.get("model") for side in (old, new)]
-    named = [isinstance(model, Mapping) and "kind" in model for model in models]
-    if named[0] == named[1] or None in models:
+    has_kind = [isinstance(model, Mapping) and "kind" in model for model in models]
+    if has_kind[0] == has_kind[1] or None in models:
         return old, new
-    both = {s: {"kind", *(old[s].keys() & new[s].keys())} for s in ("model", "train")}
+    common = {s: {"kind", *(old[s].keys() & new[s].keys())} for s in ("model", "train")}
     old_part, new_part = (
-        {**side, **{s: {k: side[s][k] for k in both[s] & side[s].keys()} for s in both}}
+        {**side, **{s: {k: side[s][k] for k in common[s] & side[s].keys()} for s in common}}
         for side in (old, new)
     )
     return old_part, new_part

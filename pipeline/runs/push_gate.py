@@ -1,4 +1,4 @@
-"""The gate before the Pusher: a blessed model is pushed, held back, waits, or is superseded."""
+"""The gate before the Pusher, which decides whether a blessed model is pushed or waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PushGate:
         Args:
           context: the context of the run.
           results: the results of components so far.
-          summary: the summary of the run; a model that waits is stored in it.
+          summary: the summary of the run, to which a waiting model is added.
         """
         self._context = context
         self._results = results
@@ -44,7 +44,7 @@ class PushGate:
         context = self._context
         report = self._results.variants()
         if self._results.is_refused() or (report is not None and report.unmet):
-            # The Pusher reports it; a model that was not pushed is no baseline for the next.
+            # The Pusher reports the refusal. The model must not be the baseline of the next run.
             mark_blessing(context.connection, candidate, waits=True)
             yield True
             return
@@ -74,8 +74,9 @@ class PushGate:
 
 
 def _below(layout: Layout, path: str) -> str:
-    """Returns a path relative to the pipeline's folder if it is below, as that may be mounted
-    elsewhere.
+    """Returns a path; paths in the pipeline's folder become relative to the folder.
+
+    Later commands may find the folder at another mount path.
     """
     if is_remote(path) or not Path(path).is_relative_to(layout.root):
         return path

@@ -1,4 +1,4 @@
-"""The record of the last run's inputs and outcome, with which a repeated run is skipped."""
+"""Records the inputs and outputs of the last run, to skip a run that would only repeat it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pipeline.own_modules import PACKAGES, ROOT
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext
-from pipeline.runs.console import shown
+from pipeline.runs.console import show_path
 from pipeline.versions.retention import find_expired
 from trainer_module.strategies.tpu import NAME_VARIABLE
 
 logger = logging.getLogger(__name__)
 
 FINAL = (Status.PUSHED, Status.NOT_BLESSED)
-"""The final outcomes, which neither a user nor time can change."""
+"""The outcomes that remain the same as long as the inputs do not change."""
 FORMAT = 1
-"""The version of the file's format; the comparison itself may change, as the code is compared
-too.
+"""The version of the file's format. A change of the comparison needs no new version, as the code is
+among the compared inputs.
 """
 
 
@@ -40,7 +40,7 @@ Facts = dict[str, str]
 """Hashes of a run's inputs or outputs, by their names in messages."""
 _PREFIXES = ("CUDA_", "KERAS_", "NVIDIA_", "OMP_", "TF_", "TFX_", "XLA_")
 _VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHASHSEED", NAME_VARIABLE)
-"""The environment variables that components and their libraries read."""
+"""The prefixes and names of environment variables that components and their libraries read."""
 
 _KINDS_NOT_READ_BY_RUNS = {
     EventKind.SKIPPED,
@@ -52,11 +52,11 @@ _KINDS_NOT_READ_BY_RUNS = {
     EventKind.LEFT_OUT,
     EventKind.NOTIFICATION_FAILED,
 }
-"""Events that no run reads."""
+"""The kinds of events that no run reads."""
 
 
 class LastRun(BaseModel):
-    """A run with a final outcome, and the state of everything that another run would depend on."""
+    """A run with a final outcome, and the state on which another run would depend."""
 
     format: int = FORMAT
     run: str
@@ -65,28 +65,30 @@ class LastRun(BaseModel):
     pushed: str | None
     reason: str | None
     given: Facts
+    """Hashes of the inputs of the run."""
     left: Facts
+    """Hashes of the outputs of the run, after its end."""
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a run that would repeat this one."""
+        """The exit code of a run that would repeat this run."""
         return self.status.exit_code
 
     def __str__(self) -> str:
-        """Returns the message of a run that would repeat this one."""
+        """Returns the message of a run that would repeat this run."""
         ended = self.ended.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         if self.status is Status.PUSHED:
-            outcome = f"whose model is {shown(self.pushed or '')}"
+            outcome = f"its model is {show_path(self.pushed or '')}"
         else:
-            outcome = f"which pushed nothing: {self.reason}"
+            outcome = f"it pushed nothing: {self.reason}"
         return (
-            f"nothing has changed since run {self.run}, which ended {ended}, {outcome}; `run "
-            "--force` runs anyway"
+            f"nothing has changed since run {self.run} ended on {ended}; {outcome}; `run --force` "
+            "runs anyway"
         )
 
 
 class Reruns:
-    """The comparison of a run with the last one, and the record for the next one."""
+    """The comparison of a run with the last run, and the record for the next run."""
 
     def __init__(self, context: RunContext) -> None:
         """Hashes the inputs of the run."""
@@ -94,26 +96,26 @@ class Reruns:
         self._file = context.layout.last_run
         self._changes = ""
         try:
-            self._given = inputs_of(context)
+            self._inputs = inputs_of(context)
         except OSError as error:
             logger.info("The inputs cannot be compared with the last run's: %s", error)
-            self._given = None
+            self._inputs = None
 
     def repeated(self) -> LastRun | None:
         """Returns the last run, if this run would only repeat it."""
         try:
             last = LastRun.model_validate_json(self._file.read_text())
-            left = outcomes_of(self._context, last.run)
+            outputs = outputs_of(self._context, last.run)
         except (OSError, ValidationError):
-            return None  # No record, or one of another version.
-        if self._given is None or left is None or last.format != FORMAT:
+            return None  # There is no record, or a record in another format.
+        if self._inputs is None or outputs is None or last.format != FORMAT:
             return None
-        changed = [*_differences(last.given, self._given), *_differences(last.left, left)]
+        changed = [*_differences(last.given, self._inputs), *_differences(last.left, outputs)]
         self._changes = f"Changed since run {last.run}: {', '.join(changed)}"
         return None if changed else last
 
     def forget(self) -> None:
-        """Deletes the record, as a run begins whose outcome is unknown."""
+        """Deletes the record before a run begins, as its outcome is unknown."""
         if self._changes:
             logger.info("%s", self._changes)
         self._file.unlink(missing_ok=True)
@@ -128,15 +130,15 @@ class Reruns:
           would_run: returns whether a component would run now.
         """
         context = self._context
-        if self._given is None or summary.status not in FINAL:
+        if self._inputs is None or summary.status not in FINAL:
             return
         try:
             event_log = EventLog(context.layout.event_log)
             if find_expired(context.config.schedule, context.layout, event_log) or would_run():
                 logger.info("The next run has something to do, though nothing changes")
                 return
-            left = outcomes_of(context, summary.run_id)
-            if left is None:
+            outputs = outputs_of(context, summary.run_id)
+            if outputs is None:
                 return
             last = LastRun(
                 run=summary.run_id,
@@ -144,8 +146,8 @@ class Reruns:
                 status=summary.status,
                 pushed=summary.pushed,
                 reason=summary.reason,
-                given=self._given,
-                left=left,
+                given=self._inputs,
+                left=outputs,
             )
             write_atomically(self._file, last.model_dump_json(indent=2) + "\n")
         except Exception:
@@ -157,10 +159,12 @@ def _differences(before: Facts, now: Facts) -> list[str]:
 
 
 def inputs_of(context: RunContext) -> Facts | None:
-    """Returns hashes of a run's inputs, read before it begins, so that later changes count as new.
+    """Returns hashes of a run's inputs.
+
+    The hashes are computed before the run begins, so that changes during the run count as new.
 
     Returns:
-      None if inputs are on another machine.
+      The hashes by name; None if inputs are on another machine.
 
     Raises:
       OSError: an input cannot be read.
@@ -173,7 +177,7 @@ def inputs_of(context: RunContext) -> Facts | None:
     window = context.window
     return {
         "the folder": fingerprint_of(layout, Path.cwd()),
-        # Equal values may be set in one config and left out in the other, which can matter.
+        # It can matter whether a config sets a value explicitly or by default.
         "the config": fingerprint_of(
             config.model_dump_json(), config.model_dump_json(exclude_unset=True)
         ),
@@ -194,7 +198,7 @@ def inputs_of(context: RunContext) -> Facts | None:
     }
 
 
-def outcomes_of(context: RunContext, run: str) -> Facts | None:
+def outputs_of(context: RunContext, run: str) -> Facts | None:
     """Returns hashes of the current state of the last run's outputs.
 
     Args:
@@ -202,7 +206,7 @@ def outcomes_of(context: RunContext, run: str) -> Facts | None:
       run: the last run's id.
 
     Returns:
-      None if the event log is empty.
+      The hashes by name; None if the event log is empty.
 
     Raises:
       OSError: an output cannot be read.
@@ -233,7 +237,8 @@ def fingerprint_of(*values: object) -> str:
 def stamp_of_files(paths: Iterable[Path]) -> str:
     """Returns a hash of the names, sizes and times of files, and of all files below folders.
 
-    Hidden files count. Of a folder only the name counts, so that a temporary file leaves no trace.
+    Hidden files are included. The times of folders are not, so that a temporary file in a folder
+    does not change the hash.
 
     Raises:
       OSError: a file cannot be read.
@@ -241,8 +246,8 @@ def stamp_of_files(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         for name, state in _walk(path):
-            seen = f"{name}\0{state.st_size}\0{state.st_mtime_ns}\n" if state else f"{name}\n"
-            digest.update(seen.encode(errors="surrogateescape"))
+            entry = f"{name}\0{state.st_size}\0{state.st_mtime_ns}\n" if state else f"{name}\n"
+            digest.update(entry.encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 
@@ -262,34 +267,34 @@ def _walk(path: Path) -> Iterator[tuple[str, os.stat_result | None]]:
 def _walk_folder(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
     yield folder, None
     with os.scandir(folder) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
+        children = sorted(entries, key=lambda entry: entry.name)
+    for entry in children:
         if entry.is_dir(follow_symlinks=False):
             yield from _walk_folder(entry.path)
         else:
-            # For a broken link, the link itself is stamped.
-            is_there = not entry.is_symlink() or Path(entry.path).exists()
-            yield entry.path, entry.stat(follow_symlinks=is_there)
+            # For a broken link, the state is that of the link itself.
+            has_target = not entry.is_symlink() or Path(entry.path).exists()
+            yield entry.path, entry.stat(follow_symlinks=has_target)
 
 
 def stamp_of_packages() -> str:
     """Returns a hash of Python's version and of the installed packages' versions."""
-    found = []
+    installed = []
     for folder in dict.fromkeys(Path(folder).resolve() for folder in sys.path):
         try:
             names = [path.name for path in folder.iterdir()]
         except OSError:
-            continue  # Python ignores it too.
+            continue  # Python ignores such a folder, too.
         # The names of these folders contain the versions.
         if versions := sorted(n for n in names if n.endswith((".dist-info", ".egg-info", ".egg"))):
-            found.append(versions)
-    return fingerprint_of(sys.version, sys.prefix, found)
+            installed.append(versions)
+    return fingerprint_of(sys.version, sys.prefix, installed)
 
 
 def stamp_of_environment(
     environ: Mapping[str, str], prefixes: tuple[str, ...], names: Iterable[str]
 ) -> str:
     """Returns a hash of environment variables, chosen by name or by prefix."""
-    known = frozenset(names)
-    chosen = (name for name in environ if name in known or name.startswith(prefixes))
+    fixed = frozenset(names)
+    chosen = (name for name in environ if name in fixed or name.startswith(prefixes))
     return fingerprint_of([(name, environ[name]) for name in sorted(chosen)])

@@ -1,7 +1,7 @@
-"""The run of a pipeline on this machine, from a checked config to an exit code.
+"""Runs a pipeline on this machine, from a checked config to an exit code.
 
-The data is checked before TFX is imported: a run that would fail at ExampleGen fails at once, on
-the screen and in its records.
+The data is checked before TFX is imported. A run that would fail at ExampleGen therefore fails at
+once, and is recorded like any other failed run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from components.processes.local.fork_server import serving
+from components.processes.local.fork_server import run_fork_server
 from components.processes.stopping import ignore_signals
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -23,8 +23,8 @@ from pipeline.records.notify import check_secrets, deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
-from pipeline.runs.console import RunConsole, shown
-from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
+from pipeline.runs.console import RunConsole, show_path
+from pipeline.runs.imports import frozen_imports, is_in_tfx_command_line
 from pipeline.runs.logs import redirected_output, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
@@ -37,19 +37,19 @@ class _NoResults(RunResults):
     """The results of a run without components."""
 
 
-def look_at_new_data(context: RunContext) -> None:
-    """Checks the data that ExampleGen will read, unless it is known to be in its cache.
+def check_new_data(context: RunContext) -> None:
+    """Checks the data that ExampleGen will read, unless the last run has read the same data.
 
     Raises:
       DataError: the data cannot be used.
     """
-    # Rows of other families need not have a label.
+    # The check needs a label, which the rows of some families lack.
     if not context.config.family.has_label or _has_been_read(context):
         return
-    # Imported here, as commands that read no data do not need Arrow.
-    from pipeline.data.first_look import look_at_data
+    # Imported here because commands that read no data do not need Arrow.
+    from pipeline.data.first_look import check_local_data
 
-    look_at_data(context.reading, context.config.all_named_columns, context.data[-1])
+    check_local_data(context.reading, context.config.all_named_columns, context.data[-1])
 
 
 def _has_been_read(context: RunContext) -> bool:
@@ -58,8 +58,8 @@ def _has_been_read(context: RunContext) -> bool:
     if last is None or last.details["config"] != context.config.fingerprint:
         return False
     span = context.data[-1]
-    known = last.details["spans"].get(str(span.number), {})
-    return known.get("signature") == span.signature
+    recorded = last.details["spans"].get(str(span.number), {})
+    return recorded.get("signature") == span.signature
 
 
 def refuse(
@@ -75,7 +75,7 @@ def refuse(
       context: the context of the run.
       request: the options of the run.
       files: the files of the run.
-      console: shows the run.
+      console: the console that shows the run.
       error: the problem of the data.
     """
     observer = _make_observer(context, request, files, console)
@@ -88,7 +88,7 @@ def refuse(
 
 def stop(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
     """Records and shows that a run was stopped before a component began; returns its exit code."""
-    ignore_signals()  # The request to stop is being handled.
+    ignore_signals()  # The first signal is being handled already.
     observer = _make_observer(context, request, files, console)
     message = ErrorSummary(component=None, message="interrupted", log=str(files.log))
     return _settle(observer, Status.INTERRUPTED, message, files, console)
@@ -98,8 +98,8 @@ def _make_observer(
     context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole
 ) -> RunObserver:
     event_log, config = EventLog(context.layout.event_log), context.config
-    data, because = list(context.data), request.because
-    run_events = RunEvents(event_log, config, files.root.name, data, because)
+    data, reason = list(context.data), request.reason
+    run_events = RunEvents(event_log, config, files.root.name, data, reason)
     return RunObserver(context, files, console, run_events, _NoResults())
 
 
@@ -111,7 +111,7 @@ def _settle(
     console: RunConsole,
 ) -> int:
     observer.settle(status, error)
-    console.conclude(observer.summary, [f"summary: {shown(files.summary)}"])
+    console.conclude(observer.summary, [f"summary: {show_path(files.summary)}"])
     return status.exit_code
 
 
@@ -120,11 +120,12 @@ def run_pipeline(
     config: PipelineConfig,
     output: Path,
     verbose: bool = False,
-    request: RunRequest = RunRequest(),  # noqa: B008 - it does not change
+    request: RunRequest = RunRequest(),  # noqa: B008 - the object is frozen
 ) -> int:
     """Runs a pipeline and shows it on the screen.
 
-    If the run would only repeat the last one, it is skipped with a message, without importing TFX.
+    If the run would only repeat the last run, the function prints a message and returns without
+    importing TFX.
 
     Args:
       config: a checked config.
@@ -134,7 +135,8 @@ def run_pipeline(
 
     Returns:
       The exit code: 0 pushed (or validated, if requested), 1 a component failed, 2 the data is
-      unusable, 3 not blessed, 130 stopped; the code of the last run if this one would repeat it.
+      unusable, 3 not blessed, 4 blessed but not pushed, 130 stopped. If the run would only repeat
+      the last run, the code of the last run.
 
     Raises:
       TryLaterError: another run of the pipeline is in progress, or the metadata server is
@@ -147,7 +149,7 @@ def run_pipeline(
     if config.train.cluster_or_default.launcher != "local":
         raise ConfigError(
             "train.cluster.launcher: `kubernetes` is for a pipeline on Kubeflow, see "
-            "`scopeline-kubeflow`; to run here: --set train.cluster.launcher=local"
+            "`scopeline-kubeflow`; to run on this machine: --set train.cluster.launcher=local"
         )
     check_secrets(config.notify)
     layout = Layout.of(config.name, config.push, output)
@@ -156,16 +158,16 @@ def run_pipeline(
         fetch_and_check_weights(config, RunConsole(sys.stdout).write)
         context = resolve_run(config, layout, request)
         reruns = Reruns(context)
-        is_asked = request.may_repeat and not is_in_tfx_command_line()
-        if is_asked and (last := reruns.repeated()) is not None:
+        may_skip = request.may_be_skipped and not is_in_tfx_command_line()
+        if may_skip and (last := reruns.repeated()) is not None:
             RunConsole(sys.stdout).write(f"{config.name}: {last}")
             return last.exit_code
         files = layout.run(new_run_id())
         files.root.mkdir(parents=True)
-        broken = "The run could not be executed"
+        failure = "The run could not be executed"
         with (
             redirected_output(files.log, verbose) as stream,
-            shortened_errors(broken, files.log),
+            shortened_errors(failure, files.log),
             own_temporary_files(),
         ):
             reruns.forget()
@@ -175,17 +177,17 @@ def run_pipeline(
             try:
                 console.started("checking the data")
                 try:
-                    look_at_new_data(context)
+                    check_new_data(context)
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")
-                # Imported only now: the checks without TensorFlow are done, and its output
-                # goes to the log.
-                with kept_imports():
+                # Imported here: the checks above do not need TensorFlow, and the output of
+                # TensorFlow goes to the log.
+                with frozen_imports():
                     from pipeline.runs.execution import execute
 
-                console.stop()  # Its thread would not survive a fork.
-                with serving():
+                console.stop()  # The thread of the bar would not survive a fork.
+                with run_fork_server():
                     console.started("starting TFX")
                     return execute(context, request, files, console, reruns)
             except KeyboardInterrupt:

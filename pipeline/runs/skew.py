@@ -29,8 +29,8 @@ from pipeline.versions.artifacts import CARRIED_OVER_TYPES, find_models
 from pipeline.versions.catalog import Version, find_serving, read_catalog
 from trainer_module.errors import ConfigError
 
-MOST_ROWS = 200_000
-"""The most rows to compare; more would not change the result."""
+MAX_ROWS = 200_000
+"""The maximum number of rows to compare; more rows would not change the result."""
 _EXAMPLES, _STATISTICS = "Examples", "ExampleStatistics"
 
 
@@ -47,7 +47,7 @@ class Comparison:
     @property
     def skewed(self) -> dict[str, str]:
         """Descriptions of the skewed columns, by name."""
-        return {one.column: one.in_words for one in self.columns if one.is_skewed}
+        return {column.column: column.in_words for column in self.columns if column.is_skewed}
 
 
 def compare_requests(
@@ -77,18 +77,18 @@ def compare_requests(
 
 
 def _read(files: Sequence[File], columns: Sequence[str]) -> pa.RecordBatch:
-    """Returns the newest rows of some files."""
+    """Returns the rows of the newest files, about `MAX_ROWS` at most."""
     settings = ExampleGenSettings(format="parquet", label="", task="binary")
     source, batches, rows = make_source(settings), [], 0
     for file in reversed(files):
-        seen = source.peek((file.path,))
-        named = {f"skew.columns.{name}": name for name in columns}
-        check_named_columns(named, seen, f"file {file.path}")
-        kinds = {name: kind for name, kind in seen.items() if name in columns}
+        kinds = source.peek((file.path,))
+        by_key = {f"skew.columns.{name}": name for name in columns}
+        check_named_columns(by_key, kinds, f"file {file.path}")
+        kinds = {name: kind for name, kind in kinds.items() if name in columns}
         for batch in source.read((file.path,), _Kinds(kinds)):
             batches.append(batch.rows.select(columns))
             rows += batch.rows.num_rows
-        if rows >= MOST_ROWS:
+        if rows >= MAX_ROWS:
             break
     table = pa.Table.from_batches(batches).combine_chunks()
     return table.to_batches()[0]
@@ -105,14 +105,16 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
     """Returns the statistics of the train split of the newest data that a version was trained on.
 
     Raises:
-      ConfigError: they are unknown, or have been deleted.
+      ConfigError: the training data is unknown, or the statistics have been deleted.
     """
     connection = check_store(config.metadata, layout)
     if connection is not None and version.model is not None:
         reader = ArtifactReader(connection, config.criteria)
-        for span, uri in _examples_behind(connection, version):
-            if found := reader.outputs_made_from(uri, _STATISTICS):
-                statistics = stats_artifact_utils.load_statistics(found[-1], DRIFT_SPLIT).proto()
+        for span, uri in _training_examples(connection, version):
+            if artifacts := reader.outputs_made_from(uri, _STATISTICS):
+                statistics = stats_artifact_utils.load_statistics(
+                    artifacts[-1], DRIFT_SPLIT
+                ).proto()
                 return OlderData(statistics, _name(config, version, span))
     raise ConfigError(
         f"version {version.number}: the statistics of its training data have been deleted; the "
@@ -127,33 +129,36 @@ def _name(config: PipelineConfig, version: Version, span: int) -> str:
     return f"span {shown}, which version {version.number} was trained on"
 
 
-def _examples_behind(connection: Any, version: Version) -> list[tuple[int, str]]:
+def _training_examples(connection: Any, version: Version) -> list[tuple[int, str]]:
     """Returns the examples that a model was trained on: span and URI, the newest span first."""
     with metadata.Metadata(connection) as handle:
         store = handle.store
-        waiting = [a.id for a in find_models(store, version.model or "", None)]
-        seen, found = set(waiting), []
-        while waiting:
-            taken = _inputs_behind(store, waiting) - seen
-            seen |= taken
-            artifacts = store.get_artifacts_by_id(sorted(taken)) if taken else []
+        queue = [a.id for a in find_models(store, version.model or "", None)]
+        visited, examples = set(queue), []
+        while queue:
+            inputs = _inputs_of_makers(store, queue) - visited
+            visited |= inputs
+            artifacts = store.get_artifacts_by_id(sorted(inputs)) if inputs else []
             artifacts = [a for a in artifacts if a.type not in CARRIED_OVER_TYPES]
-            found += [a for a in artifacts if a.type == _EXAMPLES]
-            waiting = [a.id for a in artifacts]
-    ordered = sorted(found, key=lambda a: (_span_of(a), a.id), reverse=True)
+            examples += [a for a in artifacts if a.type == _EXAMPLES]
+            queue = [a.id for a in artifacts]
+    ordered = sorted(examples, key=lambda a: (_span_of(a), a.id), reverse=True)
     return [(_span_of(artifact), artifact.uri) for artifact in ordered]
 
 
-def _inputs_behind(store: Any, artifacts: list[int]) -> set[int]:
+def _inputs_of_makers(store: Any, artifacts: list[int]) -> set[int]:
     """Returns the ids of the input artifacts of the executions that made some artifacts."""
     event = metadata_store_pb2.Event
-    made = store.get_events_by_artifact_ids(artifacts)
-    makers = sorted({e.execution_id for e in made if e.type == event.OUTPUT})
+    events = store.get_events_by_artifact_ids(artifacts)
+    makers = sorted({e.execution_id for e in events if e.type == event.OUTPUT})
     inputs = store.get_events_by_execution_ids(makers) if makers else []
     return {e.artifact_id for e in inputs if e.type == event.INPUT}
 
 
 def _span_of(artifact: Any) -> int:
-    """Returns the number of a span, which older versions of TFX wrote as text; -1 without one."""
+    """Returns the span of examples; older versions of TFX stored the number as a string.
+
+    Returns -1 for examples without a span.
+    """
     value = artifact.custom_properties.get(utils.SPAN_PROPERTY_NAME)
     return -1 if value is None else int(value.string_value or value.int_value)

@@ -20,12 +20,12 @@ def prepare_training(
 ) -> list[str]:
     """Chooses the strategy, and passes it to the Trainer's executor by environment variables.
 
-    Problems of the strategy are reported now instead of in the Trainer.
+    A problem of the strategy raises an error now, not only in the Trainer.
 
     Args:
       train: the settings of the training.
-      pods: the settings of pods, if pods train.
-      backup_scope: separates the checkpoints of trainings that may run at the same time.
+      pods: the settings of pods, if the training runs in pods.
+      backup_scope: a name that separates the backups of simultaneous trainings.
 
     Returns:
       Notes for the user.
@@ -54,21 +54,21 @@ def training_notes(train: TrainSettings) -> list[str]:
 def model_note(
     model: ModelSettings, features: Mapping[str, Feature], columns: Mapping[str, Choice]
 ) -> list[str]:
-    """Returns a note on the chosen model and the reason, if the config names none.
+    """Returns a note on the chosen model and the reason, if the config does not name a model.
 
     Args:
-      model: the config's section.
+      model: the config's section `model`.
       features: the declared features.
-      columns: the types of columns, as far as known.
+      columns: the inferred types of columns.
     """
     if model.kind != AUTO:
         return []
-    known = {name: feature.type for name, feature in features.items()}
-    types = (known | {name: choice.type for name, choice in columns.items()}).values()
-    given = model.model_fields_set
-    kind = kind_for(types, given)
+    declared = {name: feature.type for name, feature in features.items()}
+    types = (declared | {name: choice.type for name, choice in columns.items()}).values()
+    keys = model.model_fields_set
+    kind = kind_for(types, keys)
     reasons = {
-        kind_for(["image"], given): "a feature is an image",
+        kind_for(["image"], keys): "a feature is an image",
         kind_for(["text"]): "all features are text",
     }
     return [f"model: {kind}, as {reasons.get(kind, 'no feature is an image')}"]

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def usability_fingerprint(context: RunContext) -> str:
-    """Returns a hash of everything that decides whether a span can be used, except its files."""
+    """Returns a hash of everything that determines whether a span can be used, except its files."""
     # The schema is read each time, as the first usable span writes it.
     content = schema_content(context.ingestion.settings.schema_file)
     parts = (context.ingestion.fingerprint, context.config.fingerprint, content)
@@ -38,8 +38,9 @@ def usability_fingerprint(context: RunContext) -> str:
 
 
 def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> list[Span]:
-    """Returns the spans of a window without those that earlier runs refused, if gaps are
-    allowed.
+    """Returns the spans of a window.
+
+    If gaps are allowed, spans that earlier runs refused are omitted.
     """
     if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
@@ -54,12 +55,12 @@ def _is_still_refused(
 ) -> bool:
     """Returns whether a span was refused, and would be refused again."""
     refusal = records.refusal(span)
-    # It may pass with other settings or another schema.
+    # With other settings or another schema, the span may pass.
     if refusal is None or refusal.details["settings"] != settings:
         return False
     if not refusal.details.get("has_drifted"):
         return True
-    # It may pass if it is compared with another span now, such as an accepted one.
+    # Compared with another span, such as a span that was accepted since, the span may pass.
     return refusal.details.get("compared_with") == _compared_with(span, drift, records)
 
 
@@ -85,7 +86,7 @@ def _compared_with(span: Span, drift: DriftSettings, records: SpanRecords) -> in
     return records.compared_with(span.number, drift.on_drift)
 
 
-def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> list[str]:
+def describe_left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> list[str]:
     """Returns notes on the spans of a window that are left out."""
     records = SpanRecords(event_log)
     return [
@@ -97,8 +98,8 @@ def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> lis
 
 def _why(refusal: LoggedEvent | None) -> str:
     if refusal is not None and refusal.details.get("has_drifted"):
-        return f"it has drifted; if it is right, accept it by `{SPAN_COMMAND}`"
-    return "it could not be used; `scopeline spans list` shows the reason"
+        return f"the span has drifted; if the data is correct, accept the span: `{SPAN_COMMAND}`"
+    return "the span could not be used; `scopeline spans list` shows the reason"
 
 
 class WindowReader:
@@ -123,11 +124,11 @@ class WindowReader:
         """Notes on the spans that were read."""
 
     def read(self, window: Window, console: RunConsole) -> list[Span]:
-        """Reads the new spans except the newest, with which the run itself begins.
+        """Reads the new spans of a window, except the newest span, which the run itself reads.
 
         Args:
           window: the window of the run.
-          console: shows a line for each span that is read.
+          console: the console, which shows a line for each span that is read.
 
         Returns:
           The spans to train on: the window without the spans that cannot be used.
@@ -137,10 +138,12 @@ class WindowReader:
             failed for another reason than the data.
         """
         if not self._context.config.family.data_graph:
-            return list(window.spans)  # The training reads them.
+            return list(window.spans)  # The training reads the data.
         records, fingerprint = SpanRecords(self._event_log), self._context.ingestion.fingerprint
         older = window.spans[:-1]
-        readings = {span.number: event for span in older if (event := records.read(span))}
+        readings = {
+            span.number: event for span in older if (event := records.current_reading(span))
+        }
         present = self._live_examples() if readings else set()
         is_read = {
             number
@@ -148,7 +151,7 @@ class WindowReader:
             if event.details["settings"] == fingerprint and event.details["uri"] in present
         }
         if self._context.config.drift.on_drift is OnDrift.FAIL:
-            # Spans that drifted while drift was only a warning are checked again.
+            # Spans that drifted when drift was only a warning are checked again.
             is_read -= {s.number for s in older if records.drift(s) and not records.acceptance(s)}
         usable = [
             span for span in older if span.number in is_read or self._can_be_used(span, console)
@@ -161,7 +164,7 @@ class WindowReader:
         """Reads a span, unless it would be refused again; returns whether it can be used."""
         context = self._context
         if context.config.schedule_or_default.missing_span is not MissingSpan.FAIL:
-            # The span to compare with may have been read just now.
+            # The records have changed if the span to compare with was read just now.
             records, settings = SpanRecords(self._event_log), usability_fingerprint(context)
             if _is_still_refused(span, settings, context.config.drift, records):
                 return False
@@ -173,7 +176,7 @@ class WindowReader:
         title, began = f"span {span.name}", time.monotonic()
         observer = _SpanObserver(ArtifactReader(context.connection, context.config.criteria))
         had_schema = context.layout.schema.exists()
-        self._run_events.started()
+        self._run_events.record_start()
         console.started(title)
         records = SpanRecords(self._event_log)
         compared_with = _compared_with(span, context.config.drift, records)
@@ -186,10 +189,10 @@ class WindowReader:
             if status is not Status.UNUSABLE:
                 raise
             if not had_schema:
-                # A schema inferred from this data would make all later data unusable too.
+                # With a schema inferred from this data, all later data would be unusable, too.
                 context.layout.schema.unlink(missing_ok=True)
             settings = usability_fingerprint(context)
-            self._run_events.unusable(span, message, settings, is_drift(error), compared_with)
+            self._run_events.record_refusal(span, message, settings, is_drift(error), compared_with)
             if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
                 raise
             logger.warning("Span %s is left out: %s", span, message)
@@ -197,10 +200,10 @@ class WindowReader:
         reader = observer.reader
         examples = reader.examples_per_split()
         fingerprint = context.ingestion.fingerprint
-        self._run_events.ingested(span, examples, fingerprint, reader.examples_uri())
+        self._run_events.record_reading(span, examples, fingerprint, reader.examples_uri())
         drift = [str(anomaly) for anomaly in reader.anomalies() if anomaly.is_drift]
-        self._run_events.drifted(span, drift)
-        notes = [*reader.notes(), *(f"drift: {found}" for found in drift)]
+        self._run_events.record_drift(span, drift)
+        notes = [*reader.notes(), *(f"drift: {anomaly}" for anomaly in drift)]
         self.notes += [f"{title}: {note}" for note in notes]
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
         detail = "; ".join(filter(None, (counts, gist(notes))))

@@ -1,4 +1,4 @@
-"""A single check of a pipeline: decides, records the decision, and runs what is due."""
+"""Checks a pipeline once: decides whether a run is due, records the decision, and runs it."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ COMPARISON_TIMEOUT = timedelta(minutes=10)
 _RUN = "run"
 """The runner's command that runs a pipeline."""
 MAX_RUNS_PER_CHECK = 5
-"""The most runs in one check, which may resume a run, check a new span for drift, and train."""
+"""The maximum number of runs in one check, which may resume a run, check for drift, and train."""
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """The arguments of a check besides the pipeline."""
+    """The arguments of a check, except the pipeline."""
 
     runner: tuple[str, ...]
     """The command to which `run` and its options are appended."""
     clock: Callable[[], datetime]
     stop: threading.Event
-    """An event that is set to stop the run in progress and to start no other."""
+    """An event. Once it is set, the run in progress stops and no other run starts."""
     report: Callable[[str, str], None]
     """A function that receives a pipeline's name and a line about it."""
     health: Health
     """The health state, updated with each check."""
     configs: dict[str, PipelineConfig] = field(default_factory=dict)
-    """The last valid config of each pipeline, for notifications while the current one is
+    """The last valid config of each pipeline, for notifications while the current config is
     invalid.
     """
 
@@ -80,15 +80,15 @@ def check_pipeline(
     """Decides whether a run is due, and runs it, until nothing more is due.
 
     Returns:
-      The worst exit code, and the schedule in the current config, None if the config is invalid. A
-      model that is not blessed counts as 0; a failure keeps its code at every check until it is
-      mended; 130 if the check was stopped.
+      The worst exit code, and the schedule in the current config, or None if the config is invalid.
+      A model that is not blessed counts as 0. A failure counts at every check until its cause is
+      fixed. The code of a stopped check is 130.
     """
     context.health.expect(pipeline.name, CHECK_SECONDS)
     code, config = _run_due(pipeline, context)
-    known = config or context.configs.get(pipeline.name)
-    if known is not None:
-        _conclude(pipeline, known, code, context)
+    last_valid = config or context.configs.get(pipeline.name)
+    if last_valid is not None:
+        _conclude(pipeline, last_valid, code, context)
     return code, config.schedule if config else None
 
 
@@ -112,7 +112,7 @@ def _conclude(
 def _run_due(
     pipeline: ScheduledPipeline, context: CheckContext
 ) -> tuple[int, PipelineConfig | None]:
-    """Returns the worst exit code, and the current config, if it is valid."""
+    """Runs what is due; returns the worst exit code, and the current config if it is valid."""
     config, worst_code = None, EXIT_PUSHED
     try:
         worst_code = _enforce_time_limit(pipeline, context)
@@ -128,20 +128,20 @@ def _run_due(
         context.report(pipeline.name, str(error))
         worst_code = worse(worst_code, exit_code_of(error))
     except OSError as error:
-        where, why = error.filename or pipeline.output, error.strerror or error
-        context.report(pipeline.name, f"{where}: {why}")
+        path, reason = error.filename or pipeline.output, error.strerror or error
+        context.report(pipeline.name, f"{path}: {reason}")
         worst_code = worse(worst_code, EXIT_FAILED)
     return worst_code, config
 
 
 def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> int:
-    """Ends a run that exceeds its time limit after its scheduler was killed, and records that.
+    """Ends a command that exceeds its time limit after its scheduler was killed; records the end.
 
     Returns:
-      The exit code of the check; 0 if no run is overdue.
+      The exit code of the check; 0 if no command is overdue.
 
     Raises:
-      InternalError: an overdue run cannot be ended.
+      InternalError: an overdue command cannot be ended.
     """
     layout, now = Layout(pipeline.output, pipeline.name), context.clock()
     event_log, config = EventLog(layout.event_log), context.configs.get(pipeline.name)
@@ -184,8 +184,8 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
         make_root(layout)
         event_log, now = EventLog(layout.event_log), context.clock()
         is_new = record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
-        if is_new and (known := context.configs.get(pipeline.name)):
-            notify(known.notify, known.name, Occasion.FAILED, str(error), {}, event_log)
+        if is_new and (last_valid := context.configs.get(pipeline.name)):
+            notify(last_valid.notify, last_valid.name, Occasion.FAILED, str(error), {}, event_log)
         message = describe_lasting_problem(str(error), EXIT_UNUSABLE, event_log, now)
         raise ConfigError(message) from None
     return config
@@ -194,9 +194,11 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
 def _decide_and_run(
     pipeline: ScheduledPipeline, config: PipelineConfig, context: CheckContext
 ) -> int | None:
-    """Returns the exit code of a run, 0 if the model was not blessed, or the code of a problem.
+    """Decides whether a run is due, and runs it.
 
-    None if no run was due and there is no problem.
+    Returns:
+      The exit code of the run (0 if the model was not blessed) or of a problem. None if no run is
+      due and there is no problem.
     """
     layout = Layout.of(config.name, config.push, pipeline.output)
     make_root(layout)
@@ -228,7 +230,7 @@ def _compare_requests(
     """Compares new requests with the training data in a child process.
 
     Returns:
-      The exit code of the comparison; 0 if there is nothing to compare, and for any result.
+      The exit code of the comparison, if the comparison failed; otherwise 0.
     """
     layout = Layout.of(config.name, config.push, pipeline.output)
     if context.stop.is_set() or is_run_under_way(layout):
@@ -311,9 +313,9 @@ def settle_run(
             config, event_log, f"ran longer than {limit}, and was stopped", "timed out"
         )
     elif is_stopping and code != -signal.SIGKILL:
-        return EXIT_INTERRUPTED, "stopped; the next scheduler resumes it"
+        return EXIT_INTERRUPTED, "stopped; the next scheduler resumes the run"
     elif end is None and code == EXIT_LATER:
-        # For example a run that was started by hand a moment earlier: the next check continues.
+        # Another run may have been started by hand a moment earlier. The next check tries again.
         _record_wait(config, layout, event_log, result.last_line)
         return EXIT_LATER, result.last_line
     elif end is None or history.is_unfinished:
@@ -324,7 +326,7 @@ def settle_run(
 def _record_wait(
     config: PipelineConfig | None, layout: Layout, event_log: EventLog, message: str
 ) -> None:
-    """Records once why a run did not begin; sends a notification unless another run was the
+    """Records once why a run did not begin; sends a notification, unless another run is the
     reason.
     """
     last = event_log.last(EventKind.SKIPPED, EventKind.STARTED)
@@ -338,7 +340,7 @@ def _record_wait(
 def _record_exit(
     config: PipelineConfig | None, event_log: EventLog, result: ProcessResult
 ) -> LoggedEvent:
-    """Records the end of a run that ended without recording it."""
+    """Records the end of a run that ended without a record."""
     code = result.exit_code
     if code < 0:
         return _record_failure(config, event_log, f"was killed by signal {-code}", "killed")
@@ -355,8 +357,8 @@ def _record_failure(
 ) -> LoggedEvent:
     """Records a failure that the run itself could not record, and sends a notification."""
     history = read_history(event_log)
-    of_run = history.started if history.is_unfinished else history.end
-    run = of_run.run if of_run else None
+    last = history.started if history.is_unfinished else history.end
+    run = last.run if last else None
     event_log.record(EventKind.FAILED, message, run=run, exit_code=exit_code, how=how)
     if config is not None:
         notify(

@@ -9,22 +9,22 @@ from cronsim import CronSim
 
 from pipeline.config.sections.schedule import ScheduleSettings
 
-LONGEST_GAP = timedelta(days=366)
-"""The age of a firing above which it does not count as missed."""
+MAX_AGE = timedelta(days=366)
+"""The maximum age of a missed firing; older firings are ignored."""
 
 
 def firings_between(settings: ScheduleSettings, after: datetime, until: datetime) -> list[datetime]:
     """Returns the firings after `after`, up to `until`, in the schedule's time zone.
 
-    When clocks go forward, a firing in the skipped hour comes right after it; when they go back, a
-    firing in the repeated hour comes once.
+    When clocks go forward, a firing in the skipped hour comes right after that hour. When clocks go
+    back, a firing in the repeated hour comes once.
     """
-    found = []
-    for firing in _firings(settings, max(after, until - LONGEST_GAP)):
+    firings = []
+    for firing in _firings(settings, max(after, until - MAX_AGE)):
         if _is_later(firing, until):
             break
-        found.append(firing)
-    return found
+        firings.append(firing)
+    return firings
 
 
 def next_firings(settings: ScheduleSettings, after: datetime, count: int) -> list[datetime]:
@@ -34,14 +34,14 @@ def next_firings(settings: ScheduleSettings, after: datetime, count: int) -> lis
 
 
 def explain(settings: ScheduleSettings) -> str:
-    """Returns the cron expression in words; empty without one."""
+    """Returns a description of the cron expression, or an empty string without an expression."""
     if settings.cron is None:
         return ""
     return str(CronSim(settings.cron, datetime(2026, 1, 1)).explain())
 
 
 def show_time(moment: datetime, settings: ScheduleSettings) -> str:
-    """Returns a moment in the schedule's time zone: `2026-01-05 03:00 CET`."""
+    """Returns a time in the schedule's time zone, such as `2026-01-05 03:00 CET`."""
     return moment.astimezone(settings.zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
@@ -56,5 +56,5 @@ def _firings(settings: ScheduleSettings, after: datetime) -> Iterator[datetime]:
 
 
 def _is_later(first: datetime, second: datetime) -> bool:
-    """Compares moments in UTC, as datetimes of one time zone compare by local time."""
+    """Returns whether a time is later, in UTC: datetimes of one time zone compare by local time."""
     return first.astimezone(UTC) > second.astimezone(UTC)

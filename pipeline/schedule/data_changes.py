@@ -1,4 +1,4 @@
-"""The data that a run would train on now, and its differences to the last run's data."""
+"""Compares the data that a run would train on now with the data of the last run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.layout import Layout
 from trainer_module.errors import DataError
 
 MAX_SPANS_SHOWN = 5
-"""The most spans that a message names."""
+"""The maximum number of spans that a message names."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DataSnapshot:
     """The current state of the data."""
 
     spans: tuple[Span, ...]
-    """The spans at the data path; data without spans counts as one."""
+    """The spans at the data path; data without spans counts as one span."""
     window: Window | None
     """The window that a run would train on."""
     problem: str | None = None
@@ -56,13 +56,13 @@ class DataChanges:
     spans: tuple[Span, ...] = ()
     """Spans of the window that are new, or have other content."""
     notes: tuple[str, ...] = ()
-    """Sentences about new data that is no reason to train."""
+    """Sentences about new data that does not cause a training."""
 
     def __str__(self) -> str:
         """Returns the changed spans, such as `new or changed: 2026-01-05`."""
         names = ", ".join(str(span) for span in self.spans[-MAX_SPANS_SHOWN:])
         more = len(self.spans) - MAX_SPANS_SHOWN
-        return f"new or changed: {names}" + (f" and {more} older ones" if more > 0 else "")
+        return f"new or changed: {names}" + (f" and {more} older spans" if more > 0 else "")
 
 
 def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> DataSnapshot:
@@ -100,25 +100,25 @@ def compare_with_trained(
     """Returns the changes of the data since the last run.
 
     Args:
-      snapshot: the current data; without a window nothing counts as new.
-      trained: signature and digest of the spans that the last run trained on, by number.
+      snapshot: the current data; without a window, nothing counts as new.
+      trained: the signature and digest of each span that the last run trained on, by number.
       decided_at: the time of the last decision to run.
       in_spans: whether the data comes in spans.
-      accepted: spans that were refused, and have been accepted.
+      accepted: the numbers of refused spans that a user has accepted.
     """
     window = snapshot.window
     if window is None:
         return DataChanges()
     changed, notes = [], list(window.notes)
     for span in window.spans:
-        known = trained.get(str(span.number))
+        earlier = trained.get(str(span.number))
         if span.number in accepted:
             changed.append(span)
-        elif known is not None and known["signature"] == span.signature:
+        elif earlier is not None and earlier["signature"] == span.signature:
             continue
-        elif known is not None and known["digest"] == _digest(span):
-            delivered = f"span {span}" if in_spans else "the data"
-            notes.append(f"{delivered} was delivered again with the same content")
+        elif earlier is not None and earlier["digest"] == _digest(span):
+            subject = f"span {span}" if in_spans else "the data"
+            notes.append(f"{subject} was delivered again with the same content")
         else:
             changed.append(span)
     if decided_at is not None:
@@ -127,9 +127,9 @@ def compare_with_trained(
 
 
 def _late_spans(spans: Sequence[Span], window: Window, decided_at: datetime) -> list[str]:
-    """Returns notes on spans that came since the last decision but are before the window."""
+    """Returns notes on spans that arrived after the last decision but are before the window."""
     return [
-        f"span {span} came late, before the window, and is not trained on"
+        f"span {span} arrived late and is before the window, so no run trains on it"
         for span in spans
         if span.number < window.spans[0].number and span.modified > decided_at.timestamp()
     ]
@@ -137,5 +137,5 @@ def _late_spans(spans: Sequence[Span], window: Window, decided_at: datetime) -> 
 
 @functools.lru_cache(maxsize=1000)
 def _digest(span: Span) -> str:
-    """Returns the digest of a span, cached, as files are large and checks are frequent."""
+    """Returns the digest of a span. Digests are cached, as files are large and checks frequent."""
     return span.digest()

@@ -1,4 +1,4 @@
-"""The decision whether a run of a pipeline is due, and why; nothing is run or recorded here."""
+"""Decides whether a run of a pipeline is due. This module starts and records nothing."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from pipeline.schedule.data_changes import (
 )
 from pipeline.schedule.history import History, read_history
 from pipeline.versions.hold import read_hold
+from trainer_module.errors import counted
 
 MAX_CONTINUATIONS = 10
 """The number of interruptions in a row, for example by a lack of memory, after which a run is not
 resumed.
 """
 FIRST_CHECK_LOOKS_BACK = timedelta(hours=1)
-"""The age up to which a firing counts at the first check of a pipeline, as a system's own timer
-calls `schedule --once` a little after the firing.
+"""The maximum age of a firing that counts at the first check of a pipeline. The system's own timer
+may call `schedule --once` a little after the firing.
 """
 
 
@@ -52,19 +53,19 @@ def decide(
       ConfigError: the event log cannot be used.
     """
     if is_run_under_way(layout):
-        return NotDue("a run is under way", is_routine=True)
+        return NotDue("a run is under way", is_unchecked=True)
     history = read_history(event_log)
     hold = read_hold(layout, now)
     if hold is not None and hold.stops_runs:
-        return NotDue(str(hold), {}, _code_under_hold(history), is_routine=True)
+        return NotDue(str(hold), {}, _code_under_hold(history), is_unchecked=True)
     continuation = continue_interrupted(history)
     if continuation and history.continuations < MAX_CONTINUATIONS:
         return continuation
     inputs = DecisionInputs.read(config, layout, history, now)
     if continuation and not (inputs.firings or inputs.has_changed):
         reason = (
-            f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next waits for cron "
-            "or new data"
+            f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next run waits "
+            "for cron or new data"
         )
         return NotDue(reason, {}, EXIT_FAILED, is_problem=True)
     decision = decide_after_failure(inputs) or decide_by_triggers(inputs, event_log)
@@ -73,14 +74,14 @@ def decide(
     left_out = inputs.snapshot.left_out
     decision = replace(decision, reason=reason, left_out=left_out, empty_spans=empty)
     if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
-        # The failure of the last run stays the problem while the next run cannot start.
+        # The check reports the failure of the last run until a run starts.
         is_stopped = history.failure_code == EXIT_INTERRUPTED
         decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
     return decision
 
 
 def _code_under_hold(history: History) -> int:
-    """Returns the exit code of the problem before a hold, which a hold does not end."""
+    """Returns the exit code under a hold, which does not end an earlier problem."""
     if history.problem is not None:
         return int(history.problem.details["exit_code"])
     # A stopped run resumes after the hold.
@@ -98,14 +99,14 @@ class Due:
 
     reason: str
     through: int | None = None
-    """The span to end at; None for data without spans."""
+    """The last span to train on; None for data without spans."""
     validate_only: bool = False
     details: dict[str, Any] = field(default_factory=dict)
     """The details for the event log, which later decisions read."""
     left_out: tuple[str, ...] = ()
     """Sentences about spans that are left out until a user acts."""
     empty_spans: tuple[Span, ...] = ()
-    """The spans that the run leaves out, as they have no rows."""
+    """The spans without rows, which the run leaves out."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,13 @@ class NotDue:
     exit_code: int = EXIT_PUSHED
     """The exit code of the check: not 0 while there is a problem."""
     is_problem: bool = False
-    """Whether to notify of it; false if the failed run has notified already."""
-    is_routine: bool = False
-    """Whether it leaves the state of earlier problems open, as the data was not checked."""
+    """Whether the decision sends a notification; False if the failed run has sent one."""
+    is_unchecked: bool = False
+    """Whether the data was not checked; earlier problems then count as unsolved."""
     left_out: tuple[str, ...] = ()
     """Sentences about spans that are left out until a user acts."""
     empty_spans: tuple[Span, ...] = ()
-    """The spans that are waited for, as they have no rows."""
+    """The spans without rows, for which the run waits."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class DecisionInputs:
     is_first_check: bool
     """Whether no earlier decision had this cron expression and time zone."""
     schema_hash: str
-    """A hash of the schema's file, which users edit after data was refused; empty without one."""
+    """A hash of the schema file, which users edit after data was refused; empty without a file."""
 
     @classmethod
     def read(
@@ -188,11 +189,11 @@ class DecisionInputs:
 
     @property
     def firings_text(self) -> str:
-        """The firings in words, such as `cron fired at 2026-01-05 03:00 UTC, and 2 missed
-        before`.
-        """
+        """The firings as text: `cron fired at 2026-01-05 03:00 UTC, after 2 missed firings`."""
         last, missed = self.firings[-1], len(self.firings) - 1
-        more = f", and {missed} missed before" if missed and not self.is_first_check else ""
+        more = ""
+        if missed and not self.is_first_check:
+            more = f", after {counted(missed, 'missed firing')}"
         return f"cron fired at {show_time(last, self.settings)}{more}"
 
     def clock_details(self) -> dict[str, Any]:
@@ -259,13 +260,13 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
 def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
     """Returns the decision for unusable data; a firing waits while files are being written."""
     if inputs.snapshot.is_being_written:
-        return NotDue(problem, is_routine=True)
+        return NotDue(problem, is_unchecked=True)
     not_due = inputs.not_due(problem)
     return replace(not_due, details=not_due.details or {}, exit_code=EXIT_UNUSABLE, is_problem=True)
 
 
 def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:
-    """Runs if data or config are new; a firing waits for files that are still being written."""
+    """Returns the decision at a firing: a run if data or config are new and files are complete."""
     fired, trained = inputs.firings_text, inputs.history.trained
     if trained is None:
         return inputs.due(f"{fired}; no run has ended yet")
@@ -306,17 +307,17 @@ def _decide_by_skew(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
     """Returns a decision to train once after requests have become skewed."""
     if inputs.config.skew.on_skew is not OnSkew.RETRAIN or inputs.snapshot.window is None:
         return None
-    found, due = event_log.last(EventKind.SKEW), inputs.history.due
-    if found is None or (due is not None and due.id > found.id):
+    skew, due = event_log.last(EventKind.SKEW), inputs.history.due
+    if skew is None or (due is not None and due.id > skew.id):
         return None
-    return inputs.due(f"requests are skewed: {found.message}")
+    return inputs.due(f"requests are skewed: {skew.message}")
 
 
 def continue_interrupted(history: History) -> Due | None:
-    """Returns a decision to resume the last run, if it never began, was killed or was stopped."""
+    """Returns a decision to resume the last run if it did not begin, was killed or was stopped."""
     due, started = history.due, history.started
     if due is not None and not history.was_started:
-        return _repeat(due, "starts the run that was decided and did not begin")
+        return _repeat(due, "starts the run that was due but did not begin")
     continuations = history.continuations + 1
     if history.is_unfinished and started is not None:
         if due is None or history.is_by_hand:
@@ -349,17 +350,19 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
             reason = f"attempt {attempt} of {retry.attempts}"
             return _repeat(history.due, reason, attempt=attempt)
         when = show_time(retry_at, inputs.settings)
-        return NotDue(f"the last run failed; it is retried at {when}")
+        return NotDue(f"the last run failed; the run is retried at {when}")
     if inputs.firings or inputs.has_changed:
         return None
     outcome = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
-    return NotDue(f"the last run {outcome}; the next waits for cron or new data")
+    return NotDue(f"the last run {outcome}; the next run waits for cron or new data")
 
 
 def _decide_after_unusable(inputs: DecisionInputs, message: str) -> Due | NotDue:
-    """Retries once data, config or schema have changed, or when cron fires."""
+    """Returns a decision to retry if data, config or schema have changed, or cron has fired."""
     if inputs.has_changed:
-        return inputs.due("data or config have changed since the last run could not use them")
+        return inputs.due(
+            "data or config have changed since the last run, which could not use them"
+        )
     if inputs.firings:
         # The cause may have been a server that was down, not data or config.
         return inputs.due(f"{inputs.firings_text}; the last run could not use data or config")
@@ -373,9 +376,9 @@ def _repeat(
 
     Args:
       decided: the earlier decision.
-      reason: why it is repeated.
+      reason: the reason for the repetition.
       continuations: the number of interruptions in a row.
-      attempt: the number of the attempt; default: the earlier decision's.
+      attempt: the number of the attempt; default: that of the earlier decision.
     """
     details = decided.details | {"continued": continuations}
     if attempt is not None:

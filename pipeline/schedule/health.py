@@ -28,7 +28,7 @@ BEAT_SECONDS = 15.0
 SILENT_SECONDS = 120.0
 """The age of a heartbeat above which a scheduler counts as hanging, in seconds."""
 CHECK_SECONDS = 900.0
-"""The time limit of a check besides its run, in seconds; it may list many remote files."""
+"""The time limit of a check without its run, in seconds. A check may list many remote files."""
 
 _HELP = {
     "heartbeat_timestamp_seconds": "Time of the scheduler's last heartbeat.",
@@ -45,7 +45,7 @@ class _Pipeline:
 
     metrics_file: Path
     silent_until: float
-    """The monotonic time by which its next sign of life is due."""
+    """The monotonic time by which the next report of the pipeline's check is due."""
     values: dict[str, float]
     """The values of the metrics."""
 
@@ -59,9 +59,9 @@ class Health:
         Args:
           layouts: the layouts of the scheduler's pipelines, all below one output folder.
         """
-        first_sign = time.monotonic() + CHECK_SECONDS
+        first_report = time.monotonic() + CHECK_SECONDS
         self._pipelines = {
-            layout.name: _Pipeline(layout.metrics, first_sign, {}) for layout in layouts
+            layout.name: _Pipeline(layout.metrics, first_report, {}) for layout in layouts
         }
         self._lock = threading.Lock()
         self._next_beat = 0.0
@@ -76,14 +76,14 @@ class Health:
     ) -> None:
         """Stores the result of a check, and writes its metrics."""
         with self._lock:
-            found = self._pipelines[name]
-            found.values = {
+            pipeline = self._pipelines[name]
+            pipeline.values = {
                 "look_timestamp_seconds": time.time(),
                 "look_exit_code": exit_code,
                 **({} if pushed is None else {"push_timestamp_seconds": pushed.timestamp()}),
                 "stale": is_stale,
             }
-            _write_metrics(name, found)
+            _write_metrics(name, pipeline)
 
     def beat(self, heartbeat_file: Path) -> None:
         """Writes a heartbeat, unless the last one is recent.
@@ -95,12 +95,12 @@ class Health:
             return
         self._next_beat = time.monotonic() + BEAT_SECONDS
         with self._lock:
-            silent = {name: found.silent_until for name, found in self._pipelines.items()}
+            silent = {name: pipeline.silent_until for name, pipeline in self._pipelines.items()}
             beat = {"process": os.getpid(), "beat": time.monotonic(), "silent_until": silent}
             heartbeat_file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(heartbeat_file, json.dumps(beat))
-            for name, found in self._pipelines.items():
-                _write_metrics(name, found)
+            for name, pipeline in self._pipelines.items():
+                _write_metrics(name, pipeline)
 
 
 def find_scheduler_problem(
@@ -110,14 +110,14 @@ def find_scheduler_problem(
 
     Args:
       lock_file: the lock file that the scheduler holds.
-      heartbeat_file: the file that it writes.
-      names: the pipelines that it has to handle.
+      heartbeat_file: the file that the scheduler writes.
+      names: the pipelines that the scheduler must handle.
 
     Returns:
       A sentence; None if there is no problem.
     """
     if not is_held(lock_file):
-        return f"{lock_file.parent}: no scheduler is running here"
+        return f"{lock_file.parent}: no scheduler is running in this output folder"
     try:
         beat: dict[str, Any] = json.loads(heartbeat_file.read_text())
         process, last, silent = beat["process"], float(beat["beat"]), dict(beat["silent_until"])
@@ -137,16 +137,16 @@ def find_scheduler_problem(
     return None
 
 
-def _write_metrics(name: str, found: _Pipeline) -> None:
+def _write_metrics(name: str, pipeline: _Pipeline) -> None:
     """Writes the metrics of a pipeline for Prometheus's textfile collector."""
-    values = {"heartbeat_timestamp_seconds": time.time(), **found.values}
+    values = {"heartbeat_timestamp_seconds": time.time(), **pipeline.values}
     lines = [
         f"# HELP scopeline_{metric} {_HELP[metric]}\n# TYPE scopeline_{metric} gauge\n"
         f'scopeline_{metric}{{pipeline="{name}"}} {float(value):.3f}\n'
         for metric, value in values.items()
     ]
-    found.metrics_file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(found.metrics_file, "".join(lines))
+    pipeline.metrics_file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(pipeline.metrics_file, "".join(lines))
 
 
 _REASONS = (
@@ -156,17 +156,18 @@ _REASONS = (
     EventKind.UNUSABLE_SPAN,
     EventKind.LEFT_OUT,
 )
-"""Events that may explain a missing push."""
+"""The events that may explain a missing push."""
 _HOURS_SHOWN = 48
-"""The number of hours from which an age is shown in days."""
+"""The number of hours from which messages show an age in days."""
 
 
 def check_staleness(
     config: PipelineConfig, event_log: EventLog, now: datetime, last: datetime | None
 ) -> bool:
-    """Sends an alarm if a push is overdue by `notify.stale_after`, or reports its end.
+    """Sends an alarm if the last push is older than `notify.stale_after`.
 
-    The alarm is sent once, again after each further period, and ends with the next push.
+    The alarm is sent again after each further period. After the next push, the end of the alarm is
+    sent.
 
     Args:
       config: a checked config.
@@ -194,21 +195,21 @@ def check_staleness(
         return True
     status = "nothing has been pushed since" if pushed else "nothing has ever been pushed since"
     message = (
-        f"{status} {show_time(since, config.schedule_or_default)}, for {_roughly(now - since)} "
+        f"{status} {show_time(since, config.schedule_or_default)}, for {_show_age(now - since)} "
         f"(notify.stale_after: {show_duration(limit)})"
     )
-    word = event_log.last(*_REASONS)
+    cause = event_log.last(*_REASONS)
     _record_and_notify(
         config,
         event_log,
         now,
-        message + (f"; the last event: {_describe_event(word)}" if word else ""),
+        message + (f"; the last event: {_describe_event(cause)}" if cause else ""),
     )
     return True
 
 
 def last_push(event_log: EventLog, now: datetime) -> datetime | None:
-    """Returns the time of the last push; None if there was none.
+    """Returns the time of the last push, or None.
 
     A push with a time in the future gets the time of the next event that is not in the future.
     """
@@ -218,8 +219,8 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
     by_clock = (EventKind.DUE, EventKind.SKIPPED, EventKind.CLOCK_SET_BACK)
     later = (e.at for e in event_log.events(*by_clock) if e.id > pushed.id)
     plausible = next((moment for moment in later if not is_future(moment, now)), None)
-    if plausible is None:  # Later checks use this event: a push dated "now" would never be stale.
-        message = "the last push is dated in the future: it counts as made now"
+    if plausible is None:  # Later checks use this event; with `now`, the push would never be stale.
+        message = "the last push is dated in the future: the time of this check counts instead"
         event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
     return plausible or now
 
@@ -242,7 +243,7 @@ def _describe_event(event: LoggedEvent) -> str:
     return f"{str(status).replace('_', ' ')}: {event.message}"
 
 
-def _roughly(age: timedelta) -> str:
-    """Returns an age in words, such as `37 h` or `3 days`."""
+def _show_age(age: timedelta) -> str:
+    """Returns an age as text, such as `37 h` or `3 days`."""
     hours = int(age.total_seconds() // 3600)
     return f"{hours} h" if hours < _HOURS_SHOWN else f"{age.days} days"

@@ -1,4 +1,4 @@
-"""The earlier decisions and runs in the event log, as far as the next decision needs them."""
+"""Reads the earlier decisions and runs that the next decision needs from the event log."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pipeline.records.data_records import trainings
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 
 ENDS = (EventKind.FINISHED, EventKind.FAILED)
+"""The events that end a run."""
 _RECENT_EVENTS = 200
-"""The number of events to read: far more than one decision and its run record."""
+"""The number of events to read, far more than the events of one decision and its run."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,13 @@ class History:
     end: LoggedEvent | None = None
     """The end of the last decision's run; None if it has not ended."""
     is_unfinished: bool = False
-    """Whether the last run that began has recorded no end: it was killed, or is in progress."""
+    """Whether the last run has no recorded end, because the run was killed or is in progress."""
     trained: LoggedEvent | None = None
     """The end of the last run that trained."""
     decisions: tuple[LoggedEvent, ...] = ()
-    """The newest decisions that handled firings, newest first."""
+    """The latest decisions that handled firings, newest first."""
     problem: LoggedEvent | None = None
-    """The last check that found a problem, unless the problem is over, or a run has followed."""
+    """The last check that found a problem; None if the problem is over or a run has followed."""
     accepted: tuple[LoggedEvent, ...] = ()
     """The spans that were accepted since the last decision to run or the last start."""
 
@@ -54,14 +55,14 @@ class History:
 
     @property
     def was_started(self) -> bool:
-        """Whether the last decision to run led to a run; true if there is none."""
+        """Whether the last decision to run led to a run; True without a decision."""
         if self.due is None or self.end is not None:
             return True
         return self.started is not None and self.started.id > self.due.id
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether the last run that began was not started for the last decision."""
+        """Whether the last run was started by hand, not because of the last decision."""
         if self.started is None or self.due is None or self.started.id < self.due.id:
             return True
         if self.end is None or self.end.kind is not EventKind.FINISHED:
@@ -84,10 +85,10 @@ class History:
         """
         if self.due is None or self.end is None:
             raise ValueError("nothing has failed")
-        took = timedelta()
+        duration = timedelta()
         if self.started is not None and self.due.id < self.started.id < self.end.id:
-            took = max(took, self.end.at - self.started.at)
-        return self.due.at + took
+            duration = max(duration, self.end.at - self.started.at)
+        return self.due.at + duration
 
     def firings_handled_until(self, clock_id: str, now: datetime) -> datetime | None:
         """Returns the time up to which the firings of a clock have been handled.
@@ -119,17 +120,17 @@ def read_history(event_log: EventLog) -> History:
             started = event
         else:
             ended.add(event.run)
-            # The first successful end counts: a later run by hand does not belong to the decision.
+            # The first successful end counts: later runs by hand do not belong to the decision.
             if due is not None and (end is None or end.kind is EventKind.FAILED):
                 end = event
-    looks = event_log.events(
+    checks = event_log.events(
         EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS, newest=_RECENT_EVENTS
     )
-    # A check without problems records RECOVERED first; skips without a code checked nothing.
-    informative = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
+    # A skip without an exit code has checked nothing.
+    informative = [e for e in checks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
     trained = trainings(event_log, newest=_RECENT_EVENTS)
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
-    # Other skips are recorded by runs, with the machine's clock and not that of a replay.
+    # Runs record other skips, with the machine's clock, which differs from a replay's clock.
     by_clock = (e for e in decided if e.kind is EventKind.DUE or "handled" in e.details)
     since = max((event.id for event in (due, started) if event), default=0)
     accepted = event_log.events(EventKind.SPAN_ACCEPTED, newest=_RECENT_EVENTS)

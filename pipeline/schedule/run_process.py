@@ -48,7 +48,7 @@ class TimeLimit:
     process: int = 0
     """The id of the command's process, which leads a group; 0 before it is started."""
     began: int = 0
-    """The start time of that process, from `_began`, as its id may be reused."""
+    """The start time of that process, from `_began`, as the system may reuse the process id."""
 
     @classmethod
     def of(cls, command: str, timeout: timedelta) -> TimeLimit:
@@ -58,9 +58,7 @@ class TimeLimit:
 
     @classmethod
     def read(cls, lock_file: Path) -> TimeLimit | None:
-        """Returns the limit of the command that holds a lock; None if no command holds it, or has a
-        limit.
-        """
+        """Returns the limit of the command that holds a lock; None without a command or a limit."""
         if not is_held(lock_file):
             return None
         try:
@@ -94,7 +92,7 @@ class ProcessResult:
     timed_out: timedelta | None = None
     """The time limit, if the process exceeded it."""
     last_line: str = ""
-    """The last line of its output that is not empty."""
+    """The last line of the output that is not empty."""
 
 
 def run_process(
@@ -108,14 +106,14 @@ def run_process(
 ) -> ProcessResult:
     """Runs a command to its end, in a process group of its own.
 
-    Its output goes to a file, not to a pipe, so that it survives if this process is killed. Its
-    time limit is in the lock file, where `end_overdue` finds it.
+    The output goes to a file, not to a pipe, so that the command survives if this process is
+    killed. The time limit is in the lock file, where `end_overdue` finds the limit.
 
     Args:
       runner: the command to run.
       arguments: the subcommand and its options, appended to the runner.
-      lock_file: the command holds this lock until it ends.
-      log_file: the command's output is appended to it; a long log is renamed to `<name>.1` first.
+      lock_file: the lock that the command holds until its end.
+      log_file: the log for the command's output; a long log is renamed to `<name>.1` first.
       timeout: the duration after which the command receives SIGTERM.
       stop: an event; once it is set, the command receives SIGTERM.
       on_line: called with each line of the output.
@@ -125,7 +123,7 @@ def run_process(
     """
     limit = TimeLimit.of(arguments[0], timeout)
     locked = closing(ProcessLock(lock_file, limit.to_json()))
-    with locked as lock, _appended(log_file) as (output, log):
+    with locked as lock, _open_log(log_file) as (output, log):
         process = subprocess.Popen(
             [*runner, *arguments],
             stdin=subprocess.DEVNULL,
@@ -145,7 +143,7 @@ def run_process(
                 time.sleep(_POLL_SECONDS)
             lines.add(log.read() + b"\n")
         except BaseException:
-            process.terminate()  # No watchdog runs until the next check.
+            process.terminate()  # Until the next check, no watchdog limits the command.
             raise
     timed_out = timeout if watchdog.timed_out else None
     return ProcessResult(process.returncode, timed_out, lines.last)
@@ -155,11 +153,11 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
     """Ends a command that exceeds its time limit after its scheduler was killed.
 
     Args:
-      lock_file: the command holds this lock; only the process that may start another one calls
-        this.
+      lock_file: the lock that the command holds; only a process that may start another command
+        calls this function.
 
     Returns:
-      The limit of the command that was ended; None if none is overdue.
+      The limit of the command that was ended; None if no command is overdue.
 
     Raises:
       InternalError: an overdue command cannot be ended.
@@ -172,11 +170,15 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
     )
     if has_ended:
         return limit
-    found = ", ".join(str(process.pid) for process in _processes_of(limit))
+    processes = ", ".join(str(process.pid) for process in _processes_of(limit))
     raise InternalError(
         f"{lock_file}: a `{limit.command}` that a scheduler started has outlived its time limit of "
         f"{show_duration(limit.timeout)} and cannot be ended from here: "
-        + (f"process {found} is left" if found else "no process of this machine holds the file")
+        + (
+            f"processes {processes} remain"
+            if processes
+            else "no process of this machine holds the file"
+        )
     )
 
 
@@ -211,11 +213,11 @@ def _processes_of(limit: TimeLimit) -> list[psutil.Process]:
     """
     if not limit.process or limit.boot != _boot():
         return []
-    found = [process for process in psutil.process_iter() if _group(process) == limit.process]
+    group = [process for process in psutil.process_iter() if _group(process) == limit.process]
     with suppress(OSError):  # The leader has ended.
         if _began(limit.process) != limit.began:
             return []
-    return found
+    return group
 
 
 def _began(process: int) -> int:
@@ -226,7 +228,7 @@ def _began(process: int) -> int:
 
 
 def _group(process: psutil.Process) -> int | None:
-    """Returns the id of a process's group; None if it has ended."""
+    """Returns the id of a process's group; None if the process has ended."""
     try:
         return os.getpgid(process.pid)
     except ProcessLookupError:
@@ -238,7 +240,7 @@ def _boot() -> str:
 
 
 @contextmanager
-def _appended(log_file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def _open_log(log_file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Yields the log for appending, and a reader of everything that is appended."""
     if log_file.exists() and log_file.stat().st_size >= LOG_BYTES:
         log_file.replace(log_file.with_name(f"{log_file.name}.1"))
@@ -248,7 +250,7 @@ def _appended(log_file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 
 class _LineSplitter:
-    """A splitter that passes complete lines on."""
+    """A splitter that passes complete lines to a function."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
@@ -284,6 +286,6 @@ class _Watchdog:
         if number == signal.SIGKILL:
             kill_group(self._process.pid)
         else:
-            # Not to the whole group: the run ends its child processes itself.
+            # The signal goes only to the leader, as a run ends its child processes itself.
             self._process.send_signal(number)
         return True

@@ -1,4 +1,4 @@
-"""The pipelines of a scheduler, as its command line names them."""
+"""Loads the pipelines that the command line of a scheduler names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ScheduledPipeline:
     overrides: tuple[str, ...]
     output: Path
     verbose: bool = False
-    """Whether its runs show the output of components."""
+    """Whether runs show the output of components."""
 
     def load_config(self) -> PipelineConfig:
         """Loads the current config from its file.
@@ -43,7 +43,7 @@ def load_pipelines(
     """Returns the pipelines, with the names in their configs.
 
     Args:
-      config_files: one per pipeline.
+      config_files: the config files, one per pipeline.
       overrides: `key=value` overrides of each config.
       output: the output folder.
       verbose: whether runs show the output of components.
@@ -51,28 +51,32 @@ def load_pipelines(
         reports the problem, and continues with the other pipelines.
 
     Raises:
-      ConfigError: a config is invalid or has no schedule, or two have the same name.
+      ConfigError: a config is invalid or has no schedule, or two configs have the same name.
     """
-    found: dict[str, ScheduledPipeline] = {}
+    pipelines: dict[str, ScheduledPipeline] = {}
     for file in config_files:
         name = _name_of(file, overrides, output if is_lenient else None)
-        if name in found:
+        if name in pipelines:
             raise ConfigError(
-                f"{file}: its name {name!r} is also that of {found[name].config_file}; pipelines "
-                "of one output folder need different names"
+                f"{file}: the name {name!r} is also used in {pipelines[name].config_file}; "
+                "pipelines of one output folder need different names"
             )
-        found[name] = ScheduledPipeline(
+        pipelines[name] = ScheduledPipeline(
             name, file.absolute(), tuple(overrides), output.resolve(), verbose
         )
-    return list(found.values())
+    return list(pipelines.values())
 
 
-def _name_of(file: Path, overrides: Sequence[str], known_in: Path | None) -> str:
+def _name_of(file: Path, overrides: Sequence[str], output: Path | None) -> str:
+    """Returns the name in a config.
+
+    If `output` has an event log of the pipeline, the config may be invalid, but not its overrides.
+    """
     try:
         return _load_scheduled(file, overrides).name
     except ConfigError:
-        name = None if known_in is None or _is_valid(file) else read_name(file, overrides)
-        if known_in is None or name is None or not Layout(known_in, name).event_log.exists():
+        name = None if output is None or _is_valid(file) else read_name(file, overrides)
+        if output is None or name is None or not Layout(output, name).event_log.exists():
             raise
         return name
 

@@ -1,4 +1,4 @@
-"""The scheduler that runs until it is stopped, and the single check of `--once`."""
+"""Checks pipelines until a signal stops the scheduler, or once for `--once`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 
-from components.processes.stopping import handled
+from components.processes.stopping import handle_signals
 from pipeline.clock import system_clock
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.2
 
 
 def default_runner() -> tuple[str, ...]:
-    """Returns the command that runs a pipeline: this Python, and the runner beside this package."""
+    """Returns the command that runs a pipeline: this Python, and `local_runner.py`."""
     if not LOCAL_RUNNER.is_file():
         raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; reinstall Scopeline")
     return (sys.executable, str(LOCAL_RUNNER))
@@ -88,7 +88,7 @@ def check_once(
 def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Sequence[str]) -> None:
     """Schedules pipelines until SIGTERM or Ctrl-C, which also stop the runs in progress.
 
-    Each pipeline is checked in a thread of its own. The scheduler itself has no state: decisions
+    Each pipeline has its own thread. The scheduler itself has no state: decisions
     and runs are in the pipelines' event logs, and the time of the next check follows from their
     configs.
 
@@ -115,8 +115,8 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         try:
             for thread in threads:
                 thread.start()
-            # Sleeps, and does not wait for the event: a signal's handler runs in this thread, where
-            # setting an event that the thread is about to wait for can block forever.
+            # This thread sleeps instead of waiting for the event. A signal handler runs in this
+            # thread: setting an event that the same thread is about to wait for can block forever.
             while not stop.is_set() and all(thread.is_alive() for thread in threads):
                 _beat(health, heartbeat_file, context)
                 time.sleep(_POLL_SECONDS)
@@ -152,14 +152,14 @@ def _check_repeatedly(
 
 
 def make_due_check(settings: ScheduleSettings) -> Callable[[], bool]:
-    """Returns a function that returns whether to check again: on a firing, or after `poll`.
+    """Returns a function that returns whether a check is due, because of a firing or of `poll`.
 
     `poll` is measured by the monotonic clock, firings by the machine's clock, so that setting the
     machine's clock does not stop polling.
     """
-    passed = time.monotonic() + settings.poll.total_seconds()
+    deadline = time.monotonic() + settings.poll.total_seconds()
     firing = min((f.timestamp() for f in next_firings(settings, system_clock(), 1)), default=inf)
-    return lambda: time.monotonic() >= passed or time.time() >= firing
+    return lambda: time.monotonic() >= deadline or time.time() >= firing
 
 
 def _health_of(pipelines: Sequence[ScheduledPipeline]) -> Health:
@@ -167,7 +167,7 @@ def _health_of(pipelines: Sequence[ScheduledPipeline]) -> Health:
 
 
 def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
-    """Writes a heartbeat; a full disk does not end the scheduler."""
+    """Writes a heartbeat; a write error, such as a full disk, does not end the scheduler."""
     try:
         health.beat(heartbeat_file)
     except OSError as error:
@@ -185,5 +185,5 @@ def _describe(settings: ScheduleSettings) -> str:
 def _stop_on_signals() -> Iterator[threading.Event]:
     """Yields an event that SIGTERM and Ctrl-C set; restores the earlier handlers at the end."""
     stop = threading.Event()
-    with handled(lambda *_: stop.set()):
+    with handle_signals(lambda *_: stop.set()):
         yield stop

@@ -29,7 +29,7 @@ class SpanState(StrEnum):
     TRAINED = "trained on"
     READ = "read"
     LATE = "late"
-    """The span came after a later one had been trained on, before the window of the next run."""
+    """The span arrived after a run had trained on a later span, and is before the next window."""
     BEFORE = "before the window"
     NEW = "not read yet"
 
@@ -41,7 +41,7 @@ class ListedSpan:
     span: Span
     state: SpanState
     why: str = ""
-    """The reason for the state; empty if the state says all."""
+    """The reason for the state; empty if the state needs no reason."""
     rows: int | None = None
     """The number of rows in all splits; None if the span has not been read."""
     read: datetime | None = None
@@ -64,15 +64,15 @@ def list_states(
     records, snapshot = SpanRecords(event_log), take_snapshot(config, layout, now)
     # The list is complete even if there is no valid window.
     first = snapshot.window.spans[0].number if snapshot.window else None
-    settings, trained = config.schedule_or_default, _Trained(event_log)
+    settings, training_runs = config.schedule_or_default, _Trainings(event_log)
     listed = []
     for span in snapshot.spans:
         if why := unsettled(span, settings, now):
             listed.append(ListedSpan(span, SpanState.UNSTABLE, why.removeprefix(f"span {span} ")))
         elif are_empty(span.files, config.data):
-            listed.append(ListedSpan(span, SpanState.EMPTY, "it has no rows yet"))
+            listed.append(ListedSpan(span, SpanState.EMPTY, "the span has no rows yet"))
         else:
-            listed.append(_state_of(span, records, trained, first))
+            listed.append(_state_of(span, records, training_runs, first))
     return listed
 
 
@@ -95,8 +95,8 @@ def accept_span(
       ConfigError: there is no such span, or it has not drifted.
     """
     span, records = _find(config, layout, name), SpanRecords(event_log)
-    if (known := records.acceptance(span)) is not None:
-        return f"span {span} was accepted already: {known.details['reason']}"
+    if (earlier := records.acceptance(span)) is not None:
+        return f"span {span} was accepted already: {earlier.details['reason']}"
     refusal = records.refusal(span)
     if refusal is not None and not refusal.details.get("has_drifted"):
         raise ConfigError(
@@ -105,7 +105,7 @@ def accept_span(
         )
     if refusal is None and records.drift(span) is None:
         raise ConfigError(
-            f"span {span}: no run has found drift in it, so there is nothing to accept"
+            f"span {span}: no run has found drift in this span, so there is nothing to accept"
         )
     event_log.record(
         EventKind.SPAN_ACCEPTED,
@@ -115,8 +115,10 @@ def accept_span(
         digest=span.digest(),
         reason=reason,
     )
-    used = "the next run whose window contains it trains on it, and " if refusal is not None else ""
-    return f"span {span} is accepted: {used}later spans are compared with it"
+    training = ""
+    if refusal is not None:
+        training = "the next run whose window contains the span trains on the span, and "
+    return f"span {span} is accepted: {training}later spans are compared with this span"
 
 
 def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
@@ -129,18 +131,24 @@ def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
     for span in spans:
         if span.number == number:
             return span
-    existing = f"there are {spans[0].name} to {spans[-1].name}" if spans else "there is none"
+    existing = f"there are {spans[0].name} to {spans[-1].name}" if spans else "there are no spans"
     raise ConfigError(f"{name}: there is no such span at data.path; {existing}")
 
 
-def _state_of(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:
+def _state_of(
+    span: Span, records: SpanRecords, training_runs: _Trainings, first: int | None
+) -> ListedSpan:
     """Returns the state of a span that is complete and has rows."""
-    accepted, refusal, read = records.acceptance(span), records.refusal(span), records.read(span)
+    accepted, refusal, read = (
+        records.acceptance(span),
+        records.refusal(span),
+        records.current_reading(span),
+    )
     why = f"accepted: {accepted.details['reason']}" if accepted else ""
     if refusal is not None:
         return ListedSpan(span, SpanState.LEFT_OUT, refusal.message.removeprefix(f"span {span}: "))
     if read is not None:
-        state = SpanState.TRAINED if trained.on(span.number, read) else SpanState.READ
+        state = SpanState.TRAINED if training_runs.include(span.number, read) else SpanState.READ
         drift = records.drift(span)
         why = why or (f"has drifted: {drift.message}" if drift else "")
         return ListedSpan(span, state, why, sum(read.details["examples"].values()), read.at)
@@ -148,12 +156,12 @@ def _state_of(span: Span, records: SpanRecords, trained: _Trained, first: int | 
         return ListedSpan(span, SpanState.ACCEPTED, accepted.details["reason"])
     if first is None or span.number >= first:
         return ListedSpan(span, SpanState.NEW)
-    is_late = trained.since is not None and span.modified > trained.since.at.timestamp()
+    is_late = training_runs.since is not None and span.modified > training_runs.since.at.timestamp()
     return ListedSpan(span, SpanState.LATE if is_late else SpanState.BEFORE)
 
 
-class _Trained:
-    """The runs that trained, from the event log."""
+class _Trainings:
+    """The completed trainings in the event log."""
 
     def __init__(self, event_log: EventLog) -> None:
         self._runs = trainings(event_log)
@@ -161,6 +169,6 @@ class _Trained:
         self.since = event_log.last(EventKind.DUE) or last
         """The time of the last decision to run, or of the last training."""
 
-    def on(self, number: int, read: LoggedEvent) -> bool:
+    def include(self, number: int, read: LoggedEvent) -> bool:
         """Returns whether a run trained on a span after the given reading."""
         return any(run.id > read.id and number in run.details["window"] for run in self._runs)

@@ -1,4 +1,4 @@
-"""Artifacts that no run needs any more: marked as deleted in the metadata, then deleted on disk."""
+"""Deletes artifacts that no run needs: marks them in the metadata, then deletes their files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pipeline.layout import Layout
 _CLOCK_MILLISECONDS = 2000
 """The largest difference between the clocks of a file system and a metadata server."""
 CARRIED_OVER_TYPES = {"Model", "ModelBlessing", "TransformCache"}
-"""Types of artifacts that each run takes from the run before. If they were followed, the lineage of
-the newest model would include all earlier models.
+"""The types of artifacts that each run takes from the run before. The search for a lineage does not
+follow them, as the lineage of the newest model would then include all earlier models.
 """
 
 
@@ -26,13 +26,13 @@ class ArtifactRecords:
     store: Any
     """A `ml_metadata.MetadataStore`."""
     artifacts: dict[int, Any]
-    """The artifacts below the pipeline's root by id; the files of others must not be deleted."""
+    """The artifacts below the pipeline's root, by id. Other artifacts are never deleted."""
     kept_executions: set[int]
     """The executions of runs to keep."""
     expired: dict[tuple[str, int], Any]
     """The other executions of this pipeline, by node and id."""
     users: dict[int, set[int]] = field(default_factory=dict)
-    """The executions that made, took or resolved an artifact, by the artifact's id."""
+    """The executions that output, read or resolved an artifact, by the artifact's id."""
     inputs: dict[int, set[int]] = field(default_factory=dict)
     """The input artifacts of an execution, by the execution's id."""
     makers: dict[int, set[int]] = field(default_factory=dict)
@@ -46,15 +46,17 @@ class ArtifactRecords:
 
 
 def belongs_to_runs(name: str, runs: Set[str]) -> bool:
-    """Returns whether a context of ML Metadata belongs to one of some runs, by its name.
+    """Returns whether an ML Metadata context of type `pipeline_run` belongs to one of some runs.
 
-    A run that reads older spans first appends their names to its id, after a dot.
+    For an older span that it reads first, a run has a context named `<run>.<span>`.
     """
     return name in runs or name.rpartition(".")[0] in runs
 
 
 def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
-    """Returns the Model artifacts at a URI; with new metadata, a URI may be used again.
+    """Returns the Model artifacts at a URI.
+
+    If the metadata was deleted, a later model may get the URI of an earlier model.
 
     Args:
       store: a `ml_metadata.MetadataStore`.
@@ -73,9 +75,9 @@ def retire_artifacts(
 ) -> ArtifactRecords:
     """Marks the artifacts that only expired runs have used as DELETED in the metadata.
 
-    TFX takes only LIVE artifacts from the cache or for a resolver, so artifacts are marked before
-    their files are deleted, and TFX never takes one without files. After an interruption, the next
-    call finds marks and files, and `delete_files` deletes the files.
+    TFX's cache and resolvers use only LIVE artifacts. An artifact is marked before its files are
+    deleted, so TFX never uses an artifact without files. If the process is interrupted in between,
+    the next call of `delete_files` deletes the files of the marked artifacts.
 
     Args:
       layout: the layout of the pipeline.
@@ -92,7 +94,7 @@ def delete_files(layout: Layout, metadata: ArtifactRecords) -> int:
     """Deletes the files of retired artifacts.
 
     Returns:
-      The bytes of other deleted files, which executions leave besides their artifacts.
+      The size in bytes of the other deleted files, which executions leave next to artifacts.
     """
     for uri in metadata.retired_uris:
         if Path(uri).exists():
@@ -101,7 +103,7 @@ def delete_files(layout: Layout, metadata: ArtifactRecords) -> int:
 
 
 def size_of(folder: Path) -> int:
-    """Returns the bytes of all files below a folder."""
+    """Returns the total size in bytes of all files below a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
@@ -142,11 +144,12 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
 def _artifacts_to_keep(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
     """Returns the ids of the artifacts to keep.
 
-    These are the artifacts that a kept run has made, taken (also from the cache) or resolved;
-    needed artifacts, the latest blessed model and their blessings; and the statistics of kept
-    examples, with which a later run compares its own.
+    These are:
+    - the artifacts that a kept run has output, read (also from the cache) or resolved;
+    - the artifacts in `needed`, the latest blessed model, and the blessings of these models;
+    - the statistics of kept examples, with which a later run compares its own statistics.
     """
-    kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
+    to_keep = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
     live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
     blessings = {
         _property(a, BLESSED_MODEL_PROPERTY): a.id
@@ -161,11 +164,11 @@ def _artifacts_to_keep(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
         and not _property(metadata.artifacts[blessings[a.id]], WAITING_PROPERTY)
         and not _property(a, WITHDRAWN_PROPERTY)
     ]
-    kept |= {a.id for a in live if a.uri in needed}
-    kept |= set(sorted(blessed)[-1:])
-    kept |= {blessing for model, blessing in blessings.items() if model in kept}
-    examples = {a.id for a in live if a.type == "Examples" and a.id in kept}
-    kept |= {
+    to_keep |= {a.id for a in live if a.uri in needed}
+    to_keep |= set(sorted(blessed)[-1:])
+    to_keep |= {blessing for model, blessing in blessings.items() if model in to_keep}
+    examples = {a.id for a in live if a.type == "Examples" and a.id in to_keep}
+    to_keep |= {
         a.id
         for a in live
         if a.type == "ExampleStatistics"
@@ -174,22 +177,22 @@ def _artifacts_to_keep(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
             for maker in metadata.makers.get(a.id, set())
         )
     }
-    return kept
+    return to_keep
 
 
 def _property(artifact: Any, name: str) -> int:
-    """Returns a custom property; 0 if there is none."""
+    """Returns an integer custom property, or 0 if the artifact lacks the property."""
     # Indexing the map with a missing key would add the key.
-    found = name in artifact.custom_properties
-    return artifact.custom_properties[name].int_value if found else 0
+    exists = name in artifact.custom_properties
+    return artifact.custom_properties[name].int_value if exists else 0
 
 
-def _retire(metadata: ArtifactRecords, kept: Iterable[int]) -> None:
-    """Marks all other artifacts as DELETED, in one transaction."""
+def _retire(metadata: ArtifactRecords, to_keep: Iterable[int]) -> None:
+    """Marks all artifacts that are not kept as DELETED, in one transaction."""
     retired = [
         artifact
         for artifact in metadata.artifacts.values()
-        if artifact.id not in kept and artifact.state != artifact.DELETED
+        if artifact.id not in to_keep and artifact.state != artifact.DELETED
     ]
     for artifact in retired:
         artifact.state = artifact.DELETED
@@ -198,29 +201,29 @@ def _retire(metadata: ArtifactRecords, kept: Iterable[int]) -> None:
 
 
 def _delete_leftovers(layout: Layout, metadata: ArtifactRecords) -> int:
-    """Deletes the files that executions leave besides their artifacts; returns the bytes.
+    """Deletes the files that executions leave next to artifacts; returns their size in bytes.
 
-    These are TFX's own files of each execution, and outputs of executions that were killed before
-    they recorded them.
+    These are TFX's own files of each execution, and outputs that an execution did not record
+    because it was killed.
     """
-    known = {artifact.uri for artifact in metadata.artifacts.values()}
-    traces = [
+    recorded = {artifact.uri for artifact in metadata.artifacts.values()}
+    folders = [
         *layout.pipeline_root.glob("*/.system/executor_execution/*"),
-        *(path for path in layout.pipeline_root.glob("*/[!.]*/*") if str(path) not in known),
+        *(path for path in layout.pipeline_root.glob("*/[!.]*/*") if str(path) not in recorded),
     ]
     freed = 0
-    for folder in traces:
-        if folder.name.isdigit() and _is_of_expired(folder, layout, metadata):
+    for folder in folders:
+        if folder.name.isdigit() and _belongs_to_expired(folder, layout, metadata):
             freed += size_of(folder)
             shutil.rmtree(folder)
     return freed
 
 
-def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> bool:
+def _belongs_to_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> bool:
     """Returns whether a folder belongs to an expired execution in this store.
 
-    An earlier store of the pipeline numbered its executions from 1 as well: a folder older than the
-    execution of its number belongs to the earlier store.
+    An earlier store of the pipeline numbered its executions from 1 as well. A folder that is older
+    than the execution with its number belongs to the earlier store.
     """
     node = folder.relative_to(layout.pipeline_root).parts[0]
     execution = metadata.expired.get((node, int(folder.name)))
@@ -239,7 +242,7 @@ def find_deletable_records(
       metadata: the records of the pipeline's artifacts, after `retire_artifacts`; the store may
         contain other pipelines too.
       pipeline: the name of the pipeline.
-      own_runs: the ids of all its runs.
+      own_runs: the ids of all runs of the pipeline.
       kept_runs: the ids of the kept runs.
 
     Returns:
@@ -247,10 +250,12 @@ def find_deletable_records(
     """
     expired = _executions_of(metadata.store, pipeline, own_runs - kept_runs)
     artifacts = metadata.artifacts
-    gone = {a.id for a in artifacts.values() if a.state == a.DELETED and not Path(a.uri).exists()}
-    executions = expired - _lineage_of(artifacts.keys() - gone, metadata)
-    forgotten = {a for a in gone if metadata.users.get(a, set()) <= executions}
-    return sorted(executions), sorted(forgotten)
+    deleted = {
+        a.id for a in artifacts.values() if a.state == a.DELETED and not Path(a.uri).exists()
+    }
+    executions = expired - _lineage_of(artifacts.keys() - deleted, metadata)
+    unused = {a for a in deleted if metadata.users.get(a, set()) <= executions}
+    return sorted(executions), sorted(unused)
 
 
 def _executions_of(store: Any, pipeline: str, runs: Set[str]) -> set[int]:
@@ -258,26 +263,27 @@ def _executions_of(store: Any, pipeline: str, runs: Set[str]) -> set[int]:
     context = store.get_context_by_type_and_name("pipeline", pipeline)
     if context is None or not runs:
         return set()
-    found = {
+    executions = {
         execution.id
         for run in store.get_contexts_by_type("pipeline_run")
         if belongs_to_runs(run.name, runs)
         for execution in store.get_executions_by_context(run.id)
     }
     # A run of another pipeline in the same store may have the same id.
-    return found & {execution.id for execution in store.get_executions_by_context(context.id)}
+    return executions & {execution.id for execution in store.get_executions_by_context(context.id)}
 
 
 def _lineage_of(artifacts: Iterable[int], metadata: ArtifactRecords) -> set[int]:
     """Returns the executions in the lineage of artifacts."""
-    behind: set[int] = set()
-    waiting, seen = list(artifacts), set(artifacts)
-    while waiting:
-        makers = metadata.makers.get(waiting.pop(), set())
-        # The first execution made it; the last one shows whether it is the span's current version.
-        new = {min(makers), max(makers)} - behind if makers else set()
-        behind |= new
-        taken = {a for execution in new for a in metadata.inputs.get(execution, set())} - seen
-        seen |= taken
-        waiting += [a for a in taken if metadata.artifacts[a].type not in CARRIED_OVER_TYPES]
-    return behind
+    lineage: set[int] = set()
+    queue, visited = list(artifacts), set(artifacts)
+    while queue:
+        makers = metadata.makers.get(queue.pop(), set())
+        # The first execution made the artifact. The last execution shows whether the artifact is
+        # the current version of its span.
+        new = {min(makers), max(makers)} - lineage if makers else set()
+        lineage |= new
+        inputs = {a for execution in new for a in metadata.inputs.get(execution, set())} - visited
+        visited |= inputs
+        queue += [a for a in inputs if metadata.artifacts[a].type not in CARRIED_OVER_TYPES]
+    return lineage

@@ -1,4 +1,4 @@
-"""The catalog of pushed versions, from their folders and the event log, without TFX."""
+"""Reads the catalog of pushed versions from their folders and the event log, without TFX."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ class Version:
     """The folder of the version, or its URI."""
     provenance: Provenance
     is_ours: bool
-    """Whether this pipeline pushed it; other pipelines or people may use the same folder."""
+    """Whether this pipeline pushed the version; others may push to the same folder."""
     details: dict[str, Any]
-    """The details of the PUSHED event; for a copy, those of the original version."""
+    """The details of the PUSHED event; for a copy, the details of the original version."""
     withdrawn: bool
-    """Whether the event log or the mark in its folder has its withdrawal."""
+    """Whether the event log or a mark in the version's folder records a withdrawal."""
     is_withdrawal_recorded: bool
-    """Whether the event log has the withdrawal; after an interruption there may be only the
-    mark.
+    """Whether the event log records the withdrawal. After an interrupted command, only the folder
+    may have the mark.
     """
     reason: str | None
     """The reason of the withdrawal."""
     withdrawal: str
     """The command and the time of the withdrawal; empty if the event log does not have them."""
     is_recorded: bool
-    """False for the copy of a rollback that was interrupted before it was recorded."""
+    """False if the version is the copy of a rollback that was interrupted before its record."""
 
     @property
     def origin(self) -> int:
-        """The version with which this model was first pushed: for a copy, the original version."""
+        """The version as which this model was first pushed: for a copy, the original version."""
         copy_of = self.provenance.copy_of
         return self.number if copy_of is None else copy_of
 
     @cached_property
     def damage(self) -> str:
-        """The damage of its model's files, which are all read; empty if there is none, or if
+        """The damage of the model's files, which are all read; empty if the version is undamaged or
         remote.
         """
         return "" if is_remote(self.path) else find_damage(Path(self.path))
 
     @cached_property
     def variant_damage(self) -> str:
-        """The damage of its variants; servers without --variant ignore them."""
+        """The damage of the variants, which only servers with --variant use."""
         return "" if is_remote(self.path) else find_variant_damage(Path(self.path))
 
     @property
@@ -73,8 +73,9 @@ class Version:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """A key that is equal for versions of the same model; for an unknown model, equal for
-        copies.
+        """A key that is equal for versions of the same model.
+
+        If the model is unknown, the key is equal for a version and its copies.
         """
         if self.model is None:
             return (self.origin,)
@@ -84,7 +85,7 @@ class Version:
 def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
     """Returns the existing versions, newest first.
 
-    A remote serving folder is not read: its versions are those of the event log.
+    A remote serving folder is not read: the event log lists its versions.
 
     Raises:
       ConfigError: the event log cannot be used.
@@ -95,14 +96,14 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
     else:
         folders = {int(path.name): str(path) for path in list_versions(Path(layout.serving))}
     copies = {e.details["version"] for e in event_log.events(EventKind.ROLLED_BACK)}
-    reasons = _withdrawn(event_log)
+    withdrawals = _withdrawals(event_log)
     catalog = []
     for number in sorted(folders, reverse=True):
         folder = Path(folders[number])
         provenance = read_provenance(folder) or _provenance(pushed.get(number))
         origin = pushed.get(number if provenance.copy_of is None else provenance.copy_of)
-        mark, recorded = read_withdrawal(folder), reasons.get(number)
-        # The number may belong to another model by now, whose folder was put there by hand.
+        mark, recorded = read_withdrawal(folder), withdrawals.get(number)
+        # By now the number may belong to another model, if somebody has copied a folder by hand.
         is_recorded = recorded is not None and (
             provenance.model is None or recorded["model"] in (None, provenance.model)
         )
@@ -124,10 +125,10 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
 
 
 def find_serving(catalog: Sequence[Version]) -> Version | None:
-    """Returns the version that one of our servers would load now; None if there is none.
+    """Returns the version that Scopeline's servers would load now, or None.
 
-    That is the newest version that is undamaged and not withdrawn; in a remote folder, which is not
-    read, the version with the highest number.
+    This is the newest version that is undamaged and not withdrawn. A remote folder is not read:
+    there, it is the version with the highest number.
 
     Args:
       catalog: the versions, newest first; the files of versions are read until one is undamaged.
@@ -149,7 +150,8 @@ def describe_servers(layout: Layout) -> str:
 def _has_own_model(provenance: Provenance, layout: Layout) -> bool:
     """Returns whether a version's model is one of the pipeline's artifacts.
 
-    A run that was killed may have pushed it, or a run before the event log was started anew.
+    The event log may lack the push of such a version: the run was killed after the push, or the
+    event log was deleted later.
     """
     return provenance.model is not None and provenance.model.startswith(f"{layout.artifacts}/")
 
@@ -181,29 +183,29 @@ def describe_versions(catalog: list[Version]) -> str:
     return f"there are {names}" if len(catalog) > 1 else f"there is {names}"
 
 
-def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
-    """Returns the reason, the model and the origin of withdrawals, by the version's number.
+def _withdrawals(event_log: EventLog) -> dict[int, dict[str, str | None]]:
+    """Returns the withdrawals that are in force, by the version's number.
 
-    A rollback to a withdrawn version ends its withdrawal, and so does its deletion.
+    A withdrawal ends with a rollback to the version, or with the deletion of the version.
     """
-    reasons: dict[int, dict[str, str | None]] = {}
+    withdrawals: dict[int, dict[str, str | None]] = {}
     for event in event_log.events(EventKind.WITHDRAWN, EventKind.ROLLED_BACK, EventKind.DELETED):
         details = event.details
         if event.kind is EventKind.WITHDRAWN:
             command = f"by `{details['command']}` " if "command" in details else ""
-            reasons[details["version"]] = {
+            withdrawals[details["version"]] = {
                 "reason": details.get("reason"),
                 "model": details.get("model"),
                 "withdrawal": f"{command}on {event.at.astimezone():%Y-%m-%d %H:%M}",
             }
         else:
             for number in details.get("reinstated", details.get("versions", [])):
-                reasons.pop(number, None)
-    return reasons
+                withdrawals.pop(number, None)
+    return withdrawals
 
 
 def _provenance(event: LoggedEvent | None) -> Provenance:
-    """Returns the provenance of a version from its event."""
+    """Returns the provenance of a version from its PUSHED event, or an empty provenance."""
     if event is None:
         return Provenance(model=None)
     at = event.at.isoformat(timespec="milliseconds")

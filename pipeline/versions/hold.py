@@ -1,4 +1,4 @@
-"""A hold, which stops pushes, and optionally scheduled runs, for a while."""
+"""Sets and releases holds. A hold stops pushes and, if requested, scheduled runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from components.disk import write_atomically
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
@@ -31,27 +31,27 @@ class Hold:
     until: datetime | None
     """The time when the hold ends; None if it lasts until it is released."""
     stops_runs: bool
-    """Whether schedules start no runs either."""
+    """Whether the hold also stops scheduled runs."""
 
     def has_ended(self, now: datetime) -> bool:
-        """Returns whether the hold had ended at a time."""
+        """Returns whether the hold has ended at a time."""
         return self.until is not None and now >= self.until
 
     def __str__(self) -> str:
-        what = "pushes and scheduled runs" if self.stops_runs else "pushes"
+        stopped = "pushes and scheduled runs" if self.stops_runs else "pushes"
         until = "" if self.until is None else f" until {_format_time(self.until)}"
-        return f"{what} are held since {_format_time(self.since)}{until}: {self.reason}"
+        return f"{stopped} are held since {_format_time(self.since)}{until}: {self.reason}"
 
 
 _HOLD = TypeAdapter(Hold)
 
 
 def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
-    """Returns the hold of a pipeline that is in force.
+    """Returns the hold that is in force for a pipeline, or None.
 
     Args:
       layout: the layout of the pipeline.
-      now: the current time; default: this machine's.
+      now: the current time; default: the time of this machine.
 
     Raises:
       ConfigError: the file of the hold cannot be read.
@@ -67,9 +67,9 @@ def _read(layout: Layout) -> Hold | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        found = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise ConfigError(
-            f"{layout.hold}: this hold cannot be read ({found}), so nothing is pushed; set a new "
+            f"{layout.hold}: this hold cannot be read ({problem}), so nothing is pushed; set a new "
             "hold with `hold`, or end the hold with `release`"
         ) from None
 
@@ -81,23 +81,23 @@ def set_hold(
     until: datetime | None = None,
     stops_runs: bool = False,
 ) -> str:
-    """Sets a hold, which replaces an earlier one.
+    """Sets a hold, which replaces an earlier hold.
 
-    A push in progress is completed first; no push begins after this returns.
+    The function waits for a push in progress. After the function returns, no push begins.
 
     Args:
       layout: the layout of the pipeline.
       event_log: the event log of the pipeline.
-      reason: the reason, for people.
+      reason: the reason for the history.
       until: the time when the hold ends.
-      stops_runs: whether schedules start no runs either.
+      stops_runs: whether the hold also stops scheduled runs.
 
     Returns:
-      The hold in words.
+      A description of the hold, and of the hold that it replaces.
 
     Raises:
       ConfigError: the time has passed, or the file cannot be written.
-      TryLaterError: a push does not end.
+      TryLaterError: a push in progress takes more than `WAIT_SECONDS`.
     """
     now = _now()
     if until is not None and until <= now:
@@ -106,49 +106,49 @@ def set_hold(
     hold = Hold(reason.encode(errors="replace").decode(), now, until, stops_runs)
     make_root(layout)
     with _explained_errors(layout), pushing(layout):
-        before = _in_force(layout, now)
+        earlier = _current_hold(layout, now)
         _write(layout.hold, hold)
     sentence = _record(event_log, hold)
-    return sentence if before is None else f"{sentence}; before, {before}"
+    return sentence if earlier is None else f"{sentence}; the hold before: {earlier}"
 
 
 @contextmanager
 def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
-    """Sets a hold before a block within `pushing`, and records it after the block.
+    """Sets a hold before the block, and records the hold after the block.
 
-    If the block fails, the hold before it is restored.
+    The caller must be in a block of `pushing`. If the block fails, the earlier hold is restored.
 
     Raises:
       ConfigError: the file cannot be written.
     """
-    before = layout.hold.read_bytes() if layout.hold.exists() else None
+    earlier = layout.hold.read_bytes() if layout.hold.exists() else None
     hold = Hold(reason, _now(), until=None, stops_runs=False)
     with _explained_errors(layout):
         _write(layout.hold, hold)
     try:
         yield hold
     except BaseException:
-        with deferred():
-            if before is None:
+        with defer_stop():
+            if earlier is None:
                 layout.hold.unlink(missing_ok=True)
             else:
-                write_atomically(layout.hold, before)
+                write_atomically(layout.hold, earlier)
         raise
     _record(event_log, hold)
 
 
 def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None) -> str:
-    """Lifts the hold of a pipeline, if there is one; returns the result in words."""
+    """Releases the hold of a pipeline, if there is a hold; returns a sentence with the result."""
     try:
         hold = _read(layout)
     except ConfigError:
-        pass  # An unreadable hold is in force until it is lifted.
+        pass  # An unreadable hold is in force until its release.
     else:
         if hold is None:
             return "there is no hold"
         if hold.until is not None and hold.has_ended(_now()):
             ended = _format_time(hold.until)
-            return f"there is no hold; the last one ended on {ended}"
+            return f"there is no hold; the last hold ended on {ended}"
     layout.hold.unlink(missing_ok=True)
     message = "the hold is released" + (f": {reason}" if reason else "")
     event_log.record(EventKind.RELEASED, message, reason=reason)
@@ -157,10 +157,10 @@ def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None)
 
 @contextmanager
 def pushing(layout: Layout) -> Iterator[None]:
-    """Prevents that a hold is set within the block, which pushes if it finds none.
+    """Locks pushes: no hold is set during the block, which checks for a hold and then pushes.
 
     Raises:
-      TryLaterError: another process is in such a block for too long.
+      TryLaterError: another process holds the lock for more than `WAIT_SECONDS`.
     """
     lock = FileLock(layout.push_lock, timeout=WAIT_SECONDS)
     try:
@@ -180,7 +180,7 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 
 def _write(path: Path, hold: Hold) -> None:
-    """Writes the file of a hold, replacing an earlier one."""
+    """Writes the file of a hold, and replaces an earlier file."""
     write_atomically(path, _HOLD.dump_json(hold, indent=2).decode() + "\n")
 
 
@@ -195,8 +195,8 @@ def _explained_errors(layout: Layout) -> Iterator[None]:
         ) from None
 
 
-def _in_force(layout: Layout, now: datetime) -> Hold | None:
-    """Returns the hold that another one replaces; None if it cannot be read."""
+def _current_hold(layout: Layout, now: datetime) -> Hold | None:
+    """Returns the hold that is in force; None without a hold, or if the file cannot be read."""
     try:
         return read_hold(layout, now)
     except ConfigError:
@@ -204,7 +204,7 @@ def _in_force(layout: Layout, now: datetime) -> Hold | None:
 
 
 def _record(event_log: EventLog, hold: Hold) -> str:
-    """Records a hold that is in force; returns it in words."""
+    """Records a hold in the event log; returns a description of the hold."""
     until = None if hold.until is None else hold.until.isoformat()
     event_log.record(
         EventKind.HELD, str(hold), reason=hold.reason, until=until, stops_runs=hold.stops_runs

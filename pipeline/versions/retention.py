@@ -41,23 +41,23 @@ KEYS: Set[str] = KeepSettings.model_fields.keys()
 
 @dataclass(frozen=True)
 class Retention:
-    """The deletion of everything that a pipeline does not keep; the event log records it.
+    """The retention of a pipeline, which deletes expired files and records each deletion.
 
-    Kept are the version that serves, the models of existing versions, the newest models that wait
-    for a push, the latest blessed model, the latest run that completed with the spans that it was
-    trained on, and the span with which drift is measured. A remote serving folder is left alone:
-    the store has its own rules.
+    These are kept in any case:
+    - the version in service, and the models of existing versions;
+    - the newest models that wait for a push, and the latest blessed model;
+    - the latest completed run, with the spans that it was trained on;
+    - the span with which drift is measured;
+    - a remote serving folder: the store has its own rules.
 
-    After an interruption, the next call continues; what was deleted before is then not reported. If
-    the config does not set `keep`, the first deletion is announced one run before.
+    After an interruption, the next call continues, and does not report the earlier deletions. If
+    the config does not set `keep`, the run before the first deletion announces it.
     """
 
     schedule: ScheduleSettings | None
-    """The schedule, whose `keep` is the number of versions and runs to keep; without one, all are
-    kept.
-    """
+    """The schedule, whose `keep` has the number of versions and runs to keep. None keeps all."""
     drift: DriftSettings
-    """The settings of drift, which decide whether and from which span it is measured."""
+    """The settings of drift, which determine the span with which drift is measured."""
     metadata: str | None
     """The config's key `metadata`; None for a SQLite file in the output folder."""
     layout: Layout
@@ -66,20 +66,21 @@ class Retention:
     """The event log of the pipeline."""
 
     def apply(self) -> list[str]:
-        """Deletes what is not kept; the caller holds the pipeline's lock.
+        """Deletes everything that is not kept; the caller must hold the pipeline's lock.
 
         Returns:
-          Sentences about what was deleted, or will be; empty if nothing was.
+          Sentences about announced and completed deletions, or no sentences.
         """
         announced, deleted = self._apply()
         return announced + deleted
 
     def delete_expired(self) -> list[str]:
-        """Deletes what is not kept at the end of a run; errors are logged, and the next run tries
-        again.
+        """Deletes everything that is not kept at the end of a run.
+
+        An error is logged, and the next run tries again.
 
         Returns:
-          Sentences about what will be deleted, and about the first deletion.
+          Sentences about announced deletions, and about the first completed deletion.
         """
         try:
             is_first = self.event_log.last(EventKind.DELETED) is None
@@ -96,7 +97,11 @@ class Retention:
         return (self.schedule or ScheduleSettings()).keep
 
     def _apply(self) -> tuple[list[str], list[str]]:
-        """Returns sentences about what will be deleted, and about what was."""
+        """Deletes everything that is not kept.
+
+        Returns:
+          Sentences about announced deletions, and sentences about completed deletions.
+        """
         layout, event_log = self.layout, self.event_log
         expired = find_expired(self.schedule, layout, event_log)
         configured = _configured_keys(self.schedule, event_log)
@@ -109,7 +114,7 @@ class Retention:
         return announced, recorded
 
     def _delete(self, expired: Expired, deleted: Deleted) -> None:
-        """Deletes what is not kept, and adds it to `deleted`."""
+        """Deletes expired versions, artifacts and runs, and adds them to `deleted`."""
         layout = self.layout
         delete_abandoned(layout.run("").root)
         if not is_remote(layout.serving):
@@ -132,17 +137,18 @@ class Retention:
             deleted.runs[str(root)] = size_of(root)
             delete_atomically(root)
         if records is not None:
-            # Last, as a busy or full store may refuse it; the next deletion then repeats it.
+            # The records come last, as a busy or full store may refuse; the next call then deletes
+            # them.
             self._forget_runs(records, expired.kept_runs)
 
     def _needed(self) -> set[str]:
-        """Returns the URIs of artifacts that are needed, whatever runs they belong to."""
+        """Returns the URIs of artifacts that are kept even if their runs are deleted."""
         layout, event_log = self.layout, self.event_log
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         for waiting in retained_waiting(self._keep, event_log):
             folders = (waiting.variants_in(layout), waiting.certificate_in(layout))
             needed |= {waiting.model, *(str(folder) for folder in folders if folder is not None)}
-        return needed | _last_passed(self.drift, event_log)
+        return needed | _drift_reference(self.drift, event_log)
 
     def _forget_runs(self, records: ArtifactRecords, kept: Set[str]) -> None:
         """Deletes the metadata of runs that no longer exist."""
@@ -154,7 +160,7 @@ class Retention:
 
 
 def _configured_keys(schedule: ScheduleSettings | None, event_log: EventLog) -> Set[str]:
-    """Returns the keys of `schedule.keep` that the config sets; all, once a deletion was
+    """Returns the keys of `schedule.keep` that the config sets, or all keys if a deletion has been
     announced.
     """
     if schedule is None or event_log.last(EventKind.TO_DELETE) is not None:
@@ -163,7 +169,7 @@ def _configured_keys(schedule: ScheduleSettings | None, event_log: EventLog) -> 
 
 
 def _announce(keep: KeepSettings, expired: Expired, event_log: EventLog) -> list[str]:
-    """Announces what will be deleted by default."""
+    """Announces the deletions by default values of `schedule.keep`; returns a sentence."""
     if not expired:
         return []
     message = (
@@ -179,41 +185,43 @@ def _announce(keep: KeepSettings, expired: Expired, event_log: EventLog) -> list
     return [message]
 
 
-def _last_passed(drift: DriftSettings, event_log: EventLog) -> set[str]:
+def _drift_reference(drift: DriftSettings, event_log: EventLog) -> set[str]:
     """Returns the URI of the examples with which the next span is compared for drift."""
     if not drift.columns:
         return set()
     records = SpanRecords(event_log)
     number = records.compared_with(sys.maxsize, drift.on_drift)
-    reading = None if number is None else records.reading(number)
+    reading = None if number is None else records.last_reading(number)
     return set() if reading is None else {reading.details["uri"]}
 
 
 @dataclass
 class Deleted:
-    """The paths and sizes of what a deletion has removed so far."""
+    """The versions, runs and artifacts that were deleted, with their sizes in bytes."""
 
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The lineage of each version with its `bytes`, by path."""
     runs: dict[str, int] = field(default_factory=dict)
+    """The size of each run, by path."""
     artifacts: dict[str, int] = field(default_factory=dict)
+    """The size of each artifact, by URI."""
     bytes: int = 0
-    """The bytes of other files, such as the working files of executions."""
+    """The size of other files, such as the working files of executions."""
 
     def record(self, event_log: EventLog) -> list[str]:
-        """Records what was deleted, which is less if a deletion failed.
+        """Records the deletions. A path that still exists does not count: its deletion failed.
 
         Returns:
-          A sentence about what was deleted; none if nothing was.
+          A sentence about the deletions, or no sentence if nothing was deleted.
         """
-        versions = [found for path, found in self.versions.items() if not Path(path).exists()]
+        versions = [lineage for path, lineage in self.versions.items() if not Path(path).exists()]
         runs = {path: size for path, size in self.runs.items() if not Path(path).exists()}
         artifacts = {uri: size for uri, size in self.artifacts.items() if not Path(uri).exists()}
         if not (versions or runs or artifacts):
             return []
-        freed = sum(found["bytes"] for found in versions) + self.bytes
+        freed = sum(lineage["bytes"] for lineage in versions) + self.bytes
         freed += sum(runs.values()) + sum(artifacts.values())
-        numbers = [found["version"] for found in versions]
+        numbers = [lineage["version"] for lineage in versions]
         message = _describe(numbers, len(runs), len(artifacts), freed)
         event_log.record(
             EventKind.DELETED,
@@ -251,9 +259,9 @@ class Expired:
     """Whether runs are deleted at all; if not, `kept_runs` has no meaning."""
 
     def only(self, keys: Set[str]) -> Expired:
-        """Returns the part that some keys of `schedule.keep` cover."""
-        chosen = self if "versions" in keys else replace(self, versions=())
-        return chosen if "runs" in keys else replace(chosen, runs=(), deletes_runs=False)
+        """Returns only the deletions that belong to the given keys of `schedule.keep`."""
+        part = self if "versions" in keys else replace(self, versions=())
+        return part if "runs" in keys else replace(part, runs=(), deletes_runs=False)
 
     def __bool__(self) -> bool:
         """Returns whether there is anything to delete."""
@@ -275,14 +283,14 @@ def find_expired(
     coming_runs: int = 0,
     coming_versions: int = 0,
 ) -> Expired:
-    """Returns what is no longer kept; without a schedule, everything is kept.
+    """Returns the versions and runs to delete; without a schedule, nothing is deleted.
 
     Args:
       schedule: the schedule of the pipeline.
       layout: the layout of the pipeline.
       event_log: the event log of the pipeline.
-      coming_runs: the number of runs to expect besides the existing ones.
-      coming_versions: the number of versions to expect besides the existing ones.
+      coming_runs: the number of runs that will be added to the existing runs.
+      coming_versions: the number of versions that will be added to the existing versions.
     """
     if schedule is None:
         return Expired()
@@ -296,16 +304,20 @@ def find_expired(
         return Expired(tuple(versions))
     recorded = _recorded_runs(event_log)
     runs = _runs(layout, recorded)
-    kept = {*runs[max(0, len(runs) + coming_runs - keep.runs) :], *_last_finished(event_log)}
+    runs_to_keep = {
+        *runs[max(0, len(runs) + coming_runs - keep.runs) :],
+        *_last_finished(event_log),
+    }
     if not coming_runs:
-        # With any clock: the path of the last run's log has just been shown.
-        kept |= set(recorded[-1:])
-    old = tuple(run for run in runs if run not in kept)
-    return Expired(tuple(versions), old, frozenset(kept), deletes_runs=True)
+        # The last run is kept even if a wrong clock makes it seem old: the console has just shown
+        # the path of its log.
+        runs_to_keep |= set(recorded[-1:])
+    old = tuple(run for run in runs if run not in runs_to_keep)
+    return Expired(tuple(versions), old, frozenset(runs_to_keep), deletes_runs=True)
 
 
 def lineage_of(version: Version) -> dict[str, Any]:
-    """Returns the details to record of a deleted version."""
+    """Returns the details of a version that its deletion records."""
     return {
         "version": version.number,
         "model": version.model,
@@ -317,59 +329,59 @@ def lineage_of(version: Version) -> dict[str, Any]:
 
 
 def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
-    """Returns our versions to delete: not the newest good models, the served one, and recent
-    withdrawals.
+    """Returns this pipeline's versions to delete, oldest first.
 
-    If more than one version is kept, the newest undamaged version of another model than the served
-    one is kept, for rollbacks.
-
-    A withdrawn version does not count as a version to roll back to. It is kept for inspection until
-    as many newer versions exist as are kept.
+    These versions are kept:
+    - all versions of the newest `keep` models that are not withdrawn;
+    - the newest version and the version in service, with other versions of these models;
+    - for rollbacks, if `keep` is more than 1: the newest usable version of another model than the
+      model in service;
+    - for inspection: withdrawn versions among the newest `keep` versions.
     """
     ours = [version for version in catalog if version.is_ours]
-    # The copy of a rollback counts as its original.
+    # The copy of a rollback has the identity of its original.
     good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
-    kept = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
+    models_to_keep = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
     recent = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
-    old = [v for v in ours if v.identity not in kept and v.number not in recent]
-    if old and (serving := find_serving(catalog)) is not None:  # It reads files.
-        kept.add(serving.identity)
-        back = find_serving([v for v in catalog if v.identity != serving.identity])
-        if back is not None and keep > 1:
-            kept.add(back.identity)
-    old = [version for version in old if version.identity not in kept]
+    old = [v for v in ours if v.identity not in models_to_keep and v.number not in recent]
+    if old and (serving := find_serving(catalog)) is not None:  # Reads files.
+        models_to_keep.add(serving.identity)
+        previous = find_serving([v for v in catalog if v.identity != serving.identity])
+        if previous is not None and keep > 1:
+            models_to_keep.add(previous.identity)
+    old = [version for version in old if version.identity not in models_to_keep]
     return sorted(old, key=lambda version: version.number)
 
 
 def _recorded_runs(event_log: EventLog) -> list[str]:
     """Returns the ids of the runs in the event log, in the order of their start."""
-    # A run that failed before its first component has only an end.
+    # A run that failed before its first component has no STARTED event.
     events = event_log.events(EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED)
     return list(dict.fromkeys(event.run for event in events if event.run is not None))
 
 
 def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
-    """Returns the ids of the existing runs, oldest first, even if the clock was set back since.
+    """Returns the ids of the existing runs, oldest first, even if the clock was set back.
 
     Args:
       layout: the layout of the pipeline.
-      recorded: the runs in the event log, oldest first. Other runs, such as those before a new
-        event log, are placed among these by their folders' times.
+      recorded: the runs in the event log, oldest first. Runs that the event log lacks, because it
+        was deleted, are sorted among these by the times of their folders.
     """
     folder = layout.run("").root
-    found = folder.iterdir() if folder.is_dir() else ()
-    times = {p.name: p.stat().st_mtime for p in found if not p.name.startswith(OUTGOING_PREFIX)}
-    begun = [run for run in recorded if run in times]
-    for later, run in pairwise(reversed(begun)):
+    paths = folder.iterdir() if folder.is_dir() else ()
+    times = {p.name: p.stat().st_mtime for p in paths if not p.name.startswith(OUTGOING_PREFIX)}
+    existing = [run for run in recorded if run in times]
+    for later, run in pairwise(reversed(existing)):
         times[run] = min(times[run], times[later])
-    place = {run: number for number, run in enumerate(begun)}
-    return sorted(times, key=lambda run: (times[run], place.get(run, len(place))))
+    rank = {run: number for number, run in enumerate(existing)}
+    return sorted(times, key=lambda run: (times[run], rank.get(run, len(rank))))
 
 
 def _last_finished(event_log: EventLog) -> set[str]:
     """Returns the last run that trained on a window, or used a cached training.
 
-    The next run continues from its artifacts, though newer runs may have failed early.
+    The next run reuses the artifacts of this run, even if newer runs have failed early.
     """
     runs = [event.run for event in trainings(event_log) if event.run is not None]
     return set(runs[-1:])

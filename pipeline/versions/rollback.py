@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.processes.stopping import deferred
+from components.processes.stopping import defer_stop
 from components.pusher.variants import read_manifest
 from components.pusher.versions import now, push_new_version
 from pipeline.config.sections.notify import Occasion
@@ -27,12 +27,12 @@ class RollbackRequest:
     """The options of a rollback."""
 
     to: int | None = None
-    """The version to go back to; default: the previous version of another model."""
+    """The version to put in service; default: the previous version with another model."""
     reason: str | None = None
-    """The reason, for people."""
+    """The reason for the history."""
     force: bool = False
-    """Whether a withdrawn version may be put in service, for example after a rollback by mistake;
-    the mark is lifted.
+    """Whether `to` may be withdrawn, for example to revert a mistaken rollback. The rollback ends
+    its withdrawal.
     """
     holds: bool = False
     """Whether to set a hold, which needs a reason."""
@@ -43,14 +43,14 @@ def roll_back(
 ) -> list[str]:
     """Puts an earlier version in service and withdraws the versions after it.
 
-    Model servers load the highest number, so a rollback pushes a copy of the earlier version as a
-    new one, by a rename like any push. Deleting the newer versions instead would not be atomic, and
-    would leave nothing to inspect.
+    Model servers load the version with the highest number, so a rollback pushes a copy of the
+    earlier version under a new number. Like any push, the rollback is atomic, as it renames a
+    folder. Deleting the newer versions instead would not be atomic, and would delete the evidence.
 
-    The files of the target are checked first, those of the copy before the rename. The order is:
-    the hold, the marks on models and versions' folders, the copy, the event log. After an
-    interruption, the next call completes the rollback: the copy's provenance identifies it. From
-    the marks on, our servers use the remaining versions.
+    The steps are, in this order: the hold, the check of the earlier version's files, the marks on
+    models and on versions' folders, the copy and the check of its files, the rename, the event log.
+    As soon as the marks are set, Scopeline's servers use the remaining versions. If the rollback is
+    interrupted, the next call completes it: the provenance of the copy identifies the rollback.
 
     Args:
       config: the config.
@@ -62,26 +62,28 @@ def roll_back(
       Lines about what was done.
 
     Raises:
-      ConfigError: there is no such version, or none before the one that serves, or its files are
-        damaged; the serving folder is remote or full; the metadata cannot be used; a hold cannot be
+      ConfigError: the version does not exist, is withdrawn or is damaged; there is no earlier
+        version; the serving folder is remote or full; the metadata cannot be used; a hold cannot be
         written.
       TryLaterError: a run or a push is in progress.
     """
     if is_remote(layout.serving):
         raise ConfigError(
             f"push.directory: {layout.serving} is not a folder of this machine, and a rollback "
-            "needs one, as it renames folders; copy the earlier version to a higher number with "
-            "the tools of the store, and withdraw the later versions with `models --withdraw`"
+            "renames folders; copy the earlier version to a higher number with the tools of the "
+            "store, and withdraw the later versions with `models --withdraw`"
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(
             f"{layout.serving}: there is no version to go back to: {describe_versions([])}"
         )
-    # Neither a run nor a step on Kubeflow, which takes only the second lock, can push meanwhile.
+    # Meanwhile neither a run nor a step on Kubeflow can push; a step takes only the second lock.
     with run_lock(layout), pushing(layout):
-        # The hold comes first, so that nothing is pushed even if this is killed after the copy.
-        held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
-        with held as hold:
+        # The hold comes first: if this process is killed after the copy, the hold stops pushes.
+        hold_block = (
+            holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
+        )
+        with hold_block as hold:
             lines, copy = _put_in_service(config, layout, event_log, request)
         if copy is not None:
             lines += _finish(config, layout, event_log, copy, request.reason)
@@ -103,8 +105,10 @@ def _missing_secrets(config: PipelineConfig) -> list[str]:
 def _put_in_service(
     config: PipelineConfig, layout: Layout, event_log: EventLog, request: RollbackRequest
 ) -> tuple[list[str], Version | None]:
-    """Completes interrupted rollbacks, and copies the target; returns lines, and the copy to
-    record.
+    """Completes interrupted rollbacks, and copies the target.
+
+    Returns:
+      Lines about what was done, and the copy that is not recorded yet, or None.
     """
     lines = []
     for copy in reversed(read_catalog(layout, event_log)):
@@ -124,24 +128,26 @@ def _put_in_service(
         mark_models(config, layout, newer, withdrawn=True, reason=request.reason)
         copy = _copy(layout, target)
     except (ConfigError, KeyboardInterrupt):
-        # The version that serves must not stay marked; a full disk may prevent that too.
-        fresh = [version for version in newer if not version.is_withdrawal_recorded]
-        with suppress(Exception), deferred():
-            mark_models(config, layout, fresh, withdrawn=False)
+        # The new marks are lifted, as the version in service has one. A full disk may prevent that.
+        new_marks = [version for version in newer if not version.is_withdrawal_recorded]
+        with suppress(Exception), defer_stop():
+            mark_models(config, layout, new_marks, withdrawn=False)
         raise
     return lines, copy
 
 
 def _serving(catalog: list[Version]) -> Version | None:
-    """Returns the version that servers use, even after a rollback was interrupted after its
-    marks.
+    """Returns the newest undamaged version without a recorded withdrawal.
+
+    Unlike `find_serving`, this function ignores marks in folders, as an interrupted rollback may
+    have set them.
     """
-    whole = (v for v in catalog if not v.is_withdrawal_recorded and not v.damage)
-    return next(whole, None)
+    candidates = (v for v in catalog if not v.is_withdrawal_recorded and not v.damage)
+    return next(candidates, None)
 
 
 def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
-    """Returns whether the rollback that was just completed is the requested one."""
+    """Returns whether the rollback that was just completed is the requested rollback."""
     serving = catalog[0]
     if serving.provenance.copy_of is None:
         return False
@@ -152,7 +158,7 @@ def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
 def _choose(
     catalog: list[Version], serving: Version | None, request: RollbackRequest
 ) -> tuple[Version, list[str]]:
-    """Returns the version to go back to, and sentences about damaged versions that are skipped."""
+    """Returns the version to put in service, and sentences about skipped, damaged versions."""
     if request.to is not None:
         return _target_of(catalog, request.to, request.force), []
     skipped: list[str] = []
@@ -166,7 +172,7 @@ def _choose(
         damage = version.damage or version.variant_damage
         if not damage:
             return version, skipped
-        skipped.append(f"version {version.number} is skipped, as it is damaged: {damage}")
+        skipped.append(f"version {version.number} is damaged and therefore skipped: {damage}")
     suffix = "".join(f"; {line}" for line in skipped)
     raise ConfigError(f"there is no version to go back to: {describe_versions(catalog)}{suffix}")
 
@@ -182,39 +188,39 @@ def _target_of(catalog: list[Version], number: int, force: bool) -> Version:
         )
     if damage := target.damage or target.variant_damage:
         raise ConfigError(
-            f"--to {number}: this version is damaged: {damage}; the same version still "
-            f"serves; {describe_versions(catalog)}"
+            f"--to {number}: this version is damaged: {damage}; the version in "
+            f"service has not changed; {describe_versions(catalog)}"
         )
     return target
 
 
 def _newer(catalog: list[Version], target: Version) -> list[Version]:
-    """Returns the versions to withdraw: those of all models that were pushed after the target's.
+    """Returns the versions to withdraw: all versions of models that are newer than the target's.
 
-    A copy counts as its original: a rollback that is reverted led to a good version.
+    A copy is as old as its original, so the copy of an earlier rollback is not withdrawn.
     """
     later = {v.identity for v in catalog if v.origin > target.origin} - {target.identity}
     return [version for version in catalog if version.identity in later]
 
 
 def _copy(layout: Layout, target: Version) -> Version:
-    """Puts a copy of a version in service; returns it as in the catalog."""
+    """Puts a copy of a version in service; returns the copy's entry of the catalog."""
     provenance = replace(target.provenance, run=None, pushed_at=now(), copy_of=target.origin)
     try:
         version = push_new_version(Path(target.path), Path(layout.serving), provenance)
     except OSError as error:
         raise ConfigError(
             f"{layout.serving}: version {target.number} cannot be copied "
-            f"({_describe_error(error)}); the same version still serves; fix the cause, and repeat "
-            "the command"
+            f"({_describe_error(error)}); the version in service has not changed; fix the cause, "
+            "and repeat the command"
         ) from None
     except DataError as error:
-        raise ConfigError(f"{error} The same version still serves.") from None
+        raise ConfigError(f"{error} The version in service has not changed.") from None
     return replace(target, number=int(version.name), path=str(version), provenance=provenance)
 
 
 def _describe_error(error: OSError) -> str:
-    """Returns the reason of an error, with the file."""
+    """Returns the reason of an error, with the file if the error has one."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}" if error.strerror else str(error)
 
@@ -227,9 +233,9 @@ def _finish(
     reason: str | None,
     damage: str = "",
 ) -> list[str]:
-    """Records a rollback whose copy is in the serving folder; may be repeated.
+    """Records a rollback whose copy is in the serving folder; the call may be repeated.
 
-    Versions that were pushed after the copy are ignored.
+    Versions that were pushed after the copy do not change.
     """
     catalog = [v for v in read_catalog(layout, event_log) if v.number <= copy.number]
     newer = _newer(catalog, copy)
@@ -268,6 +274,6 @@ def _lost_variants(catalog: list[Version], copy: Version) -> list[str]:
         return []
     return [
         f"version {copy.number} has no variants {', '.join(sorted(lost))}, which version"
-        f" {before.number} has: servers with --variant keep that version until they are started"
-        " without --variant"
+        f" {before.number} has: servers with --variant keep version {before.number} until they are"
+        " restarted without --variant"
     ]

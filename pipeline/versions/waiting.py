@@ -1,4 +1,4 @@
-"""Blessed models that were not pushed: held back, or waiting for approval."""
+"""Blessed models that were not pushed, because of a hold or because they need an approval."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Waiting(Candidate):
     """A blessed model that waits for a push."""
 
     number: int
-    """The number with which `approve` names it; the pushed version has a number of its own."""
+    """The number for `approve`; after the push, the version has another number."""
     since: datetime
     run: str | None
     details: dict[str, Any]
-    """The details of a PUSHED event, and of the model's artifact."""
+    """The details of the WAITS event: those of a PUSHED event, and those of the artifact."""
     is_superseded: bool
     """Whether the model of a run that began later has been pushed since."""
 
@@ -54,20 +54,20 @@ class Waiting(Candidate):
         return layout.root / self.exported
 
     def certificate_in(self, layout: Layout) -> Path | None:
-        """Returns the folder of its InfraBlessing, if there is one."""
+        """Returns the folder of the model's InfraBlessing, or None."""
         return layout.root / self.certificate if self.certificate else None
 
     def variants_in(self, layout: Layout) -> Path | None:
-        """Returns the folder of the artifact of its variants, if there is one."""
+        """Returns the folder of the artifact of the model's variants, or None."""
         return None if self.variants is None else layout.root / self.variants
 
-    def is_there(self, layout: Layout) -> bool:
-        """Returns whether its files exist; a remote store is not checked."""
+    def has_files(self, layout: Layout) -> bool:
+        """Returns whether the model's files exist; a remote model is not checked."""
         return is_remote(self.model) or self.exported_in(layout).is_dir()
 
     def damage(self, layout: Layout) -> str:
-        """Returns the damage of its files, which are all read; empty if there is none, or if
-        remote.
+        """Returns the damage of the model's files, which are all read; empty if the model is
+        undamaged or remote.
         """
         if is_remote(self.model):
             return ""
@@ -76,9 +76,9 @@ class Waiting(Candidate):
 
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
-    """Returns all models that were not pushed, newest first, superseded ones included."""
+    """Returns all models that were not pushed, newest first, including superseded models."""
     events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _start_ids(event_log)
-    # The age of a model is that of its run, not that of its approval.
+    # A model is as old as its run, whenever it was approved.
     waits = [event for event in events if event.kind is EventKind.WAITS]
     ages = {event.details["version"]: begun.get(event.run, event.id) for event in waits}
     pushed = [event for event in events if event.kind is EventKind.PUSHED]
@@ -107,21 +107,21 @@ def still_waiting(event_log: EventLog) -> list[Waiting]:
 
 
 def retained_waiting(keep: KeepSettings, event_log: EventLog) -> list[Waiting]:
-    """Returns the waiting models that retention keeps, newest first: as many as versions."""
+    """Returns the waiting models that retention keeps: the newest `keep.versions`, newest first."""
     return still_waiting(event_log)[: None if keep.versions == ALL else keep.versions]
 
 
 def _start_ids(event_log: EventLog) -> dict[str | None, int]:
     """Returns the ids of the events with which runs began, by run; later runs have higher ids.
 
-    A run lists its data as it begins. It may take its model from the cache, be resumed, or be
-    retried a day later, which does not change the age of its data.
+    A run lists its data at its start. If the run uses a cached model, is resumed, or is retried a
+    day later, the age of its data does not change.
     """
     return {event.run: event.id for event in event_log.events(EventKind.STARTED)}
 
 
 def began_later(event_log: EventLog, version: Version, run: str) -> bool:
-    """Returns whether a version's run began after another run; False if unknown.
+    """Returns whether a version's run began after another run; False if the start is unknown.
 
     The copy of a rollback belongs to the run of its original.
     """
@@ -133,35 +133,38 @@ def began_later(event_log: EventLog, version: Version, run: str) -> bool:
 def find_obstacle(
     approve: Approve, layout: Layout, event_log: EventLog, candidate: Candidate, run: str
 ) -> WaitingSummary | None:
-    """Returns the reason why a blessed model is not pushed; None if there is none.
+    """Returns the reason why a blessed model is not pushed; None if nothing prevents the push.
 
     Args:
-      approve: whether models are pushed automatically.
+      approve: the value of `push.approve`.
       layout: the layout of the pipeline.
       event_log: the event log of the pipeline.
       candidate: the model.
       run: the id of the run that would push it.
 
     Raises:
-      ConfigError: there is a hold that cannot be read.
+      ConfigError: the file of a hold cannot be read.
     """
     catalog = read_catalog(layout, event_log)
     variants = None if candidate.variants is None else layout.root / candidate.variants
     if catalog and serves_all(catalog[0], candidate, variants):
-        return None  # The Pusher will find it there.
+        return None  # The Pusher finds that this model is in service already.
     hold = read_hold(layout)
     is_late = bool(catalog) and began_later(event_log, catalog[0], run)
     if hold is None and approve is not Approve.MANUAL and not is_late:
         return None
-    known = [waiting for waiting in still_waiting(event_log) if _is_same_model(waiting, candidate)]
-    is_known = bool(known) and not is_late
-    number = known[0].number if is_known else _free_number(catalog, read_waiting(event_log))
+    earlier = [model for model in still_waiting(event_log) if _is_same_model(model, candidate)]
+    number = (
+        earlier[0].number
+        if earlier and not is_late
+        else _free_number(catalog, read_waiting(event_log))
+    )
     status = Status.WAITS if hold is None else Status.HELD
     reason = how_to_push(number, hold)
     if is_late:
         status = Status.SUPERSEDED
         reason = (
-            f"version {catalog[0].number}, which serves, is of a run that began later; "
+            f"version {catalog[0].number} is in service, and its run began later; "
             f"`approve {number} --force --reason TEXT` pushes this model anyway"
         )
     return WaitingSummary(version=number, status=status, reason=reason, **asdict(candidate))
@@ -169,8 +172,8 @@ def find_obstacle(
 
 def how_to_push(number: int, hold: Hold | None) -> str:
     """Returns the command that pushes a waiting model, and the hold that is in force."""
-    approves = f"`approve {number} --reason TEXT` pushes it"
-    return approves if hold is None else f"held back, {hold.reason}; after `release`, {approves}"
+    command = f"`approve {number} --reason TEXT` pushes the model"
+    return command if hold is None else f"held back ({hold.reason}); after `release`, {command}"
 
 
 def _is_same_model(waiting: Waiting, candidate: Candidate) -> bool:
@@ -178,20 +181,20 @@ def _is_same_model(waiting: Waiting, candidate: Candidate) -> bool:
 
 
 def serves_model(version: Version, model: Candidate) -> bool:
-    """Returns whether a version has a model; for remote folders only URIs are compared."""
+    """Returns whether a version contains a model; for remote folders, only URIs are compared."""
     created = version.provenance.model_created
     return version.model == model.model and created in (None, model.model_created)
 
 
 def serves_all(version: Version, model: Candidate, variants: Path | None) -> bool:
-    """Returns whether a version has a model and its variants, undamaged.
+    """Returns whether a version is undamaged, and contains a model with its variants.
 
     For a remote version, only the model is compared.
 
     Args:
       version: the newest version.
       model: the model to be pushed.
-      variants: the folder of the artifact of its variants, if there is one.
+      variants: the folder of the artifact of the model's variants, or None.
     """
     if not serves_model(version, model):
         return False
@@ -204,16 +207,16 @@ def serves_all(version: Version, model: Candidate, variants: Path | None) -> boo
 
 def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:
     """Returns a number higher than all others, as for a version that is pushed now."""
-    taken = [*(version.number for version in catalog), *(other.number for other in waiting)]
-    return max(int(time.time()), max(taken, default=0) + 1)
+    numbers = [*(version.number for version in catalog), *(model.number for model in waiting)]
+    return max(int(time.time()), max(numbers, default=0) + 1)
 
 
 def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
-    """Sets or lifts the mark on a model's blessing: a waiting model is no baseline for the next.
+    """Sets or lifts the mark of a waiting model, which is not the baseline of the next run.
 
     Args:
       connection: the connection settings of ML Metadata.
-      model: the model; a model that is not in the store has no blessing to mark.
+      model: the model; if the store lacks the model, nothing is marked.
       waits: whether to set the mark.
     """
     import ml_metadata as mlmd
@@ -222,10 +225,10 @@ def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
     models = {artifact.id for artifact in find_models(store, model.model, model.model_created)}
     changed = []
     for blessing in store.get_artifacts_by_type("ModelBlessing") if models else ():
-        found = {name: value.int_value for name, value in blessing.custom_properties.items()}
+        values = {name: value.int_value for name, value in blessing.custom_properties.items()}
         if (
-            found.get(BLESSED_MODEL_PROPERTY) in models
-            and bool(found.get(WAITING_PROPERTY)) != waits
+            values.get(BLESSED_MODEL_PROPERTY) in models
+            and bool(values.get(WAITING_PROPERTY)) != waits
         ):
             blessing.custom_properties[WAITING_PROPERTY].int_value = int(waits)
             changed.append(blessing)
@@ -239,9 +242,9 @@ class ApprovalRequest:
 
     number: int
     reason: str
-    """The reason, for people."""
+    """The reason for the history."""
     force: bool = False
-    """Whether to push even if a model that was trained later has been pushed meanwhile."""
+    """Whether to push even if a model that was trained later is in service."""
 
 
 def approve(
@@ -264,7 +267,7 @@ def approve(
       ConfigError: no such model waits, pushes are held, a later model has been pushed, the model's
         files are gone or damaged, the serving folder is remote or cannot be written, the metadata
         cannot be used, or a secret that the notification needs is not set.
-      DataError: a file is damaged only in its copy.
+      DataError: a file was damaged while it was copied.
       TryLaterError: a run is in progress, or the metadata is busy or unreachable.
     """
     check_secrets(config.notify, Occasion.PUSHED)
@@ -291,8 +294,8 @@ def approve(
             except OSError as error:
                 raise ConfigError(
                     f"{layout.serving}: version {waiting.number} cannot be copied "
-                    f"({error.strerror or error}); the same version still serves; fix the cause, "
-                    "and repeat the command"
+                    f"({error.strerror or error}); the version in service has not changed; fix the "
+                    "cause, and repeat the command"
                 ) from None
         else:
             version = Path(catalog[0].path)
@@ -304,11 +307,11 @@ def approve(
 
 
 def _find(event_log: EventLog, number: int) -> Waiting:
-    found = read_waiting(event_log)
-    for waiting in found:
+    models = read_waiting(event_log)
+    for waiting in models:
         if waiting.number == number:
             return waiting
-    names = ", ".join(str(waiting.number) for waiting in found if not waiting.is_superseded)
+    names = ", ".join(str(waiting.number) for waiting in models if not waiting.is_superseded)
     raise ConfigError(
         f"approve {number}: no model waits"
         + (f" under this number; the models that wait are {names}" if names else "")
@@ -325,15 +328,14 @@ def _check(
     if is_remote(layout.serving) or is_remote(waiting.model):
         raise ConfigError(
             f"{prefix}: {layout.serving} or {waiting.model} is not a folder of this machine, and "
-            "an approval needs folders, as it renames them; a run without push.approve pushes "
-            "the model"
+            "an approval renames folders; a run without push.approve pushes the model"
         )
     if waiting.is_superseded and not request.force:
         raise ConfigError(
             f"{prefix}: version {catalog[0].number if catalog else '?'} is of a model that was "
             "trained later; --force replaces that version with this model"
         )
-    if not waiting.is_there(layout):
+    if not waiting.has_files(layout):
         raise ConfigError(
             f"{prefix}: {waiting.exported_in(layout)} no longer exists: retention keeps at most "
             "`schedule.keep.versions` models that wait, and none after a later model was pushed; "
@@ -346,8 +348,10 @@ def _check(
 def _record(
     config: PipelineConfig, event_log: EventLog, waiting: Waiting, version: Path, reason: str
 ) -> str:
-    """Records an approval whose version is in place; returns it in a sentence."""
-    message = f"version {version.name} is in service; it waited as {waiting.number}: {reason}"
+    """Records an approval whose version is in the serving folder; returns a sentence about it."""
+    message = (
+        f"the waiting model {waiting.number} is now version {version.name}, in service: {reason}"
+    )
     number = int(version.name)
     event_log.record(
         EventKind.APPROVED,
@@ -357,7 +361,7 @@ def _record(
         waited=waiting.number,
         reason=reason,
     )
-    kept = {
+    model_details = {
         key: waiting.details.get(key) for key in ("metrics", "window", "strategy", "model_kind")
     }
     event_log.record(
@@ -368,9 +372,9 @@ def _record(
         path=str(version),
         model=waiting.model,
         waited=waiting.number,
-        **kept,
+        **model_details,
     )
-    details = {"metrics": kept["metrics"], "reason": reason}
+    details = {"metrics": model_details["metrics"], "reason": reason}
     notify(
         config.notify, config.name, Occasion.PUSHED, message, details, event_log, run=waiting.run
     )

@@ -25,22 +25,23 @@ def withdraw(
     number: int,
     reason: str | None = None,
 ) -> list[str]:
-    """Withdraws a version that does not serve: it is no baseline and no warm start, and no server
-    uses it.
+    """Withdraws a version that is not in service.
+
+    No later run uses the version as baseline or for a warm start, and no server loads it.
 
     Args:
       config: the config.
       layout: the layout of the pipeline.
       event_log: the event log of the pipeline.
       number: the number of the version.
-      reason: the reason, for people.
+      reason: the reason for the history.
 
     Returns:
       Lines about what was done.
 
     Raises:
-      ConfigError: there is no such version, or its model serves; a run is in progress; the metadata
-        cannot be used.
+      ConfigError: there is no such version, or its model is in service; a run is in progress; the
+        metadata cannot be used.
     """
     find_version(read_catalog(layout, event_log), number, "--withdraw")
     with run_lock(layout):
@@ -49,10 +50,10 @@ def withdraw(
         same = [other for other in catalog if other.identity == version.identity]
         serving = find_serving(catalog)
         if serving is not None and serving in same:
-            which = "serves" if serving == version else f"serves, as version {serving.number}"
+            name = "" if serving == version else f" as version {serving.number}"
             raise ConfigError(
-                f"--withdraw {number}: its model {which}; `rollback` puts another version in "
-                "service and withdraws this version"
+                f"--withdraw {number}: this model is in service{name}; `rollback` puts another "
+                "version in service and withdraws this version"
             )
         lines = mark_models(config, layout, same, withdrawn=True, reason=reason)
         lines += record_withdrawn(event_log, same, reason, "models --withdraw")
@@ -87,18 +88,20 @@ def mark_models(
     withdrawn: bool,
     reason: str | None = None,
 ) -> list[str]:
-    """Sets or lifts the marks on versions: on all of their models or on none, and in each folder.
+    """Sets or lifts the marks of withdrawn versions.
+
+    All models are marked in one transaction, then the folders of the versions.
 
     Args:
       config: the config.
       layout: the layout of the pipeline.
       versions: all versions of these models.
       withdrawn: whether to set the mark.
-      reason: the reason, for people.
+      reason: the reason for the history.
 
     Returns:
-      A line for each version whose model is not in the metadata, and so is not used anyway, and for
-      each whose folder cannot be written.
+      A line for each version whose model is not in the metadata, where no run can find it, and for
+      each version whose folder cannot be written.
 
     Raises:
       ConfigError: the metadata cannot be used.
@@ -106,15 +109,15 @@ def mark_models(
     versions = list(versions)
     if not versions:
         return []
-    found: dict[tuple[object, ...], list[int]] = {}
+    artifacts: dict[tuple[object, ...], list[int]] = {}
     connection = check_store(config.metadata, layout)
     if connection is not None:
-        found = _mark(connection, versions, withdrawn)
+        artifacts = _mark(connection, versions, withdrawn)
     lines = [
         f"version {version.number}: its model is not in the pipeline's metadata, so only "
         "its folder is marked"
         for version in versions
-        if not found.get(version.identity)
+        if not artifacts.get(version.identity)
     ]
     return lines + _mark_folders(versions, withdrawn, reason)
 
@@ -126,10 +129,10 @@ def _mark(
     import ml_metadata as mlmd
 
     store = mlmd.MetadataStore(connection)
-    changed, found = {}, {}
+    changed, artifact_ids = {}, {}
     for version in {v.identity: v for v in versions if v.model is not None}.values():
         artifacts = find_models(store, str(version.model), version.provenance.model_created)
-        found[version.identity] = [artifact.id for artifact in artifacts]
+        artifact_ids[version.identity] = [artifact.id for artifact in artifacts]
         for artifact in artifacts:
             mark = artifact.custom_properties[WITHDRAWN_PROPERTY]
             # Setting an equal value would change the inputs of executions that took the model.
@@ -138,11 +141,11 @@ def _mark(
                 changed[artifact.id] = artifact
     if changed:
         store.put_artifacts(list(changed.values()))  # One transaction.
-    return found
+    return artifact_ids
 
 
 def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | None) -> list[str]:
-    """Sets or lifts the marks in folders; returns lines about those that cannot be written."""
+    """Sets or lifts the marks in folders; returns a line for each folder that cannot be written."""
     lines = []
     for version in versions:
         if is_remote(version.path):
@@ -154,10 +157,10 @@ def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | No
             else:
                 lift_withdrawal(folder)
         except OSError as error:
-            again = f"repeat with `models --withdraw {version.number}`"
-            does = f"may use this version; {again}" if withdrawn else "still skip this version"
+            command = f"to repeat: `models --withdraw {version.number}`"
+            effect = f"may use this version; {command}" if withdrawn else "still skip this version"
             lines.append(
                 f"version {version.number}: {folder} cannot be written"
-                f" ({error.strerror or error}), so servers that start {does}"
+                f" ({error.strerror or error}), so newly started servers {effect}"
             )
     return lines

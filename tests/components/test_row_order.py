@@ -148,7 +148,7 @@ def test_all_rows_decide_the_same_in_any_order(arrangements: dict[str, Arranged]
 def test_a_sample_decides_the_same_in_any_order(
     arrangements: dict[str, Arranged], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examples_reader, "_MOST_ROWS", 600)
+    monkeypatch.setattr(examples_reader, "_MAX_ROWS", 600)
     for name, arranged in arrangements.items():
         schema, findings = decide(arranged)
         found = {column: choice.type for column, choice in read_choices(schema).items()}
@@ -181,7 +181,7 @@ def test_a_sample_is_from_all_over_the_files_and_as_large_as_it_may_be(tmp_path:
 def test_a_sample_of_large_rows_is_thinned_out_and_not_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examples_reader, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(examples_reader, "_MAX_BYTES", 20_000)
     rows = pd.DataFrame({"place": np.arange(2_000)})
     feature = schema_pb2.Feature(name="place", type=schema_pb2.INT)
     batches = read_sample(examples_of(tmp_path, [rows]), "train", [feature])

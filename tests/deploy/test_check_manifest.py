@@ -11,8 +11,8 @@ from kubernetes_schemas import assert_confined, assert_volumes_match, read_valid
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.data_check import (
-    LARGEST_CONFIG,
-    LONGEST_NAME,
+    MAX_CONFIG_BYTES,
+    MAX_NAME_LENGTH,
     SCRATCH_FOLDER,
     TOKEN_FOLDER,
     make_check_manifest,
@@ -149,7 +149,7 @@ def test_names_are_ones_that_kubernetes_takes_and_differ() -> None:
     assert made["digits"] == "scopeline-digits"
     assert made["a-b"] == "scopeline-a-b"
     for name in names:
-        assert len(made[name]) <= LONGEST_NAME
+        assert len(made[name]) <= MAX_NAME_LENGTH
         assert write(make_config(name=name))["CronJob"]["metadata"]["name"] == made[name]
 
 
@@ -183,8 +183,8 @@ def test_the_same_config_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ({"kubeflow": None}, "kubeflow: this is missing.*image: registry.example.com"),
-        ({"kubeflow": {}}, "kubeflow.image: this is missing"),
+        ({"kubeflow": None}, "kubeflow: this key is missing.*image: registry.example.com"),
+        ({"kubeflow": {}}, "kubeflow.image: this key is missing"),
         ({"schedule": None}, "there is nothing to check; set it to true"),
         ({"schedule": {"cron": "0 3 * * *"}}, "`cron` alone needs no check"),
     ],
@@ -195,5 +195,7 @@ def test_a_config_with_nothing_to_look_for_is_refused(sections: dict[str, Any], 
 
 
 def test_a_config_that_no_config_map_holds_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"has 1,048,577 bytes; a ConfigMap holds 1,048,576"):
-        make_check_manifest(make_config(), "#" * (LARGEST_CONFIG + 1))
+    with pytest.raises(
+        ConfigError, match=r"has 1,048,577 bytes; a ConfigMap holds at most 1,048,576"
+    ):
+        make_check_manifest(make_config(), "#" * (MAX_CONFIG_BYTES + 1))

@@ -82,7 +82,9 @@ def test_names_of_images_are_taken_apart(
     ],
 )
 def test_what_no_registry_takes_is_refused(image: str) -> None:
-    with pytest.raises(ConfigError, match=r"no name of an image; right is .*/scopeline:0\.1\.0"):
+    with pytest.raises(
+        ConfigError, match=r"not the name of an image; expected .*/scopeline:0\.1\.0"
+    ):
         parse_image(image)
 
 
@@ -115,7 +117,7 @@ def test_a_digest_is_one_image_whatever_its_tag(
     monkeypatch.setenv("PATH", str(tmp_path))
     for image in (f"scopeline@{DIGEST}", f"scopeline:latest@{DIGEST}"):
         (warning,) = check_image(image)
-        assert "steps compare it when they run" in warning
+        assert "steps compare the code when they run" in warning
 
 
 def test_an_image_with_the_code_of_here_gives_no_warning(
@@ -138,10 +140,10 @@ def test_an_image_with_other_code_is_warned_of(
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        (says_labels(None), "it was not built by `make image`"),
-        (says_labels({CODE_LABEL: ""}), "it was not built by `make image`"),
-        ("sys.exit('Error: No such image: x')", "docker says 'No such image: x'"),
-        ("sys.exit(3)", "docker says 'exit code 3'"),
+        (says_labels(None), "the image was not built by `make image`"),
+        (says_labels({CODE_LABEL: ""}), "the image was not built by `make image`"),
+        ("sys.exit('Error: No such image: x')", "docker reports 'No such image: x'"),
+        ("sys.exit(3)", "docker reports 'exit code 3'"),
         ("print('<html>')", "the answer of docker cannot be read"),
         ("time.sleep(60)", "docker did not answer within 1 s"),
     ],
@@ -152,7 +154,7 @@ def test_what_docker_does_not_tell_is_a_warning(
     monkeypatch.setattr(image_module, "INSPECT_SECONDS", 1)
     install_docker(tmp_path, monkeypatch, script)
     (warning,) = check_image(IMAGE)
-    assert f"{IMAGE} cannot be compared with the code here: {reason}; steps" in warning
+    assert f"{IMAGE} cannot be compared with the code on this machine: {reason}; the" in warning
 
 
 def test_the_hash_follows_the_code_and_nothing_else(tmp_path: Path) -> None:

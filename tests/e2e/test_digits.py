@@ -122,7 +122,7 @@ def test_forced_run_is_cached_and_plan_changes_nothing(project: Project, first) 
     files = snapshot(project.output)
     plan = project.scopeline("plan")
     assert plan.returncode == 0
-    assert plan.stdout.count("nothing that it depends on has changed") == len(COMPONENTS)
+    assert plan.stdout.count("its inputs and settings have not changed") == len(COMPONENTS)
     assert "nothing to do" in plan.stdout
     assert snapshot(project.output) == files
 

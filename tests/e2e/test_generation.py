@@ -78,7 +78,10 @@ def test_pictures_are_asked_for(generation: Project) -> None:
         assert picture.tobytes() == Image.open(file).tobytes()
     done = predict(generation, "--n", "6", "--class", "grey", "--output", "other")
     assert done.returncode == 2
-    assert "--class grey: the model has no such class; right is one of dark, light" in done.stderr
+    assert (
+        "--class grey: the model does not have this class; its classes are dark, light"
+        in done.stderr
+    )
     assert not (generation.folder / "other").exists()
 
 

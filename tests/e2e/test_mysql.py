@@ -75,7 +75,7 @@ def test_password_that_is_wrong_is_named_before_anything_runs(
     monkeypatch.setenv(PASSWORD_VARIABLE, f"not-{PASSWORD}")
     refused = project.scopeline("run", *arguments(server))
     assert refused.returncode == 2
-    assert f"{PASSWORD_VARIABLE} has a wrong password for" in refused.stderr
+    assert f"{PASSWORD_VARIABLE} contains a wrong password" in refused.stderr
     assert PASSWORD not in refused.stdout + refused.stderr
     assert "Traceback" not in refused.stdout + refused.stderr
     assert list((project.output / "digits" / "runs").iterdir()) == runs

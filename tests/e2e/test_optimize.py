@@ -176,7 +176,7 @@ def test_a_variant_that_is_not_there_is_named(project: Project, approved: Approv
     done = project.scopeline("predict", *options, "--variant", "int16x8")
     assert done.returncode == 2
     assert "--variant int16x8" in done.stderr
-    assert "has no such variant; it has float, int8" in done.stderr
+    assert "does not have this variant; give one of float, int8" in done.stderr
 
 
 def test_required_variants_that_nobody_can_accept_keep_the_model_back(
@@ -187,7 +187,7 @@ def test_required_variants_that_nobody_can_accept_keep_the_model_back(
     out = plain(done.stdout)
     assert done.returncode == 3, out + done.stderr
     assert "reuses the variant int8" in out, "another limit converts nothing again"
-    assert "not pushed: the required variant float is refused: its latency" in out
+    assert "not pushed: the required variant float is rejected: the latency" in out
     assert "at most 1e-06 is accepted (optimize.accept.max_latency_ratio)" in out
     assert versions(project) == before
     assert project.states("digits")["Pusher"] == "skipped"

@@ -92,10 +92,10 @@ def test_files_and_requests_are_answered(points: FamilyProject) -> None:
 
 def test_what_the_family_does_not_know_is_refused(points: FamilyProject) -> None:
     wrong = {
-        "task.steps=0": "task.steps: found 0; right is a number above 0",
-        "data.label=x": "data.label: a sphere task does not read this key; leave it out",
-        "model.kind=cnn": "model: a sphere task does not read this key; leave it out",
-        "evaluate.thresholds.accuracy.min=1": "'accuracy' is no metric for sphere",
+        "task.steps=0": "task.steps: found 0; expected a number above 0",
+        "data.label=x": "data.label: `task: sphere` does not read this key; remove it",
+        "model.kind=cnn": "model: `task: sphere` does not read this key; remove it",
+        "evaluate.thresholds.accuracy.min=1": "`task: sphere` has no metric 'accuracy'",
         "evaluate.metrics=[my_metrics.Cost]": "the metrics of a sphere task are distance",
     }
     overrides = [word for override in wrong for word in ("--set", override)]

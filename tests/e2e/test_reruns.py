@@ -130,7 +130,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     said, imports = done.stdout.splitlines()
     assert imports == "0 set()"
     assert said.startswith(f"spans: nothing has changed since run {run.name}, which ended 20")
-    assert said.endswith(f", whose model is {pushed}; `run --force` runs anyway")
+    assert said.endswith(f"; its model is {pushed}; `run --force` runs anyway")
     changed = {name for name, time in snapshot(project.output).items() if files.get(name) != time}
     assert changed <= {f"{NAME}/.lock"}, "neither the history nor a run's folder is written to"
 
@@ -139,7 +139,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     "asked",
     [
         RunRequest(force=True),
-        RunRequest(because="cron fired"),
+        RunRequest(reason="cron fired"),
         RunRequest(through="2"),
         RunRequest(validate_only=True),
         RunRequest(search_only=True),
@@ -147,8 +147,8 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     ids=repr,
 )
 def test_what_is_asked_for_besides_is_done(asked: RunRequest) -> None:
-    assert not asked.may_repeat
-    assert RunRequest().may_repeat
+    assert not asked.may_be_skipped
+    assert RunRequest().may_be_skipped
 
 
 def touch(path: Path) -> None:
@@ -333,7 +333,7 @@ def test_a_run_that_pushed_nothing_is_repeated_with_its_code_and_reason(
     assert done.returncode == 3, done.stdout + done.stderr
     again = project.scopeline(*arguments)
     assert again.returncode == 3
-    assert "which pushed nothing: accuracy is" in again.stdout
+    assert "it pushed nothing: accuracy is" in again.stdout
     assert again.stdout.count("\n") == 1
 
 

@@ -138,7 +138,7 @@ def test_requests_are_the_data_of_a_later_config(
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum(trained.summary("later")["examples"].values()) == 1900
     said = " ".join(done.stdout.split())
-    assert f"100 rows have no label in {trained.folder / 'tips.csv'}, and are left out" in said
+    assert f"left out 100 rows without a label in {trained.folder / 'tips.csv'}, first" in said
 
 
 def test_requests_that_are_unlike_the_training_data_are_found(
@@ -165,7 +165,7 @@ def test_requests_that_are_unlike_the_training_data_are_found(
     schedule = ("--set", "schedule={cron: 0 3 1 1 *}", "--set", "notify.occasions=[skew]")
     looked = trained.scopeline("schedule", *options, *schedule, "--once")
     assert looked.returncode == 0, looked.stdout + looked.stderr
-    assert "fare: expected the distribution of its values to move by no more" in looked.stdout
+    assert "fare: expected the distribution of the values to change by at most" in looked.stdout
     again = trained.scopeline("skew", *options, "--record")
     assert again.stdout.strip() == "skew: there are too few new requests"
     history = trained.scopeline("history", "--config", TAXI, "--kind", "skew", "--json")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import kubeflow_runner
 import local_runner
-from pipeline.cli.predict import ask_for_samples, new_folder
+from pipeline.cli.predict import call_sample_function, new_folder
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.families import SampleRequest
 
@@ -114,7 +114,9 @@ def test_samples_are_written_whole_or_not_at_all(
     def ask(label: str) -> str:
         with new_folder(tmp_path / "out" / "samples") as folder:
             (folder / "cats").mkdir()
-            return ask_for_samples("sampling.sample", tmp_path, SampleRequest(3, 0, label), folder)
+            return call_sample_function(
+                "sampling.sample", tmp_path, SampleRequest(3, 0, label), folder
+            )
 
     with pytest.raises(TrainingError, match=r"'sampling.sample' failed: FileNotFoundError: .*weig"):
         ask("cats")

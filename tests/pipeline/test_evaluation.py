@@ -245,7 +245,7 @@ def test_less_is_better_of_a_metric_of_the_users_that_has_a_maximum() -> None:
 def test_a_metric_of_the_users_is_not_mistaken_for_one_of_tfmas() -> None:
     """TFMA looks among its own first."""
     with pytest.raises(
-        ConfigError, match=(r"^evaluate.metrics: my_metrics.Precision is also the name")
+        ConfigError, match=r"^evaluate.metrics: the class of my_metrics.Precision has the"
     ):
         eval_config(metrics=["my_metrics.Precision"])
     named = "tensorflow_model_analysis.metrics.confusion_matrix_metrics.Specificity"
@@ -299,7 +299,7 @@ def test_a_curve_neither_decides_nor_is_it_a_number() -> None:
         ({"class_name": "Specifity"}, r"metrics\.0: Specifity .* did you mean `Specificity`"),
         (
             {"class_name": "Specificity", "config": {"threshold": 0.3}},
-            r"metrics\.0: Specificity cannot be made of .*threshold.* TypeError: .*unexpected",
+            r"metrics\.0: Specificity with config .*threshold.* raises TypeError: .*unexpected",
         ),
     ],
 )

@@ -324,7 +324,7 @@ def test_whole_numbers_that_name_something_stay_integers(task: str, layout: Layo
         features={"zip": {"type": "categorical"}, "id": {"type": "ignore"}},
     )
     settings = context_of(config, layout).ingestion.settings
-    named = settings.names & {"customer", "id", "size", "y", "zip"}
+    named = settings.exact_columns & {"customer", "id", "size", "y", "zip"}
     assert named == {"customer", "id", "zip"} | ({"y"} if task == "multiclass" else set())
 
 

@@ -149,8 +149,8 @@ def test_disk_that_is_full_ends_neither_the_run_nor_the_screen(verbose: bool) ->
     assert done.returncode == 0, done.stderr[-1000:]
     assert done.stdout == "for people\n" * 3
     why = (
-        "/dev/full: cannot be written (No space left on device); output is lost as long as this "
-        "lasts"
+        "/dev/full: cannot be written (No space left on device); until the file can be written "
+        "again, output is lost"
     )
     assert done.stderr.count(why) == 1
     assert ("part 2" in done.stderr) == verbose
@@ -274,8 +274,8 @@ def test_doctor_finds_this_machine_ready() -> None:
 
 
 def test_doctor_gives_advice(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "ENOUGH_DISK", 2**60)
-    monkeypatch.setattr(doctor, "ENOUGH_MEMORY", 2**60)
+    monkeypatch.setattr(doctor, "MIN_DISK", 2**60)
+    monkeypatch.setattr(doctor, "MIN_MEMORY", 2**60)
     monkeypatch.setattr(doctor, "LIBRARIES", ("no_such_library",))
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
     findings = {finding.subject: finding for finding in doctor.examine(Path("/sys/scopeline"))}

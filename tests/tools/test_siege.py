@@ -12,7 +12,7 @@ import warm
 from rich.console import Console
 
 from tools.siege import hostile, kills, versions
-from tools.siege.__main__ import Plan, besieged
+from tools.siege.__main__ import Plan, start_siege
 from tools.siege.confined import limit_memory
 from tools.siege.connection import SILENT
 from tools.siege.models import make_models
@@ -45,8 +45,8 @@ def attacks(*kinds: str) -> list[Attack]:
 def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     folder = tmp_path_factory.mktemp("siege")
     models = make_models(folder, warm.Popen, {"A": 1})
-    with besieged(models, folder, Console(quiet=True), kills.WORKERS) as (siege, _):
-        siege.comes()
+    with start_siege(models, folder, Console(quiet=True), kills.WORKERS) as (siege, _):
+        siege.expect_switch()
         yield siege
     assert not siege.server.processes
 
@@ -61,14 +61,14 @@ def test_nothing_is_lost_and_the_right_version_answers(siege: Siege) -> None:
     assert counts["right"] > 100
     assert (counts["wrong"], counts["lost"]) == (0, 0)
     assert sum(found.statuses.values()) >= len(HOSTILE) - 3
-    assert len({version for *_, version, _, _ in siege.load.all}) > 3
+    assert len({version for *_, version, _, _ in siege.load.completed}) > 3
 
 
 @pytest.mark.long
 def test_what_does_not_hold_is_found(siege: Siege, monkeypatch: pytest.MonkeyPatch) -> None:
     siege.faults.clear()
 
-    def answered_wrongly(front: hostile.Front) -> list[int]:
+    def answered_wrongly(target: hostile.Target) -> list[int]:
         siege.server.log.open("a").write(
             '{"traceback": "Traceback (most recent call last):\\nE: x"}'
         )
@@ -76,10 +76,10 @@ def test_what_does_not_hold_is_found(siege: Siege, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(hostile.KINDS, "bad_chunks", hostile.Kind(answered_wrongly))
     send_hostile(siege, attacks("bad_chunks"), longest=0.0)
-    siege.store.marks[siege.store.right] = None
+    siege.store.marks[siege.store.expected] = None
     check_load(siege, SEED)
-    said = [fault.said.split(",")[0] for fault in siege.faults]
-    assert said[0] == "answered by no answer"
+    said = [fault.message.split(",")[0] for fault in siege.faults]
+    assert said[0] == "the server answered with: no answer"
     assert "other clients waited" in said[1]
     assert "tracebacks in the server's log" in said[2]
     assert "requests of well-behaved clients were wrong" in said[3]

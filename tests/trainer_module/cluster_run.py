@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from components.processes.local.fork_server import current_server, serving
+from components.processes.local.fork_server import current_server, run_fork_server
 from components.processes.local.launcher import LocalLauncher
 from components.processes.supervisor import ClusterJob, Supervisor
 from components.trainer.workers import Training, make_workers, restart_policy
@@ -32,7 +32,7 @@ def main(file: Path) -> None:
     )
     strategy = Strategy(settings.train.strategy.kind)
     tasks = make_workers(training, strategy, None)
-    with serving():
+    with run_fork_server():
         assert current_server() is not None, "nothing keeps this process from forking"
         launcher = LocalLauncher(current_server())
         Supervisor(launcher, ClusterJob(tasks, restart_policy(strategy), 100)).run()

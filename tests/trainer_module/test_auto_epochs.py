@@ -71,7 +71,7 @@ def test_what_is_given_is_kept() -> None:
     assert choose_epochs(shared, 50) == 160
     with pytest.raises(TrainingError, match=r"global is 200, which 3 replicas .* 198 or 201"):
         choose_batch_size(shared, 20, 3)
-    with pytest.raises(ValidationError, match="has both at_most and global"):
+    with pytest.raises(ValidationError, match="found both at_most and global"):
         settings_of(batch_size={"global": 200, "at_most": 8})
     assert choose_rounds(given, 1) == 1
     assert choose_epochs(given, 1) == 10
@@ -123,7 +123,7 @@ def test_a_small_table_is_trained_for_as_long_as_it_gets_better(
     assert record["epochs"] == record["best_epoch"] < 89
     assert choice == (
         f"epoch {record['epochs']} was the best on 48 held-out examples of the train split; the "
-        "final model was trained on all 240 for as many epochs"
+        f"final model was trained on all 240 examples for {record['epochs']} epochs"
     )
 
 

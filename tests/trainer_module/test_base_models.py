@@ -51,8 +51,8 @@ def test_a_model_that_does_not_describe_itself(
     (base / DESCRIPTION_FILE).unlink()
     job = prepare(orders, tmp_path / "warm", str(base))
     assert job.notes == [
-        f"warm start: {base} has no description of its weights, which models that Scopeline "
-        "exports have; all weights are initialised anew"
+        f"warm start: {base} has no description of its weights, so Scopeline did not "
+        "export the model; all weights are initialised anew"
     ]
 
 
@@ -71,7 +71,9 @@ def test_a_model_that_is_half_deleted(
     shutil.copytree(orders_model, base)
     removed = base / remove
     shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
-    message = rf"model at {base} cannot be read: .*{reason}.*; put it back, or .*warm_start: false"
+    message = (
+        rf"model at {base} cannot be read: .*{reason}.*; restore the model, or .*warm_start: false"
+    )
     with pytest.raises(TrainingError, match=message):
         prepare(orders, tmp_path / "warm", str(base))
 
@@ -83,7 +85,7 @@ def test_a_broken_description(
     base = tmp_path / "base"
     shutil.copytree(orders_model, base)
     (base / DESCRIPTION_FILE).write_text(text)
-    with pytest.raises(TrainingError, match=r"scopeline.json is no description of a model"):
+    with pytest.raises(TrainingError, match=r"scopeline.json is not the description of a model"):
         prepare(orders, tmp_path / "warm", str(base))
 
 
@@ -164,7 +166,7 @@ def test_an_interrupted_training_goes_on_from_its_own_backup(
 def test_nothing_in_common(shades: Transformed, orders_model: str, tmp_path: Path) -> None:
     headline, *notes = prepare(shades, tmp_path, orders_model).notes
     assert headline == (
-        f"warm start: no weight of {orders_model}, a model of kind mlp, fits; all weights are "
-        "initialised anew"
+        f"warm start: no weight of {orders_model}, a model of kind mlp, fits the new model; "
+        "all weights are initialised anew"
     )
     assert "warm start: column `company` has been removed" in notes

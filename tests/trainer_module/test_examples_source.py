@@ -151,5 +151,5 @@ def test_no_file(tmp_path):
     with pytest.raises(Exception, match="Split-eval") as caught:
         run(ours, tmp_path)
     error = find_user_error(caught.value)
-    assert "Split-eval/*: there are no examples" in str(error)
+    assert "Split-eval/*. Remove the folder of the step" in str(error)
     assert "the next run writes them again" in str(error)

@@ -73,7 +73,9 @@ def test_an_exported_model_has_its_network_once(shades_model: str) -> None:
 
 def test_model_that_cannot_be_exported_is_not_trained(shades: Transformed, tmp_path: Path) -> None:
     fn_args = using(shades, "build_with_loose_table").fn_args(tmp_path)
-    with pytest.raises(TrainingError, match=r"cannot be exported, so it is not trained: .*untrack"):
+    with pytest.raises(
+        TrainingError, match=r"cannot be exported, so training does not start: .*untrack"
+    ):
         run_fn(fn_args)
     assert not (tmp_path / "model_run" / "checkpoints").exists()
 

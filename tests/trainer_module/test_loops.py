@@ -289,7 +289,7 @@ def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
     assert (found.epoch, found.examples) == (3, 150)
     assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
     other = trips.fn_args(tmp_path / "run", model={"hidden_units": [8]})
-    with pytest.raises(TrainingError, match="ckpt-45 does not fit the model 'mlp', whose code may"):
+    with pytest.raises(TrainingError, match="ckpt-45 does not fit the model 'mlp'; the code"):
         evaluate_checkpoint(other, latest)
 
 
@@ -326,7 +326,7 @@ def test_training_on_fewer_replicas_begins_anew(
     with pytest.raises(KeyboardInterrupt):
         train_whole(inputs, [Interrupt(5, inputs.data.train.steps)])
     assert begin(prepare(trips, tmp_path, runtime)).start == Position()
-    assert "Training starts from the beginning: an epoch now has 15 steps" in caplog.text
+    assert "Training starts from the beginning: an epoch has 15 steps" in caplog.text
     assert not list((tmp_path / "backup").iterdir())
 
 
@@ -361,6 +361,7 @@ def test_a_batch_larger_than_the_data_is_said(regularized: Transformed, tmp_path
     run_fn(regularized.fn_args(tmp_path, train=options))
     record = read_record(tmp_path / "Format-Serving")
     assert record["notes"] == [
-        "the train split's 449 examples are fewer than a global batch of 800; a step uses 448"
+        "the train split's 449 examples are fewer than a global batch of 800; a step uses 448 "
+        "examples"
     ]
     assert record["steps"] == 2 * 2

@@ -150,7 +150,7 @@ def test_a_loss_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     weighed = {"kind": "my_losses.Weighed", "options": {"factor": 5}}
     assert float(loss_of(weighed, Task.REGRESSION)(zeros, ones)) == 5
     for bad, message in [
-        ("my_losses.Other", "right is a subclass of tf_keras.losses.Loss, or a function"),
+        ("my_losses.Other", "give a subclass of tf_keras.losses.Loss, or a function"),
         ("my_losses.thrice", "train.loss 'my_losses.thrice': module 'my_losses' has no function"),
         ("your_losses.twice", "cannot import 'your_losses'"),
         ({"kind": "my_losses.twice", "options": {"factor": 5}}, "which takes no options"),

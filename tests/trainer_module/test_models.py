@@ -253,7 +253,7 @@ def test_a_model_built_outside_the_scope(tmp_path: Path, monkeypatch: pytest.Mon
     )
     message = (
         r"model 'early_model.build_model': its variable 'early/kernel:0' was created outside the "
-        r"strategy's scope; create the whole model inside the builder"
+        r"strategy's scope; create all variables inside the builder"
     )
     strategy = build_strategy(strategy_settings("mirrored"))
     importlib.import_module("early_model")
@@ -291,7 +291,7 @@ DENSE = "tf_keras.layers.Dense({})(hidden)"
             "regression",
             DENSE.format(2),
             "[batch, 2]",
-            "[batch, 1]: the number; end it with problem.",
+            "[batch, 1]: the number; end the model with pr",
         ),
         (
             "binary",
@@ -314,13 +314,13 @@ DENSE = "tf_keras.layers.Dense({})(hidden)"
         (
             "multiclass",
             DENSE.format(3),
-            "[batch, 3] of unrestricted numbers, as its last layer has no",
+            "[batch, 3] of unrestricted numbers, because its last layer has no",
             "[batch, 3]",
         ),
         (
             "count",
             DENSE.format(1),
-            "[batch, 1] of unrestricted numbers, as",
+            "[batch, 1] of unrestricted numbers, because",
             "[batch, 1]: the expected count, w",
         ),
         ("regression", "{'value': " + DENSE.format(1) + "}", "a dict", "[batch, 1]: the number"),
@@ -335,7 +335,7 @@ def test_an_own_model_whose_output_the_task_cannot_use(
     message = str(caught.value)
     assert message.startswith(f"model '{tmp_path.name}_own.build_model': its output is {found}")
     assert f"needs {right}" in message
-    assert message.endswith("; end it with problem.make_output_layer().")
+    assert message.endswith("; end the model with problem.make_output_layer().")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_what_is_no_callback_is_refused() -> None:
 
     (listener,) = made("Listener")
     assert listener.last_epoch == 2
-    with pytest.raises(TrainingError, match=r"returns a builtins\.str; right is a subclass of"):
+    with pytest.raises(TrainingError, match=r"returns a builtins\.str; expected a subclass of"):
         made("no_callback")
     with pytest.raises(TrainingError, match=r"train\.callbacks '.*' has no function 'nothing'"):
         made("nothing")

@@ -65,7 +65,7 @@ print(built.num_replicas_in_sync, type(built.extended._cross_device_ops).__name_
     ],
 )
 def test_a_gpu_where_there_is_none(strategy: Any) -> None:
-    message = "train.strategy asks for gpu:0, but TensorFlow sees no GPU on this machine"
+    message = "train.strategy names gpu:0, but TensorFlow finds no GPU on this machine"
     with pytest.raises(ConfigError, match=message):
         strategy_settings(strategy).check()
 
@@ -77,7 +77,7 @@ def test_a_gpu_where_there_is_none(strategy: Any) -> None:
         ({"kind": "mirrored", "reduction": "nccl"}, "reduction: nccl needs GPUs, but the replicas"),
         (
             {"kind": "multi_worker_mirrored", "communication": "nccl"},
-            "communication: nccl needs a GPU on every worker, but here is none",
+            "communication: nccl needs a GPU on every worker, but this worker has",
         ),
     ],
 )
@@ -94,7 +94,9 @@ def test_a_device_named_twice() -> None:
 
 def test_more_cpus_than_tensorflow_has_begun_with() -> None:
     tf.config.list_logical_devices()
-    with pytest.raises(ConfigError, match=r"asks for cpu:7, but TensorFlow has begun with /cpu:0"):
+    with pytest.raises(
+        ConfigError, match=r"names cpu:7, but TensorFlow has already started with /cpu:0"
+    ):
         build_strategy(strategy_settings({"kind": "one_device", "device": "cpu:7"}))
 
 
@@ -115,7 +117,7 @@ def test_auto_follows_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_follows_the_config_and_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TPU_NAME", raising=False)
     found = choose(strategy="auto", cluster={"workers": 3})
-    assert found == ("multi_worker_mirrored", "train.cluster asks for 3 workers")
+    assert found == ("multi_worker_mirrored", "train.cluster has 3 workers")
     if not HAS_GPU:
         assert choose(strategy="auto") == ("default", "there is neither a GPU nor a TPU")
     monkeypatch.setenv("TPU_NAME", "mine")
@@ -127,13 +129,15 @@ def test_what_the_config_names_is_taken() -> None:
 
 
 def test_auto_has_to_be_resolved() -> None:
-    with pytest.raises(ValueError, match="strategy auto has to be resolved first"):
+    with pytest.raises(ValueError, match="strategy auto must be resolved first"):
         build_strategy(strategy_settings(Strategy.AUTO))
 
 
 def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TPU_NAME", raising=False)
-    message = "strategy tpu: no TPU is named and this machine has none; set train.strategy to"
+    message = (
+        "strategy tpu: the config names no TPU and this machine has none; set train.strategy to"
+    )
     with pytest.raises(ConfigError, match=message):
         strategy_settings("tpu").check()
 
@@ -155,13 +159,15 @@ def test_a_tpu_address_that_does_not_answer() -> None:
 
 
 def test_a_tpu_address_without_a_port() -> None:
-    with pytest.raises(ConfigError, match="found 'grpc://host' as its address; right is grpc://"):
+    with pytest.raises(
+        ConfigError, match="found 'grpc://host' as the TPU's address; expected grpc://"
+    ):
         strategy_settings({"kind": "tpu", "name": "grpc://host"}).check()
 
 
 def test_manual_placement() -> None:
     with on_device(1, "CPU"):
         assert tf.constant(1).device.endswith("CPU:1")
-    message = "there is no device TPU:0; TensorFlow has 0 of kind TPU"
+    message = "there is no device TPU:0; the number of TPU devices is 0"
     with pytest.raises(ConfigError, match=message), on_device():
         pass

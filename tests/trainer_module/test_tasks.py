@@ -78,7 +78,8 @@ def test_config_takes_a_task_by_name_or_with_options() -> None:
         load("task=shre")
     with pytest.raises(ConfigError, match=r"task.step: unknown key; did you mean `steep`\?"):
         load("task={kind: share, step: 2}", "evaluate={}")
-    with pytest.raises(ConfigError, match=r"'mse' is no metric for share; did you mean `mae`\?"):
+    words = r"`task: share` has no metric 'mse'; did you mean `mae`\?"
+    with pytest.raises(ConfigError, match=words):
         load("task=share", "evaluate={metrics: [mse]}")
     assert [
         metric.class_name for metric in make_eval_config(config.criteria).metrics_specs[0].metrics
@@ -278,13 +279,16 @@ def test_an_order_takes_its_own_classes(order: list, labels: np.ndarray) -> None
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        ("[no, yes, 2]", "YAML reads yes, no, on and off as true and false; put such words in quo"),
+        (
+            "[no, yes, 2]",
+            "YAML reads yes, no, on and off as true and false; put these words in quo",
+        ),
         (
             "[0.5, 1, 1.5]",
-            "0.5 is neither text nor a whole number; put a fraction in quo",
+            "0.5 is neither text nor a whole number; put fractions in quo",
         ),
-        ("[1, null, 2]", "None is neither text nor a whole number; put a fraction"),
-        ("[1, '1', 2]", "each class is named once"),
+        ("[1, null, 2]", "None is neither text nor a whole number; put fractions"),
+        ("[1, '1', 2]", "the class 1 occurs more than once"),
     ],
 )
 def test_an_order_of_what_is_no_class_is_refused_in_a_sentence(order: str, message: str) -> None:

@@ -59,9 +59,12 @@ def test_chief_of_parameter_servers_does_not() -> None:
     ("text", "message"),
     [
         ("{cluster}", "TF_CONFIG is not JSON (Expecting property name enclosed in double quotes, "),
-        ("[1]", "TF_CONFIG is [1], not a JSON object; right is {"),
-        ('{"cluster": {"worker": ["a:1"]}}', "TF_CONFIG has no `task`, only cluster; right is {"),
-        ('{"task": {}}', "TF_CONFIG has no `cluster`, only task; right is {"),
+        ("[1]", "TF_CONFIG is [1], not a JSON object; expected, for example, {"),
+        (
+            '{"cluster": {"worker": ["a:1"]}}',
+            "TF_CONFIG has no `task`, only cluster; expected, for",
+        ),
+        ('{"task": {}}', "TF_CONFIG has no `cluster`, only task; expected, for"),
         ('{"cluster": 5}', "TF_CONFIG: found 5 as `cluster`; it must be a JSON object, as in {"),
     ],
 )
@@ -79,35 +82,34 @@ def test_what_is_no_tf_config(text: str, message: str) -> None:
             WORKERS,
             "workr",
             0,
-            "TF_CONFIG: this task is of type 'workr', which its cluster lacks; did you mean "
-            "'worker'?",
+            "TF_CONFIG: the cluster lacks the type of this task, 'workr'; did you mean 'worker'?",
         ),
         (
             {"chief": ["c:1"], **WORKERS},
             "evaluator",
             0,
-            "TF_CONFIG: this task is of type 'evaluator', which its cluster lacks; it has chief, "
-            "worker.",
+            "TF_CONFIG: the cluster lacks the type of this task, 'evaluator'; the cluster has "
+            "chief, worker.",
         ),
         (
             WORKERS,
             "worker",
             2,
-            "TF_CONFIG: found 2 as the index of this task, of type 'worker'; right is a number "
-            "from 0 to 1, as its cluster has 2 of them.",
+            "TF_CONFIG: found 2 as the index of this task, of type 'worker'; expected a "
+            "number from 0 to 1, because the number of 'worker' tasks in its cluster is 2.",
         ),
         (
             {"chief": ["c:1"], **WORKERS},
             "chief",
             "0",
-            "TF_CONFIG: found '0' as the index of this task, of type 'chief'; right is 0, as its "
-            "cluster has 1 of them.",
+            "TF_CONFIG: found '0' as the index of this task, of type 'chief'; expected 0, "
+            "because the number of 'chief' tasks in its cluster is 1.",
         ),
         (
             {"worker": ["a:1", "b"]},
             "worker",
             0,
-            "TF_CONFIG: found 'b' as the address of worker 1; right is host:port, such as "
+            "TF_CONFIG: found 'b' as the address of worker 1; expected host:port, such as "
             "host1:2222.",
         ),
         (
@@ -121,8 +123,8 @@ def test_what_is_no_tf_config(text: str, message: str) -> None:
             {"chief": ["a:1"], "worker": ["b:1", "a:1"]},
             "chief",
             0,
-            "TF_CONFIG names a:1 twice, as the chief and as worker 1; every task needs an address "
-            "of its own.",
+            "TF_CONFIG names a:1 twice, as the chief and as worker 1; each task needs its own "
+            "address.",
         ),
     ],
 )

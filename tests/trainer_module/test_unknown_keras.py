@@ -33,7 +33,7 @@ def test_steps_that_are_done_are_not_done_again(monkeypatch: pytest.MonkeyPatch)
     model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
     data: Any = None
     plan = TrainingPlan(2, 2, steps=9, examples_per_step=1)
-    with pytest.raises(InternalError, match="going on within an epoch cannot be relied on"):
+    with pytest.raises(InternalError, match="resuming within an epoch cannot be relied on"):
         train_by_fit(model, data, plan, Position(1, 5), [])
 
 

@@ -83,7 +83,7 @@ def import_product() -> None:
         importlib.import_module(name)
     import_closure(names, ROOT)
     for change in speed.CHANGES:
-        if change.library in speed.imported():
+        if change.library in speed.imported_libraries():
             find_changes(change.known)
 
 

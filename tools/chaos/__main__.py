@@ -15,7 +15,7 @@ from tools.chaos.days import DayData, draw
 from tools.chaos.play import Player
 from tools.chaos.troubles import Receiver, Trouble, small_disk
 
-_MEGABYTES = 600
+_DISK_MEGABYTES = 600
 
 
 def main() -> None:
@@ -30,22 +30,24 @@ def main() -> None:
     console = Console(soft_wrap=True)
     console.print(f"seed {options.seed}")
     nights = draw(options.seed, options.days)
-    with small_disk(folder / "output", _MEGABYTES) as is_small:
+    with small_disk(folder / "output", _DISK_MEGABYTES) as is_small:
         player = Player(folder, nights, Receiver(), options.seed)
         faults, good, pushed = 0, 0, 0
         for night in nights:
             if night.trouble is Trouble.DISK and not is_small:
-                console.print("only root can fill a disk; this process is not root")
-            found = player.play(night)
-            faults += len(found.faults)
+                console.print(
+                    "the full disk is skipped: this process cannot mount a small file system"
+                )
+            outcome = player.play(night)
+            faults += len(outcome.faults)
             if night.data is DayData.GOOD and night.trouble is not Trouble.HOLD:
                 good += 1
-                pushed += EventKind.PUSHED in {event.kind for event in found.events}
-            console.print(found.line())
-            for fault in found.faults:
+                pushed += EventKind.PUSHED in {event.kind for event in outcome.events}
+            console.print(outcome.line())
+            for fault in outcome.faults:
                 console.print(f"    {fault}", style="red")
     console.print(f"{options.days} nights, {faults} faults; {pushed} of {good} good days pushed")
-    # The noise of small evaluations may prevent a push, and so may earlier shuffled labels.
+    # The random error of small evaluations, and earlier shuffled labels, may prevent a push.
     sys.exit(1 if faults or pushed < good / 2 else 0)
 
 

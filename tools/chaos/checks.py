@@ -1,4 +1,4 @@
-"""Invariants that hold after each night, whatever happened."""
+"""The invariants that hold after each night, also after faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTIFIED = {
     DayData.SHIFTED: "failed",
     DayData.BROKEN: "failed",
 }
-"""The occasions of the notifications that such days cause."""
+"""The occasion of the notification after a day, by the kind of the day's data."""
 _STORES = ("ledger.db", "metadata.db")
 
 
@@ -32,29 +32,29 @@ def find_faults(replay: Replay) -> Iterator[str]:
     for process in psutil.process_iter(["cmdline"]):
         command = " ".join(process.info["cmdline"] or [])
         if str(replay.output) in command and process.status() != psutil.STATUS_ZOMBIE:
-            yield f"a process is left: {command[:200]}"
+            yield f"a process of the pipeline still runs: {command[:200]}"
     for name in _STORES:
         if (output / name).exists():
             with closing(sqlite3.connect(output / name)) as connection:
-                (said,) = connection.execute("PRAGMA integrity_check").fetchone()
-            if said != "ok":
-                yield f"{name}: {said}"
+                (result,) = connection.execute("PRAGMA integrity_check").fetchone()
+            if result != "ok":
+                yield f"{name}: {result}"
     serving = output / "serving" / NAME
     for folder in serving.iterdir() if serving.exists() else ():
         if folder.is_dir() and not folder.name.isdigit():
-            yield f"an incomplete folder is left: {folder}"
+            yield f"the serving folder contains an incomplete folder: {folder}"
     if replay.versions:
         try:
-            ask_model(serving / replay.versions[-1])
+            predict_row(serving / replay.versions[-1])
         except Exception as error:  # TensorFlow raises various types.
-            yield f"version {replay.versions[-1]} does not answer: {error}"
+            yield f"version {replay.versions[-1]} does not predict: {error}"
 
 
 def find_half_artifacts(replay: Replay) -> Iterator[str]:
     """Yields artifacts without files, and artifact folders without an execution.
 
-    No run would ever find or delete these. Files of a stopped component are deleted with its run,
-    as its execution is recorded.
+    No later run would find or delete them. The files of a stopped component are not reported: its
+    execution is recorded, so they are deleted with its run.
     """
     output = replay.output / NAME
     with closing(sqlite3.connect(output / "metadata.db")) as connection:
@@ -62,7 +62,7 @@ def find_half_artifacts(replay: Replay) -> Iterator[str]:
         live = connection.execute("SELECT uri FROM Artifact WHERE state = ?", [_LIVE]).fetchall()
     for folder in (output / "pipeline_root").glob("*/*/[0-9]*"):
         if int(folder.name) not in executions:
-            yield f"an artifact's folder is left without an entry in the metadata: {folder}"
+            yield f"an artifact's folder has no execution in the metadata: {folder}"
     for (uri,) in live:
         if not Path(uri).exists():
             yield f"an artifact has no files: {uri}"
@@ -72,7 +72,7 @@ _LIVE = 2
 """The state of a live artifact in ML Metadata."""
 
 
-def ask_model(folder: Path) -> dict[str, Any]:
+def predict_row(folder: Path) -> dict[str, Any]:
     """Loads a version, and returns its prediction for a row of missing values."""
     import tensorflow as tf
 
@@ -83,30 +83,30 @@ def ask_model(folder: Path) -> dict[str, Any]:
 
 
 def check_night(
-    before: Sequence[Night], night: Night, code: int, events: list[LoggedEvent], told: list[str]
+    before: Sequence[Night], night: Night, code: int, events: list[LoggedEvent], notified: list[str]
 ) -> Iterator[str]:
     """Yields deviations of an undisturbed night from docs/scheduling.md.
 
     Args:
-      before: the nights before.
+      before: the earlier nights.
       night: the night to check.
       code: the exit code of the last `schedule --once`.
       events: the events that the night has added to the history.
-      told: the occasions of the notifications that the webhook received.
+      notified: the occasions of the notifications that the webhook received.
     """
     finished = [event for event in events if event.kind is EventKind.FINISHED]
-    # The last arrived day with rows determines the outcome.
-    came_late = bool(before) and before[-1].data is DayData.LATE
+    # The last day with rows that has arrived determines the outcome.
+    is_after_late_data = bool(before) and before[-1].data is DayData.LATE
     arrived = [day for day in before if day.data not in WITHOUT_ROWS]
     arrived += [night] if night.data not in (*WITHOUT_ROWS, DayData.LATE) else []
     is_refused = arrived[-1].data in REFUSED
-    due = not is_refused and (night.data in TRAINED_AT_ONCE or came_late)
+    due = not is_refused and (night.data in TRAINED_AT_ONCE or is_after_late_data)
     if len(finished) != due:
         yield f"{len(finished)} runs were finished, expected {int(due)}"
     if code != (expected := EXIT_UNUSABLE if is_refused else EXIT_PUSHED):
         yield f"exit code {code}, expected {expected}"
     occasion = NOTIFIED.get(night.data)
-    if occasion and occasion not in told:
-        yield f"no notification of {occasion} was sent: {told}"
+    if occasion and occasion not in notified:
+        yield f"no notification of {occasion} was sent: {notified}"
     if night.data is DayData.POISONED and EventKind.PUSHED in {event.kind for event in events}:
         yield "a model of shuffled labels was pushed"

@@ -28,18 +28,18 @@ class DayData(StrEnum):
 
 
 TRAINED_AT_ONCE = (DayData.GOOD, DayData.CORRECTED, DayData.POISONED)
-"""The kinds of days that are trained on in the following night."""
+"""The kinds of days from whose data the following night trains."""
 WITHOUT_ROWS = (DayData.QUIET, DayData.EMPTY, DayData.HEADER)
 REFUSED = (DayData.SHIFTED, DayData.BROKEN)
-"""The kinds of days that are rejected."""
+"""The kinds of days whose data is refused."""
 _GOOD_FIRST = 1
 _MORE_GOOD, _MORE_QUIET = 4, 3
-"""The number of additional good days, and of nights without trouble, per round of all kinds."""
-_MOST_DAYS = 30
-"""The least number of days that the trips are divided among."""
+"""The numbers of additional good days, and of nights without a fault, per round of all kinds."""
+_MIN_DAYS = 30
+"""The minimum number of days among which the trips are divided."""
 _CORRECTED_SHARE = 0.75
 _SHIFT = 500.0
-"""The miles that are added to trips, which have 3 on average."""
+"""The miles that are added to each trip; the mean trip has 3 miles."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Night:
 
 
 def draw(seed: int, days: int) -> list[Night]:
-    """Returns nights of every kind, in an order determined by the seed; the first day is good."""
+    """Returns nights of every kind in an order that the seed determines; the first day is good."""
     chance = random.Random(seed)  # noqa: S311 - a plan, no secret
     kinds, troubles = [DayData.GOOD] * _GOOD_FIRST, [Trouble.NONE] * _GOOD_FIRST
     while len(kinds) < days or len(troubles) < days:
@@ -77,7 +77,7 @@ class BadDays(Replay):
         quiet = {night.number for night in nights if night.data is DayData.QUIET}
         poisoned = {night.number for night in nights if night.data is DayData.POISONED}
         minor = [f"features.{name}={{type: ignore}}" for name in MINOR_COLUMNS]
-        super().__init__(folder, max(len(nights), _MOST_DAYS), quiet, poisoned, *minor, *settings)
+        super().__init__(folder, max(len(nights), _MIN_DAYS), quiet, poisoned, *minor, *settings)
         self._data = {night.number: night.data for night in nights}
         self._late: list[int] = []
 
@@ -93,7 +93,7 @@ class BadDays(Replay):
             return
         super().deliver(number)
         if data is DayData.CORRECTED and self.file(number - 1).exists():
-            self._rewrite(number - 1, number, _leave_some_out)
+            self._rewrite(number - 1, number, _remove_some)
         elif data is DayData.EMPTY:
             self.file(number).write_text("")
             self.arrive(self.file(number), number)
@@ -119,7 +119,7 @@ class BadDays(Replay):
 _Rows = list[dict[str, str]]
 
 
-def _leave_some_out(rows: _Rows) -> _Rows:
+def _remove_some(rows: _Rows) -> _Rows:
     return rows[: int(len(rows) * _CORRECTED_SHARE)]
 
 

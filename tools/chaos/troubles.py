@@ -1,4 +1,4 @@
-"""Faults that disturb nights: kills, stops, clock changes, full disks, hanging webhooks."""
+"""The faults of nights: kills, stops, clock changes, full disks, hanging webhooks, holds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import psutil
 
-_ROOM_BYTES = 100 << 10
-"""The bytes that a full disk has left."""
+_FREE_BYTES = 100 << 10
+"""The number of free bytes on a full disk."""
 
 
 class Trouble(StrEnum):
-    """The fault that disturbs a night."""
+    """The fault of a night."""
 
     NONE = ""
     KILL = "kill -9"
@@ -33,11 +33,11 @@ class Trouble(StrEnum):
 
 
 class Receiver:
-    """A webhook's server that stores notifications, and can be made to hang."""
+    """A server of a webhook, which stores notifications and can hang."""
 
     def __init__(self) -> None:
         """Starts the server on a free local port."""
-        self.told: list[str] = []
+        self.notified: list[str] = []
         """The occasions of the notifications, oldest first."""
         self._answers = threading.Event()
         self._answers.set()
@@ -47,7 +47,7 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver._answers.wait()
-                receiver.told.append(json.loads(body)["occasion"])
+                receiver.notified.append(json.loads(body)["occasion"])
                 with suppress(OSError):
                     self.send_response(200)
                     self.end_headers()
@@ -76,7 +76,7 @@ class Receiver:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """Mounts a small file system on a folder; yields whether this machine permits it."""
+    """Mounts a small file system on a folder; yields whether this machine permits the mount."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "chaos", str(folder)]
     mounted = os.geteuid() == 0 and _runs("mount", *options)
@@ -96,12 +96,12 @@ def _runs(program: str, *arguments: str) -> bool:
 
 @contextmanager
 def full_disk(folder: Path) -> Iterator[None]:
-    """Fills the file system of a folder, except for a small rest."""
+    """Fills the file system of a folder, except for a few bytes."""
     ballast = folder / "ballast"
     system = os.statvfs(folder)
     free = system.f_bavail * system.f_frsize
     with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(free - _ROOM_BYTES, 1))
+        os.posix_fallocate(file.fileno(), 0, max(free - _FREE_BYTES, 1))
     try:
         yield
     finally:

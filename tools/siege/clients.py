@@ -21,17 +21,17 @@ from typing import Any
 from tools.siege.models import HEADER_LENGTH, INFER, PREDICT, Models
 
 LOST, OTHER = "lost", "other"
-"""The marks of a request whose retries all failed, and of an answer that matches no model."""
+"""The marks of a request whose tries all failed, and of an answer that matches no model."""
 _OK, _UNAVAILABLE = 200, 503
 _GIVE_UP_SECONDS = 90.0
 _TRY_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-"""The seconds between tries; they double from the first to the longest."""
+"""The pauses between tries in seconds: the first pause, which doubles up to the longest."""
 _TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class ExpectedAnswer:
+class ClientRequest:
     """A request that clients send, and its correct answers."""
 
     path: str
@@ -39,46 +39,48 @@ class ExpectedAnswer:
     """The body in base64."""
     headers: dict[str, str]
     scores: dict[str, float]
-    """The correct score by the mark of the model."""
+    """The correct score of each model, by the mark of the model."""
 
 
 @dataclass(frozen=True)
-class Orders:
-    """The configuration of the clients' process."""
+class ClientConfig:
+    """The configuration of the process of the clients."""
 
     port: int
     key: str
     clients: int
     rate: float
     """The requests per second of each client."""
-    requests: list[ExpectedAnswer]
+    requests: list[ClientRequest]
 
     def write(self, path: Path) -> None:
         """Writes the configuration as JSON."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, path: Path) -> Orders:
+    def read(cls, path: Path) -> ClientConfig:
         """Returns the configuration in a file."""
         content = json.loads(path.read_text())
         return cls(
-            **{**content, "requests": [ExpectedAnswer(**one) for one in content["requests"]]}
+            **{**content, "requests": [ClientRequest(**item) for item in content["requests"]]}
         )
 
 
-def make_requests(models: Models) -> list[ExpectedAnswer]:
-    """Returns each row as a request of both protocols; only Open Inference names the version."""
-    found = []
+def make_requests(models: Models) -> list[ClientRequest]:
+    """Returns each row as a request of both protocols; only Open Inference returns the version."""
+    requests = []
     for row in models.rows:
         head, tail = row.tensors()
-        of_head = {HEADER_LENGTH: str(len(head))}
-        for path, body, headers in ((PREDICT, row.rest(), {}), (INFER, head + tail, of_head)):
-            found.append(ExpectedAnswer(path, base64.b64encode(body).decode(), headers, row.scores))
-    return found
+        length = {HEADER_LENGTH: str(len(head))}
+        for path, body, headers in ((PREDICT, row.rest_body(), {}), (INFER, head + tail, length)):
+            requests.append(
+                ClientRequest(path, base64.b64encode(body).decode(), headers, row.scores)
+            )
+    return requests
 
 
 def read_answer(body: bytes, scores: dict[str, float]) -> tuple[int | None, str]:
-    """Returns the version in an answer, if any, and the mark of the model whose score it has."""
+    """Returns the version in an answer, or None, and the mark of the model with the same score."""
     try:
         content: dict[str, Any] = json.loads(body)
         if "predictions" in content:
@@ -86,7 +88,7 @@ def read_answer(body: bytes, scores: dict[str, float]) -> tuple[int | None, str]
         else:
             outputs = {output["name"]: output["data"] for output in content["outputs"]}
             version, score = int(content["model_version"]), outputs["scores"][1]
-        marks = [m for m, right in scores.items() if abs(score - right) < _TOLERANCE]
+        marks = [m for m, expected in scores.items() if abs(score - expected) < _TOLERANCE]
     except (ValueError, KeyError, IndexError, TypeError):
         return None, OTHER
     return version, marks[0] if marks else OTHER
@@ -95,13 +97,13 @@ def read_answer(body: bytes, scores: dict[str, float]) -> tuple[int | None, str]
 class Client:
     """A well-behaved client of the server."""
 
-    def __init__(self, orders: Orders, number: int) -> None:
-        self._orders, self._number = orders, number
+    def __init__(self, config: ClientConfig, number: int) -> None:
+        self._config, self._number = config, number
         self._chance = random.Random(number)  # noqa: S311 - an order of requests, no secret
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, request: ExpectedAnswer, end: threading.Event) -> list[Any]:
-        """Sends a request until it is answered; returns the line to print."""
+    def send(self, request: ClientRequest, end: threading.Event) -> list[Any]:
+        """Sends a request until there is an answer; returns the line to print."""
         began, pause, troubles = time.monotonic(), _FIRST_PAUSE, []
         version, mark = None, LOST
         while not end.is_set() and time.monotonic() - began < _GIVE_UP_SECONDS:
@@ -121,12 +123,12 @@ class Client:
             pause = min(2 * pause, _LONGEST_PAUSE)
         return [self._number, began, time.monotonic() - began, version, mark, troubles]
 
-    def _try(self, request: ExpectedAnswer) -> tuple[int, bytes]:
+    def _try(self, request: ClientRequest) -> tuple[int, bytes]:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
-                "127.0.0.1", self._orders.port, timeout=_TRY_SECONDS
+                "127.0.0.1", self._config.port, timeout=_TRY_SECONDS
             )
-        headers = {"Authorization": f"Bearer {self._orders.key}", **request.headers}
+        headers = {"Authorization": f"Bearer {self._config.key}", **request.headers}
         body = base64.b64decode(request.body)
         self._connection.request("POST", request.path, body, headers)
         answer = self._connection.getresponse()
@@ -138,26 +140,26 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def go_on(self, end: threading.Event, lock: threading.Lock) -> None:
-        """Sends random requests until the end."""
+    def run(self, end: threading.Event, lock: threading.Lock) -> None:
+        """Sends random requests until the event `end` is set."""
         while not end.is_set():
-            line = self.ask(self._chance.choice(self._orders.requests), end)
+            line = self.send(self._chance.choice(self._config.requests), end)
             if line[4] == LOST and end.is_set():
-                break  # The end came before its retries.
+                break  # The retries were not complete.
             with lock:
                 sys.stdout.write(json.dumps(line) + "\n")
                 sys.stdout.flush()
-            end.wait(max(0.0, 1 / self._orders.rate - line[2]))
+            end.wait(max(0.0, 1 / self._config.rate - line[2]))
         self.close()
 
 
 def main() -> None:
     """Runs the clients until SIGTERM."""
-    orders, end, lock = Orders.read(Path(sys.argv[1])), threading.Event(), threading.Lock()
+    config, end, lock = ClientConfig.read(Path(sys.argv[1])), threading.Event(), threading.Lock()
     signal.signal(signal.SIGTERM, lambda *_: end.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    clients = [Client(orders, number) for number in range(orders.clients)]
-    threads = [threading.Thread(target=client.go_on, args=(end, lock)) for client in clients]
+    clients = [Client(config, number) for number in range(config.clients)]
+    threads = [threading.Thread(target=client.run, args=(end, lock)) for client in clients]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -28,14 +28,15 @@ class MemoryLimit:
 
     megabytes: int
     cgroup: Path | None
-    """The folder of the cgroup; None if this machine permits none, and each process has the limit.
-    """
+    """The folder of the cgroup; None if this machine permits no cgroup.
+
+    In this case the limit applies to each process."""
 
     @property
-    def how(self) -> str:
+    def mechanism(self) -> str:
         """A description of the mechanism that enforces the limit."""
         if self.cgroup is None:
-            return "RLIMIT_DATA of each process, as no cgroup can be made here"
+            return "RLIMIT_DATA of each process, because this machine permits no cgroup"
         return "a cgroup (v1)" if self.cgroup.parent == _V1 else "a cgroup (v2)"
 
     @property
@@ -62,7 +63,7 @@ def limit_memory(megabytes: int) -> Iterator[MemoryLimit]:
         yield MemoryLimit(megabytes, cgroup)
     finally:
         if cgroup is not None:
-            with suppress(OSError):  # Processes left in the cgroup are reported elsewhere.
+            with suppress(OSError):  # `start_siege` reports remaining processes.
                 cgroup.rmdir()
 
 
@@ -79,7 +80,7 @@ def _make_cgroup(root: Path, limit: str, megabytes: int) -> Path | None:
     except OSError:
         cgroup.rmdir()
         return None
-    with suppress(OSError):  # No swap, as on Kubernetes. The file does not exist in version 1.
+    with suppress(OSError):  # No swap, as on Kubernetes; version 1 lacks the file.
         (cgroup / "memory.swap.max").write_text("0")
     return cgroup
 
@@ -91,7 +92,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(megabytes) << 20,) * 2)
     else:
         Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
-    for capability in range(_CAPABILITIES):  # Fails harmlessly if there is nothing to drop.
+    for capability in range(_CAPABILITIES):  # The call fails harmlessly for a missing one.
         ctypes.CDLL(None).prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     os.execv(command[0], command)  # noqa: S606 - a list, without a shell
 

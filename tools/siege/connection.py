@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable
 
 CLOSED, SILENT = 0, -1
-"""The marks in place of a status: the connection was closed, or no response came in time."""
+"""The marks instead of a status: the connection was closed, or no response came in time."""
 ANSWER_SECONDS = 5.0
-"""The seconds within which a request has to be answered, or its connection closed."""
+"""The seconds within which a server must answer a request or close its connection."""
 _HEAD = re.compile(rb"HTTP/1\.\d (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)\r\n")
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _INFORMATION = 200
@@ -47,22 +47,22 @@ class Connection:
             return False
         return True
 
-    def shut(self) -> None:
+    def close_sending(self) -> None:
         """Closes the sending side of the connection."""
         self._socket.shutdown(socket.SHUT_WR)
 
-    def vanish(self) -> None:
+    def reset(self) -> None:
         """Resets the connection at once."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def statuses(self, count: int = 1, seconds: float = ANSWER_SECONDS) -> list[int]:
         """Returns the statuses of the next responses, until the connection is closed or time has
-        passed.
+        run out.
 
         Args:
           count: the number of responses.
-          seconds: the timeout for all of them.
+          seconds: the timeout for all responses together.
         """
         until, found = time.monotonic() + seconds, list[int]()
         while len(found) < count:
@@ -82,7 +82,9 @@ class Connection:
         return found
 
     def _take(self) -> int:
-        """Removes a complete response from the buffer; returns its status, 0 if there is none."""
+        """Removes a complete response from the buffer; returns its status, or 0 without a
+        response.
+        """
         head = _HEAD.match(self._received)
         if head is None:
             return 0
@@ -108,18 +110,18 @@ def exchange(port: int, data: bytes, count: int = 1, seconds: float = ANSWER_SEC
     """Sends bytes over a new connection; returns the statuses as `Connection.statuses` does."""
     try:
         with Connection(port) as connection:
-            connection.send(data)  # Even if this fails, the server may have answered before.
+            connection.send(data)  # Even if this fails, there may be an answer.
             return connection.statuses(count, seconds)
     except OSError:
         return [CLOSED]
 
 
 def send_slowly(connections: list[Connection], data: bytes, seconds: float) -> None:
-    """Sends a byte per second over each connection, until a timeout or until all are closed."""
-    until, place = time.monotonic() + seconds, 0
+    """Sends a byte per second over each connection, until the timeout or until all are closed."""
+    until, position = time.monotonic() + seconds, 0
     while time.monotonic() < until:
-        sent = [connection.send(data[place % len(data) :][:1]) for connection in connections]
-        place += 1
+        sent = [connection.send(data[position % len(data) :][:1]) for connection in connections]
+        position += 1
         if not any(sent):
             return
         time.sleep(1.0)

@@ -30,22 +30,22 @@ from tools.siege.server import KEY
 REFUSED = (CLOSED, *range(400, 500), 503)
 """The acceptable statuses of an invalid request."""
 TAKEN = (200, *REFUSED)
-"""The acceptable statuses of a request that a server may also answer."""
-_MOST_BYTES = 64 << 20
+"""The acceptable statuses of a request that a server may answer or refuse."""
+_MAX_BODY_BYTES = 64 << 20
 """The size limit of a body, according to docs/serving.md."""
 _SLOW_SECONDS = 20.0
-"""The seconds within which a whole request has to arrive, according to docs/serving.md."""
+"""The seconds within which a complete request must arrive, according to docs/serving.md."""
 _LONG_SECONDS = 30.0
 """The seconds within which a valid long request is answered, according to docs/serving.md."""
 _GONE_SECONDS = 0.5
 
 
 class UnexpectedError(Exception):
-    """An error for an answer that is wrong in more than its status."""
+    """An answer that is wrong even if its status is acceptable."""
 
 
 @dataclass(frozen=True)
-class Front:
+class Target:
     """The target of an attack, and its source of rows and random numbers."""
 
     port: int
@@ -61,7 +61,7 @@ class Front:
         """Sends a request of TF Serving's REST API over a new connection; returns the status."""
         return exchange(self.port, post(body, *headers))[0]
 
-    def pack(self, body: bytes) -> int:
+    def predict_gzipped(self, body: bytes) -> int:
         """Sends a gzipped request of TF Serving's REST API; returns the status."""
         return self.predict(gzip.compress(body, 6), ("Content-Encoding", "gzip"))
 
@@ -70,7 +70,7 @@ class Front:
         head = json.dumps({"inputs": inputs}).encode()
         return exchange(self.port, infer(head, tail, length))[0]
 
-    def show(self, picture: bytes) -> int:
+    def send_picture(self, picture: bytes) -> int:
         """Sends a row with a picture, over one of the protocols; returns the status."""
         if self.chance.random() < 0.5:
             return self.predict(instances([self.with_picture(picture)]))
@@ -81,7 +81,7 @@ class Front:
         """Returns a valid row with another picture."""
         return {**self.row.instance(), "photo": {"b64": base64.b64encode(picture).decode()}}
 
-    def raw(self, data: bytes, count: int = 1) -> list[int]:
+    def send_raw(self, data: bytes, count: int = 1) -> list[int]:
         """Sends bytes over a new connection; returns the statuses of `count` responses."""
         return exchange(self.port, data, count)
 
@@ -93,8 +93,8 @@ def post(body: bytes, *headers: tuple[str, str]) -> bytes:
 
 def infer(head: bytes, tail: bytes = b"", length: str = "") -> bytes:
     """Returns a request of Open Inference."""
-    of_head = (HEADER_LENGTH, length or str(len(head)))
-    return request(INFER, head + tail, [("Authorization", f"Bearer {KEY}"), of_head])
+    length_header = (HEADER_LENGTH, length or str(len(head)))
+    return request(INFER, head + tail, [("Authorization", f"Bearer {KEY}"), length_header])
 
 
 def instances(rows: Any) -> bytes:
@@ -102,7 +102,7 @@ def instances(rows: Any) -> bytes:
     return json.dumps({"signature_name": "serving_raw", "instances": rows}).encode()
 
 
-Attack = Callable[[Front], Sequence[int]]
+Attack = Callable[[Target], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Kind:
     allowed: Collection[int] = REFUSED
     """The acceptable statuses."""
     is_slow: bool = False
-    """Whether the attack lasts as long as the server's timeouts; it then runs beside others."""
+    """Whether the attack lasts as long as the server's timeouts; such attacks run in parallel."""
 
 
 KINDS: dict[str, Kind] = {}
@@ -122,7 +122,7 @@ KINDS: dict[str, Kind] = {}
 def hostile(
     allowed: Collection[int] = REFUSED, is_slow: bool = False
 ) -> Callable[[Attack], Attack]:
-    """Returns a decorator that registers a kind."""
+    """Returns a decorator that registers a kind of hostile request."""
 
     def register(attack: Attack) -> Attack:
         KINDS[attack.__name__] = Kind(attack, allowed, is_slow)
@@ -134,38 +134,38 @@ def hostile(
 def _in_parallel(times: int, ask: Callable[[], int]) -> list[int]:
     """Sends a request several times in parallel; returns the statuses."""
     with ThreadPoolExecutor(times) as pool:
-        return [one.result() for one in [pool.submit(ask) for _ in range(times)]]
+        return [future.result() for future in [pool.submit(ask) for _ in range(times)]]
 
 
-# Requests that are many times as large when decompressed or parsed.
+# Requests that grow many times when they are decompressed or parsed.
 
 
 @hostile()
-def gzip_of_empty_rows(front: Front) -> list[int]:
+def gzip_of_empty_rows(target: Target) -> list[int]:
     """Sends 64 MiB of `{}` compressed to 65 KB, from two clients in parallel."""
-    body = _packed_rows(b"{}", front.chance.choice([_MOST_BYTES, _MOST_BYTES // 4]))
-    return _in_parallel(2, lambda: front.predict(body, ("Content-Encoding", "gzip")))
+    body = _packed_rows(b"{}", target.chance.choice([_MAX_BODY_BYTES, _MAX_BODY_BYTES // 4]))
+    return _in_parallel(2, lambda: target.predict(body, ("Content-Encoding", "gzip")))
 
 
 @hostile()
-def gzip_of_numbers(front: Front) -> list[int]:
-    """Sends rows that are numbers, lists, texts or null."""
-    row = front.chance.choice([b"0", b"[]", b"null", b"[[0]]", b'""'])
-    packed = _packed_rows(row, _MOST_BYTES // 2)
-    return [front.predict(packed, ("Content-Encoding", "gzip"))]
+def gzip_of_numbers(target: Target) -> list[int]:
+    """Sends rows that are numbers, lists, strings or null."""
+    row = target.chance.choice([b"0", b"[]", b"null", b"[[0]]", b'""'])
+    packed = _packed_rows(row, _MAX_BODY_BYTES // 2)
+    return [target.predict(packed, ("Content-Encoding", "gzip"))]
 
 
 @functools.cache
 def _packed_rows(row: bytes, size: int) -> bytes:
-    """Returns a gzipped request with as many equal rows as nearly decompress to a size."""
+    """Returns a gzipped request of equal rows, whose decompressed size is at most `size` bytes."""
     count = (size - 100) // (len(row) + 1)
     return gzip.compress(b'{"instances":[' + (row + b",") * count + row + b"]}")
 
 
 @hostile()
-def gzip_beyond_the_limit(front: Front) -> list[int]:
+def gzip_beyond_the_limit(target: Target) -> list[int]:
     """Sends a gigabyte of blanks compressed to a megabyte."""
-    return [front.predict(_packed_blanks(), ("Content-Encoding", "gzip"))]
+    return [target.predict(_packed_blanks(), ("Content-Encoding", "gzip"))]
 
 
 @functools.cache
@@ -175,97 +175,103 @@ def _packed_blanks() -> bytes:
 
 
 @hostile()
-def no_gzip(front: Front) -> list[int]:
+def no_gzip(target: Target) -> list[int]:
     """Sends bodies that do not match their Content-Encoding."""
-    whole = gzip.compress(front.row.rest())
-    body = front.chance.choice([whole[:-9], whole + b"more", gzip.compress(whole), b"", b"x" * 99])
-    encoding = front.chance.choice(["gzip", "deflate", "br", "gzip, gzip", "x" * 5000])
-    return [front.predict(body, ("Content-Encoding", encoding))]
+    complete = gzip.compress(target.row.rest_body())
+    body = target.chance.choice(
+        [complete[:-9], complete + b"more", gzip.compress(complete), b"", b"x" * 99]
+    )
+    encoding = target.chance.choice(["gzip", "deflate", "br", "gzip, gzip", "x" * 5000])
+    return [target.predict(body, ("Content-Encoding", encoding))]
 
 
 @hostile()
-def nested_json(front: Front) -> list[int]:
+def nested_json(target: Target) -> list[int]:
     """Sends lists and objects that are nested millions deep."""
-    opening = front.chance.choice([b"[", b'{"a":', b"[NaN,", b'{"instances":['])
-    return [front.pack(opening * (front.chance.choice([1, 16, 60]) * (1 << 20) // len(opening)))]
+    opening = target.chance.choice([b"[", b'{"a":', b"[NaN,", b'{"instances":['])
+    return [
+        target.predict_gzipped(
+            opening * (target.chance.choice([1, 16, 60]) * (1 << 20) // len(opening))
+        )
+    ]
 
 
 @hostile()
-def nan_rows(front: Front) -> list[int]:
+def nan_rows(target: Target) -> list[int]:
     """Sends NaN, which only the slower JSON parser accepts."""
-    return [front.predict(_packed_rows(b"NaN", 16 << 20), ("Content-Encoding", "gzip"))]
+    return [target.predict(_packed_rows(b"NaN", 16 << 20), ("Content-Encoding", "gzip"))]
 
 
 @hostile()
-def many_keys(front: Front) -> list[int]:
+def many_keys(target: Target) -> list[int]:
     """Sends an object with half a million keys."""
     names = b",".join(b'"k%d":0' % number for number in range(500_000))
-    return [front.pack(b'{"instances":[{' + names + b"}]}")]
+    return [target.predict_gzipped(b'{"instances":[{' + names + b"}]}")]
 
 
 @hostile()
-def long_number(front: Front) -> list[int]:
+def long_number(target: Target) -> list[int]:
     """Sends a number with three million digits."""
-    digits = front.chance.choice([b"9", b"0.1", b"1e"]) + b"1" * 3_000_000
-    row = front.row.rest().replace(b'"size": ', b'"size": ' + digits)
-    return [front.predict(row), front.predict(b'{"instances":' + digits + b"}")]
+    digits = target.chance.choice([b"9", b"0.1", b"1e"]) + b"1" * 3_000_000
+    row = target.row.rest_body().replace(b'"size": ', b'"size": ' + digits)
+    return [target.predict(row), target.predict(b'{"instances":' + digits + b"}")]
 
 
 @hostile(TAKEN)
-def long_text(front: Front) -> list[int]:
+def long_text(target: Target) -> list[int]:
     """Sends a category of 30 MB."""
-    row = {**front.row.instance(), "colour": "x" * (30 << 20)}
-    return [front.predict(instances([row]))]
+    row = {**target.row.instance(), "colour": "x" * (30 << 20)}
+    return [target.predict(instances([row]))]
 
 
 @hostile(TAKEN)
-def many_rows(front: Front) -> list[int]:
-    """Sends 50,000 valid rows by REST, which may take as long as valid requests may."""
-    body = post(instances([front.row.instance()] * 50_000))
-    return exchange(front.port, body, seconds=_LONG_SECONDS)
+def many_rows(target: Target) -> list[int]:
+    """Sends 50,000 valid rows by REST, with the timeout of long valid requests."""
+    body = post(instances([target.row.instance()] * 50_000))
+    return exchange(target.port, body, seconds=_LONG_SECONDS)
 
 
 @hostile(TAKEN)
-def many_rows_by_columns(front: Front) -> list[int]:
+def many_rows_by_columns(target: Target) -> list[int]:
     """Sends gzipped columns of 200,000 values."""
-    row, count = front.row.instance(), 200_000
+    row, count = target.row.instance(), 200_000
     columns = {name: [value] * count for name, value in row.items() if name != "photo"}
     photo = base64.b64encode(pictures.png(1, 1)).decode()
     columns["photo"] = [{"b64": photo}] * count
-    return [front.pack(json.dumps({"inputs": columns}).encode())]
+    return [target.predict_gzipped(json.dumps({"inputs": columns}).encode())]
 
 
 # Pictures.
 
 
 @hostile()
-def huge_picture(front: Front) -> list[int]:
+def huge_picture(target: Target) -> list[int]:
     """Sends a picture of 12,000 x 12,000 pixels of one colour."""
-    return [front.show(pictures.huge(front.chance.choice(["PNG", "JPEG", "GIF"])))]
+    return [target.send_picture(pictures.huge(target.chance.choice(["PNG", "JPEG", "GIF"])))]
 
 
 @hostile()
-def huge_pictures_together(front: Front) -> list[int]:
+def huge_pictures_together(target: Target) -> list[int]:
     """Sends a huge picture from four clients in parallel."""
-    body = instances([front.with_picture(pictures.huge("PNG"))])
-    return _in_parallel(4, lambda: front.predict(body))
+    body = instances([target.with_picture(pictures.huge("PNG"))])
+    return _in_parallel(4, lambda: target.predict(body))
 
 
 @hostile()
-def huge_picture_among_good_rows(front: Front) -> list[int]:
+def huge_picture_among_good_rows(target: Target) -> list[int]:
     """Sends a huge picture in a row among valid ones."""
-    rows = [front.row.instance() for _ in range(16)]
-    rows.insert(front.chance.randrange(16), front.with_picture(pictures.huge("PNG")))
-    return [front.predict(instances(rows))]
+    rows = [target.row.instance() for _ in range(16)]
+    rows.insert(target.chance.randrange(16), target.with_picture(pictures.huge("PNG")))
+    return [target.predict(instances(rows))]
 
 
 @hostile()
-def huge_picture_as_example(front: Front) -> list[int]:
+def huge_picture_as_example(target: Target) -> list[int]:
     """Sends a huge picture in a serialised tf.Example."""
     photo = _field(1, _field(1, pictures.huge("PNG")))  # A Feature, of a BytesList.
     example = _field(1, _field(1, _field(1, b"photo") + _field(2, photo)))
     row = {"b64": base64.b64encode(example).decode()}
-    return [front.predict(json.dumps({"instances": [row]}).encode())]
+    return [target.predict(json.dumps({"instances": [row]}).encode())]
 
 
 def _field(number: int, data: bytes) -> bytes:
@@ -278,111 +284,113 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 @hostile()
-def large_refused_rows(front: Front) -> list[int]:
-    """Sends eight bodies of 20 MB, with a row whose picture is random bytes."""
-    body = instances([front.with_picture(front.chance.randbytes(15 << 20))])
-    return [front.predict(body) for _ in range(8)]
+def large_refused_rows(target: Target) -> list[int]:
+    """Sends eight bodies of 20 MB with a row whose picture is random bytes."""
+    body = instances([target.with_picture(target.chance.randbytes(15 << 20))])
+    return [target.predict(body) for _ in range(8)]
 
 
 @hostile(TAKEN)
-def deep_picture(front: Front) -> list[int]:
+def deep_picture(target: Target) -> list[int]:
     """Sends a PNG with eight bytes per pixel."""
-    return [front.show(pictures.deep_png())]
+    return [target.send_picture(pictures.deep_png())]
 
 
 @hostile(TAKEN)
-def wide_picture(front: Front) -> list[int]:
+def wide_picture(target: Target) -> list[int]:
     """Sends a very wide or very high picture."""
-    sides = front.chance.choice([(200_000, 1), (1, 200_000), (1_000_000, 40)])
-    return [front.show(pictures.png(*sides))]
+    sides = target.chance.choice([(200_000, 1), (1, 200_000), (1_000_000, 40)])
+    return [target.send_picture(pictures.png(*sides))]
 
 
 @hostile()
-def many_large_pictures(front: Front) -> list[int]:
+def many_large_pictures(target: Target) -> list[int]:
     """Sends 64 pictures of 9 megapixels in one request."""
-    body = post(instances([front.with_picture(pictures.png(3000, 3000))] * 64))
-    return exchange(front.port, body)
+    body = post(instances([target.with_picture(pictures.png(3000, 3000))] * 64))
+    return exchange(target.port, body)
 
 
 @hostile()
-def lying_picture(front: Front) -> list[int]:
+def lying_picture(target: Target) -> list[int]:
     """Sends a small file whose header claims a huge picture."""
-    return [front.show(pictures.lying(front.chance))]
+    return [target.send_picture(pictures.lying(target.chance))]
 
 
 @hostile()
-def damaged_picture(front: Front) -> list[int]:
+def damaged_picture(target: Target) -> list[int]:
     """Sends truncated, damaged or invalid pictures."""
-    return [front.show(pictures.damaged(front.chance)) for _ in range(4)]
+    return [target.send_picture(pictures.damaged(target.chance)) for _ in range(4)]
 
 
 @hostile()
-def damaged_pictures_in_batches(front: Front) -> list[int]:
-    """Sends rows of which some have damaged pictures, from four clients in parallel."""
-    rows = [front.row.instance() for _ in range(60)]
-    rows += [front.with_picture(pictures.damaged(front.chance)) for _ in range(4)]
-    front.chance.shuffle(rows)
-    return _in_parallel(4, lambda: front.predict(instances(rows)))
+def damaged_pictures_in_batches(target: Target) -> list[int]:
+    """Sends rows, some with damaged pictures, from four clients in parallel."""
+    rows = [target.row.instance() for _ in range(60)]
+    rows += [target.with_picture(pictures.damaged(target.chance)) for _ in range(4)]
+    target.chance.shuffle(rows)
+    return _in_parallel(4, lambda: target.predict(instances(rows)))
 
 
 # Invalid HTTP.
 
 
 @hostile()
-def number_of_5000_digits(front: Front) -> list[int]:
+def number_of_5000_digits(target: Target) -> list[int]:
     """Sends a length of 5,000 digits in a header."""
-    digits = front.chance.choice("123456789") * 5000
-    of_body = post(front.row.rest()).replace(
+    digits = target.chance.choice("123456789") * 5000
+    with_long_length = post(target.row.rest_body()).replace(
         b"Content-Length: ", f"Content-Length: {digits}".encode()
     )
-    head, tail = front.row.tensors()
-    return [*front.raw(of_body), *front.raw(infer(head, tail, digits))]
+    head, tail = target.row.tensors()
+    return [*target.send_raw(with_long_length), *target.send_raw(infer(head, tail, digits))]
 
 
 @hostile(TAKEN)
-def pipelined_upgrades(front: Front) -> list[int]:
+def pipelined_upgrades(target: Target) -> list[int]:
     """Sends 800 pipelined offers to upgrade to another protocol."""
     offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c")]
-    return front.raw(post(front.row.rest(), *offer) * 800, 800)[-1:]
+    return target.send_raw(post(target.row.rest_body(), *offer) * 800, 800)[-1:]
 
 
 @hostile()
-def unknown_transfer_encoding(front: Front) -> list[int]:
+def unknown_transfer_encoding(target: Target) -> list[int]:
     """Sends an unknown Transfer-Encoding such as `xchunked`."""
-    coding = front.chance.choice(["xchunked", "chunked, xchunked", "gzip", "chunked chunked", ""])
-    return front.raw(
+    coding = target.chance.choice(["xchunked", "chunked, xchunked", "gzip", "chunked chunked", ""])
+    return target.send_raw(
         post(b"").replace(b"Content-Length: 0", f"Transfer-Encoding: {coding}".encode())
     )
 
 
 @hostile(TAKEN)
-def garbage_behind_good_requests(front: Front) -> list[int]:
+def garbage_behind_good_requests(target: Target) -> list[int]:
     """Sends valid requests followed by garbage."""
-    count = front.chance.randrange(1, 8)
-    garbage = front.chance.choice([b"\0" * 99, b"nothing\r\n\r\n", front.chance.randbytes(300)])
-    statuses = front.raw(post(front.row.rest()) * count + garbage, count + 1)
+    count = target.chance.randrange(1, 8)
+    garbage = target.chance.choice([b"\0" * 99, b"nothing\r\n\r\n", target.chance.randbytes(300)])
+    statuses = target.send_raw(post(target.row.rest_body()) * count + garbage, count + 1)
     if statuses[:count] != [200] * count:
-        raise UnexpectedError(f"{count} good requests before garbage were answered {statuses}")
+        raise UnexpectedError(f"{count} good requests before garbage: the statuses were {statuses}")
     return statuses
 
 
 @hostile(is_slow=True)
-def slow_head(front: Front) -> list[int]:
+def slow_head(target: Target) -> list[int]:
     """Sends heads at a byte per second over 20 connections."""
-    return _send_slowly(front, request(PREDICT, b"", [(f"X-{n}", "y" * 50) for n in range(9)]), b"")
+    return _send_slowly(
+        target, request(PREDICT, b"", [(f"X-{n}", "y" * 50) for n in range(9)]), b""
+    )
 
 
 @hostile(is_slow=True)
-def slow_body(front: Front) -> list[int]:
+def slow_body(target: Target) -> list[int]:
     """Sends bodies at a byte per second over 20 connections."""
-    whole = post(front.row.rest())
-    head = whole[: whole.index(b"\r\n\r\n") + 4]
-    return _send_slowly(front, whole[len(head) :], head)
+    complete = post(target.row.rest_body())
+    head = complete[: complete.index(b"\r\n\r\n") + 4]
+    return _send_slowly(target, complete[len(head) :], head)
 
 
-def _send_slowly(front: Front, data: bytes, head: bytes) -> list[int]:
+def _send_slowly(target: Target, data: bytes, head: bytes) -> list[int]:
     with ExitStack() as stack:
-        connections = [stack.enter_context(Connection(front.port)) for _ in range(20)]
+        connections = [stack.enter_context(Connection(target.port)) for _ in range(20)]
         for connection in connections:
             connection.send(head)
         send_slowly(connections, data, _SLOW_SECONDS + ANSWER_SECONDS)
@@ -390,37 +398,37 @@ def _send_slowly(front: Front, data: bytes, head: bytes) -> list[int]:
 
 
 @hostile()
-def endless_body(front: Front) -> list[int]:
+def endless_body(target: Target) -> list[int]:
     """Sends chunks without an end, as fast as the server reads."""
     head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
-    with Connection(front.port) as connection:
+    with Connection(target.port) as connection:
         connection.send(head)
-        for _ in range(2 * _MOST_BYTES >> 20):
+        for _ in range(2 * _MAX_BODY_BYTES >> 20):
             if not connection.send(chunk):
                 break
         return connection.statuses()
 
 
 @hostile(TAKEN)
-def never_read(front: Front) -> list[int]:
+def never_read(target: Target) -> list[int]:
     """Sends requests without reading the responses."""
     status = request("/metrics", headers=[("Authorization", f"Bearer {KEY}")], method="GET")
     with ExitStack() as stack:
         with suppress(OSError):
             for _ in range(4):
-                connection = stack.enter_context(Connection(front.port))
-                connection.send((post(front.row.rest()) + status) * 500)
+                connection = stack.enter_context(Connection(target.port))
+                connection.send((post(target.row.rest_body()) + status) * 500)
         time.sleep(_GONE_SECONDS)
     return []
 
 
 @hostile()
-def huge_head(front: Front) -> list[int]:
+def huge_head(target: Target) -> list[int]:
     """Sends an extremely long header, path or method, or thousands of headers."""
-    good = post(front.row.rest())
+    good = post(target.row.rest_body())
     long, many = b"x" * (2 << 20), b"".join(b"X-%d: y\r\n" % number for number in range(20_000))
-    changed = front.chance.choice(
+    changed = target.chance.choice(
         [
             good.replace(b"Host: ", b"Host: " + long),
             good.replace(b"Host: siege", many + b"Host: siege"),
@@ -428,36 +436,36 @@ def huge_head(front: Front) -> list[int]:
             good.replace(b"POST", long),
         ]
     )
-    return front.raw(changed)
+    return target.send_raw(changed)
 
 
 @hostile()
-def bad_chunks(front: Front) -> list[int]:
+def bad_chunks(target: Target) -> list[int]:
     """Sends chunks with invalid, negative or huge sizes."""
     head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    size = front.chance.choice([b"-1", b"xyz", b"f" * 40, b"5;" + b"x" * 100_000, b"", b"0x5"])
-    return front.raw(head + size + b"\r\nhello\r\n0\r\n\r\n")
+    size = target.chance.choice([b"-1", b"xyz", b"f" * 40, b"5;" + b"x" * 100_000, b"", b"0x5"])
+    return target.send_raw(head + size + b"\r\nhello\r\n0\r\n\r\n")
 
 
 @hostile()
-def two_lengths(front: Front) -> list[int]:
+def two_lengths(target: Target) -> list[int]:
     """Sends two different lengths, or a length and chunks, as in request smuggling."""
-    more = front.chance.choice(
+    more = target.chance.choice(
         ["Content-Length: 3", "Content-Length: +5", "Transfer-Encoding: chunked"]
     )
-    good = post(front.row.rest())
-    return front.raw(good.replace(b"Host: siege", f"Host: siege\r\n{more}".encode()))
+    good = post(target.row.rest_body())
+    return target.send_raw(good.replace(b"Host: siege", f"Host: siege\r\n{more}".encode()))
 
 
 @hostile()
-def no_http(front: Front) -> list[int]:
+def no_http(target: Target) -> list[int]:
     """Sends TLS, HTTP/2, invalid HTTP, or unknown paths and methods."""
-    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + front.chance.randbytes(500)
-    return front.raw(
-        front.chance.choice(
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + target.chance.randbytes(500)
+    return target.send_raw(
+        target.chance.choice(
             [
                 hello,
-                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + front.chance.randbytes(100),
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + target.chance.randbytes(100),
                 b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
                 b"GET /v1/models/%00%ff/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
                 b"DELETE /v1/models/siege HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -470,27 +478,30 @@ def no_http(front: Front) -> list[int]:
 
 
 @hostile()
-def wrong_key(front: Front) -> list[int]:
-    """Sends API keys that are wrong, empty, long or no text."""
-    key = front.chance.choice(["", "x", "Bearer", "\xff" * 100, "x" * 30_000])
-    body, where = front.row.rest(), front.chance.choice(["Authorization", "X-API-Key"])
-    return front.raw(request(PREDICT, body, [(where, key)]))
+def wrong_key(target: Target) -> list[int]:
+    """Sends API keys that are wrong, empty, long or not text."""
+    key = target.chance.choice(["", "x", "Bearer", "\xff" * 100, "x" * 30_000])
+    body, where = target.row.rest_body(), target.chance.choice(["Authorization", "X-API-Key"])
+    return target.send_raw(request(PREDICT, body, [(where, key)]))
 
 
 # Ids and tensors.
 
 
 @hostile(TAKEN)
-def huge_id(front: Front) -> list[int]:
+def huge_id(target: Target) -> list[int]:
     """Sends ids of 60 KB or 10 MB, or with invalid characters."""
-    head, tail = front.row.tensors()
-    name = front.chance.choice(["x" * 60_000, "\xff" * 100, "a\tb"])
+    head, tail = target.row.tensors()
+    name = target.chance.choice(["x" * 60_000, "\xff" * 100, "a\tb"])
     named = json.dumps({"id": "x" * (10 << 20), **json.loads(head)}).encode()
-    return [front.predict(front.row.rest(), ("X-Request-Id", name)), *front.raw(infer(named, tail))]
+    return [
+        target.predict(target.row.rest_body(), ("X-Request-Id", name)),
+        *target.send_raw(infer(named, tail)),
+    ]
 
 
 @hostile()
-def lying_shape(front: Front) -> list[int]:
+def lying_shape(target: Target) -> list[int]:
     """Sends a tensor whose shape does not match its values."""
     shapes: list[Any] = [
         [1 << 40],
@@ -503,30 +514,30 @@ def lying_shape(front: Front) -> list[int]:
         "x",
         {},
     ]
-    size = tensor("size", "FP32", [1.0], front.chance.choice(shapes))
-    row = front.row.instance()
+    size = tensor("size", "FP32", [1.0], target.chance.choice(shapes))
+    row = target.row.instance()
     others = [tensor("photo", data=[row["photo"]["b64"]]), tensor("colour", data=["red"])]
-    return [front.infer([size, *others])]
+    return [target.infer([size, *others])]
 
 
 @hostile()
-def lying_length(front: Front) -> list[int]:
-    """Sends more or fewer bytes after the JSON than it declares."""
-    head, tail = front.row.tensors()
+def lying_length(target: Target) -> list[int]:
+    """Sends more or fewer bytes after the JSON than the JSON declares."""
+    head, tail = target.row.tensors()
     (photo, *others) = json.loads(head)["inputs"]
-    said = front.chance.choice([len(tail) + 1, 1 << 40, -1, 0, 1 << 70, "x"])
-    lying = {**photo, "parameters": {"binary_data_size": said}}
-    prefix = front.chance.choice([b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\0\0\0\0", b""])
-    length = front.chance.choice(["-1", "x", f"{1 << 40}", f"{len(head) + len(tail) + 1}"])
+    declared = target.chance.choice([len(tail) + 1, 1 << 40, -1, 0, 1 << 70, "x"])
+    lying = {**photo, "parameters": {"binary_data_size": declared}}
+    prefix = target.chance.choice([b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\0\0\0\0", b""])
+    length = target.chance.choice(["-1", "x", f"{1 << 40}", f"{len(head) + len(tail) + 1}"])
     return [
-        front.infer([lying, *others], tail),
-        front.infer([photo, *others], prefix + tail[4:]),
-        *front.raw(infer(head, tail, length)),
+        target.infer([lying, *others], tail),
+        target.infer([photo, *others], prefix + tail[4:]),
+        *target.send_raw(infer(head, tail, length)),
     ]
 
 
 @hostile()
-def wrong_tensor(front: Front) -> list[int]:
+def wrong_tensor(target: Target) -> list[int]:
     """Sends tensors with a wrong type or name, duplicates, or thousands of tensors."""
     photo = tensor("photo", data=["x"])
     wrong: list[list[Any]] = [
@@ -538,50 +549,50 @@ def wrong_tensor(front: Front) -> list[int]:
         [{}] * 100_000,
         [],
     ]
-    return [front.infer(front.chance.choice(wrong))]
+    return [target.infer(target.chance.choice(wrong))]
 
 
 # Disconnecting clients, and thousands of connections.
 
 
 @hostile()
-def vanishing_clients(front: Front) -> list[int]:
+def vanishing_clients(target: Target) -> list[int]:
     """Sends requests from 40 clients that disconnect before the response."""
-    body = post(instances([front.row.instance()] * front.chance.choice([1, 64, 512])))
+    body = post(instances([target.row.instance()] * target.chance.choice([1, 64, 512])))
     with suppress(OSError):
         for _ in range(40):
-            with Connection(front.port) as connection:
-                connection.send(body[: front.chance.choice([len(body), len(body) // 2])])
-                connection.vanish()
+            with Connection(target.port) as connection:
+                connection.send(body[: target.chance.choice([len(body), len(body) // 2])])
+                connection.reset()
     return []
 
 
 @hostile()
-def shut_after_asking(front: Front) -> list[int]:
+def shut_after_asking(target: Target) -> list[int]:
     """Sends a body that ends before its declared length."""
-    whole = post(front.row.rest())
-    with Connection(front.port) as connection:
-        connection.send(whole[: front.chance.randrange(1, len(whole) - 1)])
-        connection.shut()
+    complete = post(target.row.rest_body())
+    with Connection(target.port) as connection:
+        connection.send(complete[: target.chance.randrange(1, len(complete) - 1)])
+        connection.close_sending()
         return connection.statuses()
 
 
 @hostile()
-def many_connections(front: Front) -> list[int]:
+def many_connections(target: Target) -> list[int]:
     """Opens 3,000 connections without sending anything."""
     with ExitStack() as stack:
         with suppress(OSError):  # The server may refuse connections.
             for _ in range(3000):
-                stack.enter_context(Connection(front.port))
+                stack.enter_context(Connection(target.port))
         time.sleep(_GONE_SECONDS)
     return []
 
 
 @hostile()
-def connections_that_come_and_go(front: Front) -> list[int]:
+def connections_that_come_and_go(target: Target) -> list[int]:
     """Opens 2,000 connections and closes them at once."""
     with suppress(OSError):
         for _ in range(2000):
-            with Connection(front.port) as connection:
-                connection.vanish()
+            with Connection(target.port) as connection:
+                connection.reset()
     return []

@@ -29,11 +29,11 @@ def kill(kind: Kill) -> Kill:
     return kind
 
 
-def _comes(siege: Siege) -> None:
-    """Expects all workers to become ready again, and to serve the right version."""
+def _expect_recovery(siege: Siege) -> None:
+    """Expects all workers to become ready, and to serve the expected version."""
     if not siege.server.wait_ready():
-        siege.fault("the server does not become ready again")
-    siege.comes()
+        siege.fault("the server does not become ready after the attack")
+    siege.expect_switch()
 
 
 def _kill_worker(siege: Siege, chance: random.Random) -> None:
@@ -41,7 +41,7 @@ def _kill_worker(siege: Siege, chance: random.Random) -> None:
     if not workers:
         siege.fault("no worker runs")
     else:
-        victim = chance.choice(sorted(workers, key=lambda one: one.pid))
+        victim = chance.choice(sorted(workers, key=lambda process: process.pid))
         with suppress(psutil.NoSuchProcess):
             victim.kill()
             victim.wait(_GONE_SECONDS)
@@ -51,7 +51,7 @@ def _kill_worker(siege: Siege, chance: random.Random) -> None:
 def worker(siege: Siege, chance: random.Random) -> None:
     """Sends SIGKILL to a worker."""
     _kill_worker(siege, chance)
-    _comes(siege)
+    _expect_recovery(siege)
 
 
 @kill
@@ -60,44 +60,46 @@ def worker_while_a_version_comes(siege: Siege, chance: random.Random) -> None:
     siege.store.push()
     time.sleep(chance.uniform(0, 2))
     _kill_worker(siege, chance)
-    _comes(siege)
+    _expect_recovery(siege)
 
 
 @kill
 def worker_after_worker(siege: Siege, chance: random.Random) -> None:
-    """Sends SIGKILL to a worker, and to the next one before the first has restarted."""
+    """Sends SIGKILL to a worker, and to the next worker before the first has restarted."""
     for _ in range(WORKERS):
         _kill_worker(siege, chance)
         time.sleep(chance.uniform(0, 1))
-    _comes(siege)
+    _expect_recovery(siege)
 
 
 @kill
 def supervisor(siege: Siege, chance: random.Random) -> None:
-    """Sends SIGKILL to the parent of the workers, which then have to exit by themselves."""
+    """Sends SIGKILL to the parent of the workers, and expects the workers to exit."""
     workers = siege.server.worker_processes()
     siege.server.kill()
     if not wait_until(lambda: not {*workers} & {*siege.server.processes}, _ANSWER_SECONDS):
-        siege.fault("workers continue after their parent process has ended")
+        siege.fault("workers continue to run after the end of their parent process")
     siege.server.start()
-    _comes(siege)
+    _expect_recovery(siege)
 
 
 @kill
 def all_at_once(siege: Siege, chance: random.Random) -> None:
-    """Sends SIGKILL to all processes, as when a container is killed."""
+    """Sends SIGKILL to all processes, like the end of a container."""
     for process in siege.server.processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     siege.server.kill()
     siege.server.start()
-    _comes(siege)
+    _expect_recovery(siege)
 
 
 @kill
 def stop(siege: Siege, chance: random.Random) -> None:
-    """Sends SIGTERM in the middle of a request; expects its answer, and exit code 0."""
-    body = post(chance.choice(siege.store.models.rows).rest(), ("Expect", "100-continue"))
+    """Sends SIGTERM in the middle of a request; expects an answer to the request and exit
+    code 0.
+    """
+    body = post(chance.choice(siege.store.models.rows).rest_body(), ("Expect", "100-continue"))
     end = body.index(b"\r\n\r\n") + 4
     with Connection(siege.server.port) as connection:
         connection.send(body[:end])
@@ -107,7 +109,7 @@ def stop(siege: Siege, chance: random.Random) -> None:
         connection.send(body[end:])
         statuses = connection.statuses(1, _ANSWER_SECONDS)
     if statuses != [_OK]:
-        siege.fault(f"a request half of which had arrived before SIGTERM was answered {statuses}")
+        siege.fault(f"SIGTERM arrived in the middle of a request, whose status was {statuses}")
     _end(siege)
 
 
@@ -117,7 +119,7 @@ def stop_of_a_start(siege: Siege, chance: random.Random) -> None:
     siege.server.stop()
     siege.server.workers = chance.choice([1, WORKERS])
     siege.server.start()
-    time.sleep(chance.uniform(1, 4))  # Python has to start before it can handle signals.
+    time.sleep(chance.uniform(1, 4))  # Python can handle signals only after its start.
     siege.server.workers = WORKERS
     _end(siege)
 
@@ -125,6 +127,6 @@ def stop_of_a_start(siege: Siege, chance: random.Random) -> None:
 def _end(siege: Siege) -> None:
     code = siege.server.stop()
     if code != 0:
-        siege.fault(f"SIGTERM ended the server with {code}, not 0")
+        siege.fault(f"the exit code of the server after SIGTERM was {code}, expected 0")
     siege.server.start()
-    _comes(siege)
+    _expect_recovery(siege)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.siege.clients import LOST, Orders
+from tools.siege.clients import LOST, ClientConfig
 from tools.siege.models import ROOT
 
-_SURE = 10
-"""The number of consecutive answers after which a version counts as served."""
+_MIN_ANSWERS = 10
+"""The number of consecutive answers of a version after which it counts as in service."""
 _END_SECONDS = 40
 
 
@@ -27,7 +27,7 @@ class CompletedRequest(NamedTuple):
     """The start by the monotonic clock, in seconds."""
     seconds: float
     version: int | None
-    """The version in the answer; None if the protocol does not name it."""
+    """The version in the answer; None if the protocol does not return it."""
     mark: str
     """The mark of the model that the answer matches, `other`, or `lost`."""
     troubles: list[str]
@@ -35,20 +35,20 @@ class CompletedRequest(NamedTuple):
 
 
 class Load:
-    """Clients that send requests all the time."""
+    """Clients that send requests until `stop`."""
 
-    def __init__(self, orders: Orders, folder: Path) -> None:
+    def __init__(self, config: ClientConfig, folder: Path) -> None:
         """Starts the clients' process.
 
         Args:
-          orders: the configuration of the clients.
+          config: the configuration of the clients.
           folder: the folder for the file of the configuration.
         """
-        self._clients = orders.clients
-        orders.write(folder / "orders.json")
-        command = [sys.executable, "-m", "tools.siege.clients", str(folder / "orders.json")]
+        self._clients = config.clients
+        config.write(folder / "clients.json")
+        command = [sys.executable, "-m", "tools.siege.clients", str(folder / "clients.json")]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        self.all: list[CompletedRequest] = []
+        self.completed: list[CompletedRequest] = []
         self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -56,7 +56,7 @@ class Load:
     def _read(self) -> None:
         for line in self._process.stdout or ():
             with self._more:
-                self.all.append(CompletedRequest(*json.loads(line)))
+                self.completed.append(CompletedRequest(*json.loads(line)))
                 self._more.notify_all()
 
     def stop(self) -> None:
@@ -68,61 +68,65 @@ class Load:
             self._process.kill()
         self._reader.join()
 
-    def _wait(self, found: Callable[[], bool], seconds: float) -> bool:
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
         if self._process.poll() is not None:
             raise RuntimeError("the clients have ended")
         with self._more:
-            return self._more.wait_for(found, seconds)
+            return self._more.wait_for(condition, seconds)
 
     def wait_for_version(self, number: int, seconds: float) -> bool:
-        """Returns whether a version comes to answer all new requests within some seconds."""
+        """Returns whether a version answers all new requests within some seconds."""
         now = time.monotonic()
 
-        def is_there() -> bool:
-            told = [one.version for one in self.all[-6 * _SURE :] if one.began > now]
-            told = [version for version in told if version is not None]
-            return len(told) >= _SURE and set(told[-_SURE:]) == {number}
+        def is_fulfilled() -> bool:
+            recent = [
+                request.version
+                for request in self.completed[-6 * _MIN_ANSWERS :]
+                if request.began > now
+            ]
+            versions = [version for version in recent if version is not None]
+            return len(versions) >= _MIN_ANSWERS and set(versions[-_MIN_ANSWERS:]) == {number}
 
-        return self._wait(is_there, seconds)
+        return self._wait(is_fulfilled, seconds)
 
     def wait_for_all(self, since: float, seconds: float) -> bool:
-        """Returns whether each client gets an answer to a request that began after a given time."""
+        """Returns whether each client gets an answer to a request that it began after `since`."""
 
-        def is_there() -> bool:
-            recent = self.all[-20 * self._clients :]
-            clients = {one.client for one in recent if one.began >= since and one.mark != LOST}
+        def is_fulfilled() -> bool:
+            recent = self.completed[-20 * self._clients :]
+            clients = {r.client for r in recent if r.began >= since and r.mark != LOST}
             return len(clients) == self._clients
 
-        return self._wait(is_there, seconds)
+        return self._wait(is_fulfilled, seconds)
 
     def between(self, start: float, end: float) -> list[CompletedRequest]:
-        """Returns the requests that were in progress at any time of an interval."""
+        """Returns the requests that were in progress during any part of an interval."""
         with self._more:
-            recent = list(self.all)
-        return [one for one in recent if one.began < end and one.began + one.seconds > start]
+            recent = list(self.completed)
+        return [r for r in recent if r.began < end and r.began + r.seconds > start]
 
 
-def is_right(asked: CompletedRequest, marks: Mapping[int, str | None]) -> bool:
-    """Returns whether an answer is that of the version which it names.
+def is_correct(request: CompletedRequest, marks: Mapping[int, str | None]) -> bool:
+    """Returns whether an answer is correct: the answer of the version that it names.
 
     Args:
-      asked: the answered request.
+      request: the completed request.
       marks: the marks of the models by version; None for a version that must not answer.
     """
-    if asked.version is None:
-        return asked.mark in marks.values()
-    return asked.mark == marks.get(asked.version)
+    if request.version is None:
+        return request.mark in marks.values()
+    return request.mark == marks.get(request.version)
 
 
-def longest(asked: list[CompletedRequest]) -> float:
-    """Returns the seconds of the slowest request; 0 if there are none."""
-    return max((one.seconds for one in asked), default=0.0)
+def longest(requests: list[CompletedRequest]) -> float:
+    """Returns the duration of the slowest request in seconds, or 0 without requests."""
+    return max((request.seconds for request in requests), default=0.0)
 
 
-def wait_until(found: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
     """Returns whether a condition becomes true within some seconds."""
     until = time.monotonic() + seconds
-    while not found():
+    while not condition():
         if time.monotonic() > until:
             return False
         time.sleep(pause)

@@ -1,4 +1,4 @@
-"""The two models that are served in turn, and their predictions for the requested rows."""
+"""Trains the two models that are served in turn, and predicts the requested rows with them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ model: {{kind: cnn, filters: [4], hidden_units: [8]}}
 train: {{batch_size: 32}}
 evaluate: {{thresholds: {{auc: {{min: 0.01}}}}}}
 """
-_ROWS, _ASKED, _SIDE = 400, 8, 16
-_APART = 0.01
-"""The least difference between the models' scores, for rows that are requested."""
+_ROWS, _REQUESTED_ROWS, _SIDE = 400, 8, 16
+_MIN_DIFFERENCE = 0.01
+"""The minimum difference between the models' scores for a requested row."""
 _SECONDS = 300
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -46,7 +46,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @dataclass(frozen=True)
 class Row:
-    """A requested row, and its score of the second class by each model."""
+    """A requested row, and the score of its second class by each model."""
 
     photo: bytes
     size: float
@@ -58,10 +58,10 @@ class Row:
         photo = {"b64": base64.b64encode(self.photo).decode()}
         return {"photo": photo, "size": self.size, "colour": self.colour}
 
-    def rest(self) -> bytes:
+    def rest_body(self) -> bytes:
         """Returns the body of a request for `:predict`."""
-        asked = {"signature_name": "serving_raw", "instances": [self.instance()]}
-        return json.dumps(asked).encode()
+        content = {"signature_name": "serving_raw", "instances": [self.instance()]}
+        return json.dumps(content).encode()
 
     def tensors(self) -> tuple[bytes, bytes]:
         """Returns the JSON of an Open Inference request, and the bytes that follow it."""
@@ -74,9 +74,9 @@ class Row:
 def tensor(
     name: str, datatype: str = "BYTES", data: Any = None, shape: Any = (1,), **more: Any
 ) -> dict[str, Any]:
-    """Returns a tensor of Open Inference; without data its bytes follow the JSON."""
-    given = {} if data is None else {"data": data}
-    return {"name": name, "datatype": datatype, "shape": shape, **given, **more}
+    """Returns a tensor of Open Inference; without data, the bytes of the tensor follow the JSON."""
+    content = {} if data is None else {"data": data}
+    return {"name": name, "datatype": datatype, "shape": shape, **content, **more}
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class Models:
 def make_models(
     folder: Path, start: Start = subprocess.Popen, epochs: Mapping[str, int] = EPOCHS
 ) -> Models:
-    """Runs a small pipeline for each model, and predicts the rows with each.
+    """Runs a small pipeline for each model, and predicts the rows with each model.
 
     Args:
       folder: the folder for the data and the output.
-      start: starts a command, as `subprocess.Popen` does.
+      start: the function that starts commands, with the interface of `subprocess.Popen`.
       epochs: the epochs of each model, by its mark.
 
     Raises:
@@ -122,14 +122,15 @@ def make_models(
         _finish(start(models.command("run", "--set", f"train.epochs={number}"), **_quiet(folder)))
         shutil.copytree(list_versions(models.serving)[-1], models.folders[mark])
     scores = _predict(folder, models.folders, start)
-    for place, (photo, size, colour) in enumerate(things):
-        of_row = {mark: found[place] for mark, found in scores.items()}
-        apart = min((abs(a - b) for a, b in combinations(of_row.values(), 2)), default=1.0)
-        if apart > _APART and len(models.rows) < _ASKED:
-            models.rows.append(Row((folder / photo).read_bytes(), float(size), colour, of_row))
-    if len(models.rows) < _ASKED:
+    for index, (photo, size, colour) in enumerate(things):
+        row_scores = {mark: model_scores[index] for mark, model_scores in scores.items()}
+        pairs = combinations(row_scores.values(), 2)
+        difference = min((abs(a - b) for a, b in pairs), default=1.0)
+        if difference > _MIN_DIFFERENCE and len(models.rows) < _REQUESTED_ROWS:
+            models.rows.append(Row((folder / photo).read_bytes(), float(size), colour, row_scores))
+    if len(models.rows) < _REQUESTED_ROWS:
         raise RuntimeError(
-            "the predictions of the models are equal, so responses do not identify a model"
+            "the predictions of the models are too similar, so answers do not identify a model"
         )
     return models
 
@@ -154,7 +155,7 @@ def _write_data(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _predict(folder: Path, models: dict[str, Path], start: Start) -> dict[str, list[float]]:
-    """Returns the score of the second class of each row, by model."""
+    """Returns the score of the second class of each row, by the mark of the model."""
     answers = {mark: folder / f"answers-{mark}.csv" for mark in models}
     running = []
     for mark, model in models.items():
@@ -180,6 +181,6 @@ def _quiet(folder: Path) -> dict[str, Any]:
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
-    said, _ = process.communicate(timeout=_SECONDS)
+    output, _ = process.communicate(timeout=_SECONDS)
     if process.returncode:
-        raise RuntimeError(f"{process.args!r} ended with {process.returncode}: {said}")
+        raise RuntimeError(f"{process.args!r} ended with {process.returncode}: {output}")

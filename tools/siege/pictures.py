@@ -11,7 +11,7 @@ import zlib
 from PIL import Image
 
 HUGE = 12_000
-"""The pixels of a huge picture's side."""
+"""The side of a huge picture in pixels."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _GREY, _COLOURS, _COLOURS_AND_ALPHA = 0, 2, 6
 _SAMPLES = {_GREY: 1, _COLOURS: 3, _COLOURS_AND_ALPHA: 4}
@@ -52,7 +52,7 @@ def _write(picture: Image.Image, kind: str) -> bytes:
 
 
 def small(kind: str, chance: random.Random) -> bytes:
-    """Returns a small picture of noise."""
+    """Returns a small picture of random pixels."""
     pixels = Image.frombytes("RGB", (16, 16), chance.randbytes(16 * 16 * 3))
     return _write(pixels.convert("L") if kind == "GIF" else pixels, kind)
 
@@ -65,29 +65,29 @@ def lying(chance: random.Random) -> bytes:
         head = struct.pack(">II", side, side) + picture[24:29]
         picture[16:33] = head + struct.pack(">I", zlib.crc32(b"IHDR" + head))
     elif kind == "JPEG":
-        place = picture.index(b"\xff\xc0") + 5
-        picture[place : place + 4] = struct.pack(">HH", side, side)
+        position = picture.index(b"\xff\xc0") + 5
+        picture[position : position + 4] = struct.pack(">HH", side, side)
     elif kind == "GIF":
-        place = picture.index(b",", 13)
-        picture[6:10] = picture[place + 5 : place + 9] = struct.pack("<HH", side, side)
+        position = picture.index(b",", 13)
+        picture[6:10] = picture[position + 5 : position + 9] = struct.pack("<HH", side, side)
     elif kind == "BMP":
         picture[18:26] = struct.pack("<ii", side, side)
     else:
-        place = picture.index(b"VP8 ") + 14
-        picture[place : place + 4] = struct.pack("<HH", 16_383, 16_383)
+        position = picture.index(b"VP8 ") + 14
+        picture[position : position + 4] = struct.pack("<HH", 16_383, 16_383)
     return bytes(picture)
 
 
 def damaged(chance: random.Random) -> bytes:
     """Returns a truncated, changed or invalid picture."""
-    whole = small(chance.choice(_FORMATS), chance)
+    complete = small(chance.choice(_FORMATS), chance)
     return chance.choice(
         [
-            whole[: chance.randrange(8, len(whole) // 2)],
-            whole[:8] + chance.randbytes(len(whole)),
+            complete[: chance.randrange(8, len(complete) // 2)],
+            complete[:8] + chance.randbytes(len(complete)),
             chance.randbytes(200),
             b"",
             b"<svg xmlns='http://www.w3.org/2000/svg'/>",
-            whole[:8] + bytes(len(whole)),
+            complete[:8] + bytes(len(complete)),
         ]
     )

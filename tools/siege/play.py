@@ -1,4 +1,4 @@
-"""Runs attacks of each sort, one after the other, and checks the results."""
+"""Runs the attacks one after the other, and checks the results."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from tools.siege import hostile
 from tools.siege.clients import LOST
 from tools.siege.connection import ANSWER_SECONDS, SILENT
-from tools.siege.hostile import Front, UnexpectedError
-from tools.siege.load import CompletedRequest, is_right, wait_until
+from tools.siege.hostile import Target, UnexpectedError
+from tools.siege.load import CompletedRequest, is_correct, wait_until
 from tools.siege.siege import WHOLE, Attack, Siege
 
 _OK = 200
 _SETTLE_SECONDS = 2.0
 _MORE_MEGABYTES = 512
-"""The memory that the server may keep after repeated kinds of hostile requests; more is a leak."""
+"""The maximum growth of the server's memory when kinds of hostile requests are repeated."""
 
 
 @dataclass
-class Found:
+class Statistics:
     """The statistics of hostile requests."""
 
     statuses: Counter[int] = field(default_factory=Counter)
@@ -31,20 +31,22 @@ class Found:
     before: float = 0.0
     """The server's memory in megabytes before the attacks."""
     once: float = 0.0
-    """The server's memory after an attack of each kind, as libraries keep memory after the first.
-    """
+    """The server's memory in megabytes after an attack of each kind.
+
+    Libraries keep memory after their first use, so only later growth is a leak."""
     after: float = 0.0
+    """The server's memory in megabytes after the attacks."""
 
 
-def send_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Found:
+def send_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Statistics:
     """Sends hostile requests, and checks the answers.
 
     Args:
       siege: the siege in progress.
       attacks: attacks of the kinds in `hostile`.
-      longest: the most seconds that other clients may wait meanwhile.
+      longest: the maximum number of seconds that other clients may wait during an attack.
     """
-    found, server = Found(before=siege.server.megabytes), siege.server.process
+    statistics, server = Statistics(before=siege.server.megabytes), siege.server.process
     with ThreadPoolExecutor(len(attacks) or 1) as pool:
         slow = [
             (attack, pool.submit(_send, siege, attack))
@@ -52,92 +54,97 @@ def send_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Fou
             if hostile.KINDS[attack.kind].is_slow
         ]
         for attack in attacks:
-            if attack.number and not found.once:
-                found.once = siege.server.megabytes
+            if attack.number and not statistics.once:
+                statistics.once = siege.server.megabytes
             if not hostile.KINDS[attack.kind].is_slow:
                 with siege.playing(attack):
-                    _play_one(siege, attack, found, longest)
+                    _send_and_check(siege, attack, statistics, longest)
         for attack, future in slow:
             with siege.playing(attack):
-                _record_answer(siege, attack, future.result(), found)
+                _record_answer(siege, attack, future.result(), statistics)
     time.sleep(_SETTLE_SECONDS)
-    found.after = siege.server.megabytes
-    found.once = found.once or found.after
-    if siege.server.process is server and found.after > found.once + _MORE_MEGABYTES:
-        said = f"the server has {found.after:.0f} MB, and had {found.once:.0f} after one of each"
-        siege.fault(said, Attack(WHOLE, 0, attacks[0].seed))
-    return found
+    statistics.after = siege.server.megabytes
+    statistics.once = statistics.once or statistics.after
+    if siege.server.process is server and statistics.after > statistics.once + _MORE_MEGABYTES:
+        message = (
+            f"the server's memory is {statistics.after:.0f} MB, and was {statistics.once:.0f} MB"
+            " after an attack of each kind"
+        )
+        siege.fault(message, Attack(WHOLE, 0, attacks[0].seed))
+    return statistics
 
 
 def _send(siege: Siege, attack: Attack) -> Sequence[int] | str:
-    """Sends an attack; returns the statuses of the responses, or the description of a wrong one."""
-    front = Front(siege.server.port, siege.store.models.rows, attack.chance)
+    """Sends an attack; returns the statuses of the responses, or the description of an error."""
+    target = Target(siege.server.port, siege.store.models.rows, attack.chance)
     try:
-        return hostile.KINDS[attack.kind].attack(front)
+        return hostile.KINDS[attack.kind].attack(target)
     except (UnexpectedError, OSError) as error:
         return str(error)
 
 
-def _record_answer(siege: Siege, attack: Attack, said: Sequence[int] | str, found: Found) -> None:
-    if isinstance(said, str):
-        siege.fault(said)
+def _record_answer(
+    siege: Siege, attack: Attack, result: Sequence[int] | str, statistics: Statistics
+) -> None:
+    if isinstance(result, str):
+        siege.fault(result)
         return
-    found.statuses.update(said)
-    if wrong := set(said) - {*hostile.KINDS[attack.kind].allowed}:
+    statistics.statuses.update(result)
+    if wrong := set(result) - {*hostile.KINDS[attack.kind].allowed}:
         names = ["no answer" if status == SILENT else str(status) for status in sorted(wrong)]
-        siege.fault(f"answered by {', '.join(names)}")
+        siege.fault(f"the server answered with: {', '.join(names)}")
 
 
-def _play_one(siege: Siege, attack: Attack, found: Found, longest: float) -> None:
+def _send_and_check(siege: Siege, attack: Attack, statistics: Statistics, longest: float) -> None:
     began, deaths = time.monotonic(), siege.deaths
-    _record_answer(siege, attack, _send(siege, attack), found)
+    _record_answer(siege, attack, _send(siege, attack), statistics)
     siege.check_alive()
     longest_wait = siege.longest_wait(began)
     if siege.deaths == deaths:
-        found.longest_waits[attack.kind] = max(
-            found.longest_waits.get(attack.kind, 0.0), longest_wait
+        statistics.longest_waits[attack.kind] = max(
+            statistics.longest_waits.get(attack.kind, 0.0), longest_wait
         )
         if longest_wait > longest:
             siege.fault(f"other clients waited {longest_wait:.1f} s")
-    front = Front(siege.server.port, siege.store.models.rows, attack.chance)
-    if not wait_until(lambda: front.predict(front.row.rest()) == _OK, ANSWER_SECONDS):
-        siege.fault("a good request by a new connection is not answered afterwards")
+    target = Target(siege.server.port, siege.store.models.rows, attack.chance)
+    if not wait_until(lambda: target.predict(target.row.rest_body()) == _OK, ANSWER_SECONDS):
+        siege.fault("after the attack, a good request over a new connection is not answered")
 
 
 def play(siege: Siege, attacks: Sequence[Attack], kinds: Mapping[str, Callable[..., None]]) -> None:
-    """Runs kills, or damaged versions."""
+    """Runs kills, or attacks with damaged versions."""
     for attack in attacks:
         with siege.playing(attack):
             kinds[attack.kind](siege, attack.chance)
 
 
 def check_load(siege: Siege, seed: int) -> Counter[str]:
-    """Records a fault for well-behaved requests that were lost or answered wrongly.
+    """Records faults for requests of well-behaved clients that were lost or answered wrongly.
 
     Returns:
       The numbers of right, wrong and lost requests.
     """
     counts: Counter[str] = Counter(right=0, wrong=0, lost=0)
-    found: dict[tuple[Attack, str], list[CompletedRequest]] = {}
-    for asked in siege.load.all:
-        right = is_right(asked, siege.store.marks)
-        what = "right" if right else "lost" if asked.mark == LOST else "wrong"
+    faulty: dict[tuple[Attack, str], list[CompletedRequest]] = {}
+    for request in siege.load.completed:
+        right = is_correct(request, siege.store.marks)
+        what = "right" if right else "lost" if request.mark == LOST else "wrong"
         counts[what] += 1
         if not right:
-            found.setdefault((_during(siege, asked, seed), what), []).append(asked)
-    for (attack, what), all_of_it in found.items():
-        one = all_of_it[0]
-        tries = ", ".join(Counter(one.troubles))
+            faulty.setdefault((_attack_during(siege, request, seed), what), []).append(request)
+    for (attack, what), requests in faulty.items():
+        first = requests[0]
+        tries = ", ".join(Counter(first.troubles))
         siege.fault(
-            f"{len(all_of_it)} requests of well-behaved clients were {what}, the first after"
-            f" {one.seconds:.1f} s ({tries}), by version {one.version} as {one.mark}",
+            f"{len(requests)} requests of well-behaved clients were {what}, the first after"
+            f" {first.seconds:.1f} s ({tries}), by version {first.version} as {first.mark}",
             attack,
         )
     return counts
 
 
-def _during(siege: Siege, asked: CompletedRequest, seed: int) -> Attack:
-    """Returns the attack that was in progress when a request was answered or given up."""
-    at = asked.began + asked.seconds
-    found = (one.attack for one in siege.played if one.began <= at <= one.ended)
-    return next(found, Attack(WHOLE, 0, seed))
+def _attack_during(siege: Siege, request: CompletedRequest, seed: int) -> Attack:
+    """Returns the attack that was in progress when a request was answered or lost."""
+    at = request.began + request.seconds
+    attacks = (played.attack for played in siege.played if played.began <= at <= played.ended)
+    return next(attacks, Attack(WHOLE, 0, seed))

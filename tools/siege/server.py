@@ -1,4 +1,4 @@
-"""The besieged server: `local_runner.py serve` with the shipped manifest's options."""
+"""The server under attack: `local_runner.py serve` with the options of the shipped manifest."""
 
 from __future__ import annotations
 
@@ -46,16 +46,21 @@ def memory_limit() -> int:
 
 def serve_options(serving: Path, port: int) -> list[str]:
     """Returns the manifest's options, with a local folder of versions and the loopback address."""
-    here = {"--model": str(serving), "--name": NAME, "--host": "127.0.0.1", "--port": str(port)}
+    replacements = {
+        "--model": str(serving),
+        "--name": NAME,
+        "--host": "127.0.0.1",
+        "--port": str(port),
+    }
     options = [str(option) for option in _container()["args"]]
-    for before, place in [(option, n + 1) for n, option in enumerate(options)]:
-        if before in here:
-            options[place] = here[before]
+    for name, index in [(option, n + 1) for n, option in enumerate(options)]:
+        if name in replacements:
+            options[index] = replacements[name]
     return options
 
 
 class Server:
-    """A server that is restarted when it has exited, as by Kubernetes."""
+    """A server that is restarted after an exit, as Kubernetes restarts it."""
 
     def __init__(self, serving: Path, folder: Path, limit: MemoryLimit, workers: int = 1) -> None:
         """Args:
@@ -69,12 +74,12 @@ class Server:
         self.log = folder / "server.log"
         self.workers = workers
         self.peak = 0.0
-        """The most memory of all processes so far, in megabytes."""
+        """The maximum memory of all processes so far, in megabytes."""
         self._serving, self._limit = serving, limit
         self._scratch = folder / "tmp"
         self._scratch.mkdir()
         self._seen: set[psutil.Process] = set()
-        """The known processes, including those of a dead parent."""
+        """The processes so far, including the children of a dead process."""
         self._ended = threading.Event()
         self._watch = threading.Thread(target=self._observe, daemon=True)
         self.start()
@@ -96,19 +101,19 @@ class Server:
         self._seen.add(psutil.Process(self.process.pid))
 
     def wait_ready(self) -> bool:
-        """Returns whether the server becomes ready; restarts it whenever it exits before."""
+        """Returns whether the server becomes ready; if it exits, the method restarts it."""
         return wait_until(self._is_ready, _READY_SECONDS)
 
     def _is_ready(self) -> bool:
-        if not self.is_alive:  # Workers of a killed server may still have the port.
+        if not self.is_alive:  # Workers of a killed server may still use the port.
             time.sleep(_RESTART_SECONDS)
             self.start()
-        # The server notices a killed worker only a moment later.
-        is_whole = self.workers == 1 or len(self.worker_processes()) == self.workers
-        return is_whole and self.get("/v2/health/ready") == _OK
+        # The server detects a killed worker only after a moment.
+        is_complete = self.workers == 1 or len(self.worker_processes()) == self.workers
+        return is_complete and self.get("/v2/health/ready") == _OK
 
     def get(self, path: str) -> int:
-        """Returns the status of a GET request; 0 if there is no response."""
+        """Returns the status of a GET request, or 0 without a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {KEY}"})
@@ -143,39 +148,39 @@ class Server:
         return self.wait_ready()
 
     def close(self) -> list[int]:
-        """Ends the server; returns the ids of the processes that it left behind."""
+        """Ends the server; kills its remaining processes and returns their ids."""
         self.stop()
         wait_until(lambda: not self.processes, _END_SECONDS)
         self._ended.set()
         self._watch.join()
-        left = self.processes
-        for process in left:
+        remaining = self.processes
+        for process in remaining:
             process.kill()
-        return [process.pid for process in left]
+        return [process.pid for process in remaining]
 
     @property
     def processes(self) -> list[psutil.Process]:
         """The running processes: the main process and its workers."""
         with suppress(psutil.NoSuchProcess):
             self._seen.update(psutil.Process(self.process.pid).children(recursive=True))
-        # psutil distinguishes a later process with the same id.
-        self._seen = {one for one in set(self._seen) if one.is_running() and not _is_dead(one)}
+        # `is_running` is False if a later process has the same id.
+        self._seen = {p for p in set(self._seen) if p.is_running() and not _is_dead(p)}
         return list(self._seen)
 
     def worker_processes(self) -> list[psutil.Process]:
         """Returns the worker processes, if there are several."""
         started = re.findall(r"worker \d is started \(process (\d+)\)", self.log.read_text())
-        return [one for one in self.processes if str(one.pid) in started]
+        return [process for process in self.processes if str(process.pid) in started]
 
     @property
     def megabytes(self) -> float:
-        """The memory of all processes, without shared memory such as mapped library files."""
-        found = 0
+        """The memory of all processes in megabytes, without shared memory such as library files."""
+        total = 0
         for process in self.processes:
             with suppress(psutil.Error):
                 memory = process.memory_info()
-                found += memory.rss - memory.shared
-        return found / 2**20
+                total += memory.rss - memory.shared
+        return total / 2**20
 
     def _observe(self) -> None:
         while not self._ended.wait(_POLL_SECONDS):

@@ -1,4 +1,4 @@
-"""The state that all attacks share: the server, its clients, the faults, and the random choices."""
+"""The state that all attacks share: the server, its clients, the faults and the random choices."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 3.0
 """The seconds after which a server that polls every second would serve a new version."""
 _SWITCH_SECONDS = 30.0
-"""The seconds within which the right version has to answer, even after a retry."""
+"""The seconds within which the expected version must answer, even after a retry."""
 _ANSWER_SECONDS = 90.0
 _CHECK_SECONDS = 0.5
 
 
 WHOLE = "siege"
-"""The kind of faults that belong to no single attack."""
+"""The kind of the faults that belong to the whole siege and not to an attack."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack of a kind, determined by the seed."""
+    """An attack of a kind, which the seed determines."""
 
     kind: str
     number: int
-    """The number of the attack among those of its kind."""
+    """The number of the attack among the attacks of its kind."""
     seed: int
 
     @property
@@ -45,7 +45,7 @@ class Attack:
 
 
 def draw(seed: int, kinds: Mapping[str, object], count: int) -> list[Attack]:
-    """Returns attacks of every kind in turn, in an order determined by the seed.
+    """Returns attacks of all kinds in an order that the seed determines.
 
     Args:
       seed: the seed of the order, and of the attacks' random choices.
@@ -56,7 +56,7 @@ def draw(seed: int, kinds: Mapping[str, object], count: int) -> list[Attack]:
     while kinds and len(names) < count:
         names += chance.sample(sorted(kinds), len(kinds))
     names = names[:count]
-    return [Attack(kind, names[:place].count(kind), seed) for place, kind in enumerate(names)]
+    return [Attack(kind, names[:index].count(kind), seed) for index, kind in enumerate(names)]
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class Fault:
     """An expectation that did not hold."""
 
     attack: Attack
-    said: str
+    message: str
 
     def __str__(self) -> str:
         only = "" if self.attack.kind == WHOLE else f" --only {self.attack.kind}"
-        again = f'make siege ARGS="--seed {self.attack.seed}{only}"'
-        return f"{self.attack.kind} {self.attack.number}: {self.said} [{again}]"
+        command = f'make siege ARGS="--seed {self.attack.seed}{only}"'
+        return f"{self.attack.kind} {self.attack.number}: {self.message} [{command}]"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class AttackTime:
 
 
 class Siege:
-    """A server, its clients, and the faults found so far."""
+    """A server, its clients, and the faults so far."""
 
     def __init__(self, server: Server, load: Load, store: Store, console: Console) -> None:
         self.server, self.load, self.store, self._console = server, load, store, console
@@ -93,9 +93,9 @@ class Siege:
         self._attack = Attack(WHOLE, 0, 0)
         self._tracebacks = 0
 
-    def fault(self, said: str, attack: Attack | None = None) -> None:
-        """Records a fault of the current attack, or of another one."""
-        self.faults.append(Fault(attack or self._attack, said))
+    def fault(self, message: str, attack: Attack | None = None) -> None:
+        """Records a fault of the current attack or of another attack."""
+        self.faults.append(Fault(attack or self._attack, message))
         self.say(f"    {self.faults[-1]}", "red")
 
     def say(self, line: str, style: str = "") -> None:
@@ -104,8 +104,10 @@ class Siege:
 
     @contextmanager
     def playing(self, attack: Attack) -> Iterator[None]:
-        """Attributes faults in the `with` block to an attack, including tracebacks in the log."""
-        self._attack, found, began = attack, len(self.faults), time.monotonic()
+        """Attributes the faults in the `with` block, including tracebacks in the log, to an
+        attack.
+        """
+        self._attack, previous_faults, began = attack, len(self.faults), time.monotonic()
         yield
         self.check_alive()
         self.played.append(AttackTime(attack, began, time.monotonic()))
@@ -113,35 +115,41 @@ class Siege:
         if new := tracebacks[self._tracebacks :]:
             self._tracebacks = len(tracebacks)
             self.fault(f"{len(new)} tracebacks in the server's log: {new[-1][:200]}")
-        how = "holds" if len(self.faults) == found else "FAILED"
+        result = "passed" if len(self.faults) == previous_faults else "FAILED"
         self.say(
-            f"{len(self.played):>4}  {attack.kind} {attack.number}: {how},"
+            f"{len(self.played):>4}  {attack.kind} {attack.number}: {result},"
             f" {time.monotonic() - began:.1f} s"
         )
 
-    def stays(self) -> None:
-        """Expects the right version to keep answering, until the server has polled again."""
+    def expect_no_switch(self) -> None:
+        """Expects the expected version to answer all requests until the server has polled
+        command.
+        """
         since = time.monotonic()
         time.sleep(_POLL_SECONDS)
-        asked = self.load.between(since, time.monotonic())
-        told = {one.version for one in asked if one.version is not None}
-        if told != {self.store.right}:
-            self.fault(f"version {self.store.right} is right, and {sorted(told)} answered")
+        requests = self.load.between(since, time.monotonic())
+        versions = {r.version for r in requests if r.version is not None}
+        if versions != {self.store.expected}:
+            self.fault(f"expected version {self.store.expected}, but {sorted(versions)} answered")
 
-    def comes(self) -> None:
-        """Expects the right version to answer soon; otherwise pushes one for the next attacks."""
-        if self.load.wait_for_version(self.store.right, _SWITCH_SECONDS):
+    def expect_switch(self) -> None:
+        """Expects the expected version to answer soon; if not, pushes a version for the next
+        attacks.
+        """
+        if self.load.wait_for_version(self.store.expected, _SWITCH_SECONDS):
             return
-        told = [one.version for one in self.load.all[-100:] if one.version is not None]
+        requests = self.load.completed[-100:]
+        versions = [r.version for r in requests if r.version is not None]
+        answered = f"version {versions[-1]}" if versions else "no version"
         self.fault(
-            f"version {self.store.right} is right, and after {_SWITCH_SECONDS:.0f} s"
-            f" {told[-1] if told else 'none'} answers"
+            f"expected version {self.store.expected}, but {answered} answers after"
+            f" {_SWITCH_SECONDS:.0f} s"
         )
         if not self.load.wait_for_version(self.store.push(), _SWITCH_SECONDS):
-            self.fault(f"nor does version {self.store.right} answer, which was pushed then")
+            self.fault(f"version {self.store.expected}, which was pushed next, does not answer")
 
     def longest_wait(self, since: float) -> float:
-        """Returns the longest wait of a client in seconds, until all clients are answered again."""
+        """Waits until all clients get answers; returns the longest wait of a client in seconds."""
         end = time.monotonic()
         until = end + _ANSWER_SECONDS
         while not self.load.wait_for_all(end, _CHECK_SECONDS):
@@ -152,7 +160,7 @@ class Siege:
         return longest(self.load.between(since, time.monotonic()))
 
     def check_alive(self) -> None:
-        """Expects the server to run, and restarts it otherwise, as Kubernetes would."""
+        """Expects the server to run; if it does not, the method restarts it, as Kubernetes does."""
         if not self.server.is_alive:
             self.deaths += 1
             self.fault(f"the server died with exit code {self.server.process.returncode}")

@@ -1,4 +1,4 @@
-"""Damaged versions: a function per kind, which checks the version that answers afterwards."""
+"""Attacks with damaged versions: a function per kind, which also checks the answering version."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ _CERTIFICATE = "assets.extra/certificate"
 
 
 class Store:
-    """The folder of versions, and the expected state of each."""
+    """The folder of versions, and the expected state of each version."""
 
     def __init__(self, models: Models) -> None:
-        """Takes the versions that the pipeline has pushed."""
+        """Registers the versions that the pipeline has pushed."""
         self.models, self.folder = models, models.serving
         numbers = [int(path.name) for path in list_versions(self.folder)]
         self.marks: dict[int, str | None] = dict(zip(numbers, models.folders, strict=True))
         """The mark of the model by version; None for a version that must not answer."""
         self.withdrawn: set[int] = set()
         self._changed: set[int] = set()
-        """Damaged versions that were good before: a server that has loaded them may keep them, but
-        no server may load them."""
+        """The versions that were good and are now damaged.
+
+        A server that has loaded such a version may keep it, but no server may load it."""
 
     @property
-    def right(self) -> int:
-        """The version that has to answer: the newest good one that is not withdrawn."""
-        there = (int(path.name) for path in list_versions(self.folder))
-        return max(number for number in there if self.is_good(number))
+    def expected(self) -> int:
+        """The version that must answer: the newest version that is good and not withdrawn."""
+        numbers = (int(path.name) for path in list_versions(self.folder))
+        return max(number for number in numbers if self.is_good(number))
 
     def is_good(self, number: int) -> bool:
         """Returns whether a version may answer."""
@@ -54,8 +55,8 @@ class Store:
 
     @property
     def other(self) -> str:
-        """The mark of a model that is not served now, if there are several."""
-        now = str(self.marks[self.right])
+        """The mark of a model that is not in service, or of the only model."""
+        now = str(self.marks[self.expected])
         return next((mark for mark in self.models.folders if mark != now), now)
 
     def path(self, number: int) -> Path:
@@ -63,7 +64,7 @@ class Store:
         return self.folder / str(number)
 
     def push(self) -> int:
-        """Pushes the model that is not served now, as the product does; returns its version."""
+        """Pushes the model that is not in service, as the Pusher does; returns its version."""
         mark = self.other
         version = push_new_version(self.models.folders[mark], self.folder, self._provenance())
         self.marks[int(version.name)] = mark
@@ -75,7 +76,7 @@ class Store:
         return Provenance(f"siege/{number}", number, number, pushed_at=now())
 
     def put(self, change: Callable[[Path], object]) -> int:
-        """Adds a version that must not answer: a copy of a model, changed before it is in place."""
+        """Adds a version that must not answer: a changed copy of a model; returns its number."""
         with tempfile.TemporaryDirectory(dir=self.models.output) as scratch:
             base = Path(scratch)
             copy = push_new_version(self.models.folders[self.other], base, self._provenance())
@@ -85,14 +86,14 @@ class Store:
         self.marks[int(version.name)] = None
         return int(version.name)
 
-    def mend(self, number: int) -> None:
+    def restore(self, number: int) -> None:
         """Restores a changed version from its model, file by file, with the graph last."""
         mark, folder = self.other, self.path(number)
         files = [path for path in self.models.folders[mark].rglob("*") if path.is_file()]
         for file in sorted(files, key=lambda path: path.name == "saved_model.pb"):
-            place = folder / file.relative_to(self.models.folders[mark])
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, place)
+            target = folder / file.relative_to(self.models.folders[mark])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
         self.marks[number] = mark
 
     def damage(self, number: int, chance: random.Random) -> None:
@@ -101,7 +102,7 @@ class Store:
         self._changed.add(number)
 
     def roll_back(self, *options: str) -> tuple[int, int | None]:
-        """Runs `rollback`; returns its exit code, and the number of the copy that is in service."""
+        """Runs `rollback`; returns its exit code, and the number of the new copy or None."""
         code, _ = self.command("rollback", *options)
         newest = list_versions(self.folder)[-1]
         if int(newest.name) in self.marks:
@@ -118,9 +119,9 @@ class Store:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS
         )
-        said = done.stdout + done.stderr
-        self.withdrawn |= {int(n) for n in re.findall(r"version (\d+) was withdrawn", said)}
-        return done.returncode, said
+        output = done.stdout + done.stderr
+        self.withdrawn |= {int(n) for n in re.findall(r"version (\d+) was withdrawn", output)}
+        return done.returncode, output
 
 
 def flip(version: Path, chance: random.Random) -> None:
@@ -147,19 +148,19 @@ def damage(kind: Damage) -> Damage:
     return kind
 
 
-# Versions that must not answer: the version before stays in service.
+# Versions that must not answer: the previous version remains in service.
 
 
-def _stays(siege: Siege, change: Callable[[Path], object]) -> int:
+def _expect_unchanged(siege: Siege, change: Callable[[Path], object]) -> int:
     number = siege.store.put(change)
-    siege.stays()
+    siege.expect_no_switch()
     return number
 
 
 @damage
 def flipped_byte(siege: Siege, chance: random.Random) -> None:
     """Adds a version with a changed byte."""
-    _stays(siege, lambda version: flip(version, chance))
+    _expect_unchanged(siege, lambda version: flip(version, chance))
 
 
 @damage
@@ -170,7 +171,7 @@ def cut_file(siege: Siege, chance: random.Random) -> None:
         file = chance.choice(_files(version))
         file.write_bytes(file.read_bytes()[: chance.randrange(file.stat().st_size)])
 
-    _stays(siege, cut)
+    _expect_unchanged(siege, cut)
 
 
 @damage
@@ -181,7 +182,7 @@ def missing_file(siege: Siege, chance: random.Random) -> None:
         found = chance.choice([*_files(version), version / "variables"])
         shutil.rmtree(found) if found.is_dir() else found.unlink()
 
-    _stays(siege, remove)
+    _expect_unchanged(siege, remove)
 
 
 @damage
@@ -189,57 +190,57 @@ def damaged_certificate(siege: Siege, chance: random.Random) -> None:
     """Adds a version whose certificate or golden rows are empty or damaged."""
     name = chance.choice(["certificate.json", "golden.parquet"])
     content = chance.choice([b"", b"{}", chance.randbytes(100)])
-    _stays(siege, lambda version: (version / _CERTIFICATE / name).write_bytes(content))
+    _expect_unchanged(siege, lambda version: (version / _CERTIFICATE / name).write_bytes(content))
 
 
 @damage
 def file_for_a_folder(siege: Siege, chance: random.Random) -> None:
     """Adds a file, or a broken link, with the name of a version."""
-    place = free_version(siege.store.folder)
+    path = free_version(siege.store.folder)
     if chance.random() < 0.5:
-        place.write_bytes(b"")
+        path.write_bytes(b"")
     else:
-        place.symlink_to("nowhere")
-    siege.stays()
-    place.unlink()
+        path.symlink_to("nowhere")
+    siege.expect_no_switch()
+    path.unlink()
 
 
 # Versions that must not answer yet.
 
 
-def _comes_when_mended(siege: Siege, number: int) -> None:
-    siege.stays()
-    siege.store.mend(number)
-    siege.comes()
+def _expect_after_restore(siege: Siege, number: int) -> None:
+    siege.expect_no_switch()
+    siege.store.restore(number)
+    siege.expect_switch()
 
 
 @damage
 def empty_folder(siege: Siege, chance: random.Random) -> None:
-    """Adds an empty folder, which is filled later."""
+    """Adds an empty folder, and fills it later."""
 
     def clear(version: Path) -> None:
         shutil.rmtree(version)
         version.mkdir()
 
-    _comes_when_mended(siege, siege.store.put(clear))
+    _expect_after_restore(siege, siege.store.put(clear))
 
 
 @damage
 def half_copied(siege: Siege, chance: random.Random) -> None:
-    """Adds a folder without saved_model.pb, which is added later."""
+    """Adds a folder without saved_model.pb, and adds this file later."""
     number = siege.store.put(lambda version: (version / "saved_model.pb").unlink())
-    _comes_when_mended(siege, number)
+    _expect_after_restore(siege, number)
 
 
 @damage
 def half_written(siege: Siege, chance: random.Random) -> None:
-    """Adds a folder with a truncated file of variables, which is completed later."""
+    """Adds a folder with a truncated file of variables, and completes the file later."""
 
     def cut(version: Path) -> None:
         (data,) = (version / "variables").glob("*.data*")
         data.write_bytes(data.read_bytes()[: chance.randrange(data.stat().st_size)])
 
-    _comes_when_mended(siege, siege.store.put(cut))
+    _expect_after_restore(siege, siege.store.put(cut))
 
 
 @damage
@@ -253,22 +254,22 @@ def unreadable(siege: Siege, chance: random.Random) -> None:
         (version / found[0]).chmod(0)
 
     number = siege.store.put(forbid)
-    siege.stays()
+    siege.expect_no_switch()
     (siege.store.path(number) / found[0]).chmod(0o755)
-    siege.store.mend(number)
-    siege.comes()
+    siege.store.restore(number)
+    siege.expect_switch()
 
 
 @damage
 def pushed_anew(siege: Siege, chance: random.Random) -> None:
-    """Deletes a damaged version, and pushes a good one under its number."""
+    """Deletes a damaged version, and pushes a good version under the same number."""
     store = siege.store
-    number = _stays(siege, lambda version: flip(version, chance))
+    number = _expect_unchanged(siege, lambda version: flip(version, chance))
     delete_atomically(store.path(number))
     mark = store.other
     push_version(store.models.folders[mark], store.path(number))
     store.marks[number] = mark
-    siege.comes()
+    siege.expect_switch()
 
 
 # Versions that are deleted or withdrawn.
@@ -276,83 +277,88 @@ def pushed_anew(siege: Siege, chance: random.Random) -> None:
 
 @damage
 def deleted(siege: Siege, chance: random.Random) -> None:
-    """Deletes the served version: the version before has to answer."""
+    """Deletes the version in service; the previous version must answer."""
     siege.store.push()
-    siege.comes()
-    delete_atomically(siege.store.path(siege.store.right))
-    siege.comes()
+    siege.expect_switch()
+    delete_atomically(siege.store.path(siege.store.expected))
+    siege.expect_switch()
 
 
 @damage
 def rolled_back(siege: Siege, chance: random.Random) -> None:
-    """Rolls back: a copy of the version before has to answer."""
+    """Rolls back; a copy of the previous version must answer."""
     siege.store.push()
-    siege.comes()
+    siege.expect_switch()
     _roll_back(siege)
 
 
 def _roll_back(siege: Siege, *options: str) -> None:
-    """Runs `rollback`, which has to put a good version in service and to report it."""
+    """Runs `rollback`, and expects a good version in service."""
     code, copy = siege.store.roll_back(*options)
     if code or copy is None:
-        siege.fault(f"rollback ended with {code}, and put version {copy} in service")
+        siege.fault(f"rollback ended with exit code {code}, and put version {copy} in service")
     elif not siege.store.is_good(copy):
-        siege.fault(f"rollback put version {copy} in service, a copy of a damaged one")
-    siege.comes()
+        siege.fault(f"rollback put version {copy} in service, which is a copy of a damaged version")
+    siege.expect_switch()
 
 
 @damage
 def rolled_back_past_a_damaged_version(siege: Siege, chance: random.Random) -> None:
-    """Rolls back with a damaged version before, which has to be skipped."""
-    before = siege.store.right
+    """Rolls back past a damaged version, which the rollback must skip."""
+    before = siege.store.expected
     siege.store.push()
-    siege.comes()
+    siege.expect_switch()
     siege.store.damage(before, chance)
     _roll_back(siege)
 
 
 @damage
 def rolled_back_to_a_damaged_version(siege: Siege, chance: random.Random) -> None:
-    """Rolls back to a damaged version by its number, which has to be refused."""
-    before = siege.store.right
+    """Rolls back to a damaged version by its number; the command must refuse."""
+    before = siege.store.expected
     siege.store.push()
-    siege.comes()
+    siege.expect_switch()
     siege.store.damage(before, chance)
     code, copy = siege.store.roll_back("--to", str(before))
     if code == 0 or copy is not None:
-        siege.fault(f"rollback to a damaged version ended with {code}, and made version {copy}")
-    siege.stays()
+        siege.fault(
+            f"rollback to a damaged version ended with exit code {code}, and copied it as {copy}"
+        )
+    siege.expect_no_switch()
 
 
 @damage
 def rolled_back_from_a_damaged_version(siege: Siege, chance: random.Random) -> None:
     """Rolls back when the newest version has never answered."""
     siege.store.push()
-    siege.comes()
-    _stays(siege, lambda version: flip(version, chance))
+    siege.expect_switch()
+    _expect_unchanged(siege, lambda version: flip(version, chance))
     _roll_back(siege)
 
 
 @damage
 def withdrawn(siege: Siege, chance: random.Random) -> None:
-    """Withdraws the version before and deletes the served one: an earlier version has to answer."""
+    """Withdraws the previous version and deletes the version in service.
+
+    An earlier version must answer.
+    """
     before = siege.store.push()
-    siege.comes()
+    siege.expect_switch()
     siege.store.push()
-    siege.comes()
-    code, said = siege.store.command("models", "--withdraw", str(before))
+    siege.expect_switch()
+    code, output = siege.store.command("models", "--withdraw", str(before))
     if code:
-        siege.fault(f"models --withdraw ended with {code}: {said}")
-    delete_atomically(siege.store.path(siege.store.right))
-    siege.comes()
+        siege.fault(f"models --withdraw ended with exit code {code}: {output}")
+    delete_atomically(siege.store.path(siege.store.expected))
+    siege.expect_switch()
 
 
 @damage
 def restarted_after_a_rollback(siege: Siege, chance: random.Random) -> None:
-    """Damages the copy of a rollback and restarts the server: no withdrawn version may answer."""
+    """Damages the copy of a rollback and restarts the server; no withdrawn version may answer."""
     siege.store.push()
-    siege.comes()
+    siege.expect_switch()
     _roll_back(siege)
-    siege.store.damage(siege.store.right, chance)
+    siege.store.damage(siege.store.expected, chance)
     siege.server.restart()
-    siege.comes()
+    siege.expect_switch()

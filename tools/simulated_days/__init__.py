@@ -1,1 +1,1 @@
-"""Simulated days of retraining, recorded without training."""
+"""Records simulated nights of retraining, without training."""

@@ -1,7 +1,7 @@
 """Records of simulated nights of retraining, without training: event log, metadata, versions.
 
-The first nights use TFX's own launcher, with executors that only create their output folders. Each
-later night is a copy of the last of these, a day later.
+The first nights use TFX's own launcher, with executors that only write output files. Each later
+night is a copy of the night before, a day later.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from tools.simulated_days.recording import RecordedNight
 
 FIRST_DAY = date(2024, 1, 1)
 ARRIVAL, CHECK = time(1, tzinfo=UTC), time(3, 10, tzinfo=UTC)
-"""The times at which the data of a day arrive in the following night, and at which the scheduler
-runs."""
+"""The time of the night at which the data of the previous day arrives, and the time at which the
+scheduler runs."""
 WINDOW = 3
 LAUNCHED_NIGHTS = WINDOW + 2
-"""The number of nights that use TFX's launcher. The last of them has a full window, and artifacts
-for all inputs to resolve."""
+"""The number of nights that use TFX's launcher.
+
+The last of these nights has a full window, and artifacts for all inputs to resolve."""
 ROWS = "size,side,label\n" + "".join(
     f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12)
 )
@@ -60,7 +61,7 @@ ANOMALY = "train split, side: expected one of 'north', 'south'; found 'east' in 
 
 
 class _OutputFolders(base_executor_operator.BaseExecutorOperator):
-    """A replacement of executors that only writes output files, and blesses all models."""
+    """An executor operator that only writes output files, and blesses all models."""
 
     SUPPORTED_EXECUTOR_SPEC_TYPE = [
         executable_spec_pb2.PythonClassExecutableSpec,
@@ -89,7 +90,7 @@ class Nights:
     """A pipeline with recorded nights."""
 
     def __init__(self, folder: Path, **schedule: Any) -> None:
-        """Writes the config; `schedule` contains additional keys of that section."""
+        """Writes the config; `schedule` contains additional keys of its section `schedule`."""
         self.folder = folder
         self.file = folder / "nights.yaml"
         data = CONFIG["data"] | {"path": str(folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv")}
@@ -114,7 +115,7 @@ class Nights:
         return MetadataStore(sqlite_connection(self.layout.metadata))
 
     def play(self, nights: int, launch_all: bool = False) -> None:
-        """Records further nights; `launch_all` makes all of them use TFX's launcher."""
+        """Records more nights; with `launch_all`, all of them use TFX's launcher."""
         store = self.store
         for _ in range(nights):
             self.nights += 1
@@ -142,15 +143,15 @@ class Nights:
         context = resolve_run(config, self.layout, RunRequest())
         data = list(context.data)
         events = RunEvents(self.event_log, config, run, data, decision.reason)
-        events.started()
+        events.record_start()
         if launch_all:
             self._launch(context, run)
             self._last = RecordedNight.of(store, run, self._last)
         else:
-            self._last = self._last.again(store, run, WINDOW + 2)
-        newest, examples = context.data[-1], self._last.made["ExampleGen", "examples"].uri
-        events.ingested(newest, {"train": 11, "eval": 1}, "settings", examples)
-        model = self._last.made["Trainer", "model"]
+            self._last = self._last.copy_night(store, run, WINDOW + 2)
+        newest, examples = context.data[-1], self._last.outputs["ExampleGen", "examples"].uri
+        events.record_reading(newest, {"train": 11, "eval": 1}, "settings", examples)
+        model = self._last.outputs["Trainer", "model"]
         version = Path(self.layout.serving) / str(int(self.now.timestamp()))
         self._push(model, version, run)
         events.record_end(self._summary(run, version), model.uri)
@@ -166,14 +167,14 @@ class Nights:
         folder = self.layout.run(run).root
         folder.mkdir(parents=True)
         at = self.now.timestamp()
-        (folder / "run.log").write_text("it said something\n" * 100)
+        (folder / "run.log").write_text("a line of the log\n" * 100)
         os.utime(folder, (at, at))
         shutil.copytree(model.uri, version)
-        told = Provenance(
+        provenance = Provenance(
             model.uri, model.id, model.create_time_since_epoch, run, self.now.isoformat()
         )
         (version / PROVENANCE_FILE).parent.mkdir()
-        (version / PROVENANCE_FILE).write_text(json.dumps(asdict(told)))
+        (version / PROVENANCE_FILE).write_text(json.dumps(asdict(provenance)))
 
     def _summary(self, run: str, version: Path) -> RunSummary:
         components = [

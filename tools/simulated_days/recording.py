@@ -1,7 +1,7 @@
-"""Copies of a night's records in ML Metadata, as records of the next night.
+"""Copies the records of a night in ML Metadata as records of the next night.
 
-The copies have the same executions, artifacts and contexts, a day later, and are written by ML
-Metadata's own client.
+ML Metadata's own client writes the copies. They have the same executions, artifacts and contexts, a
+day later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from tfx.components.evaluator import constants
 
 @dataclass(frozen=True)
 class _Role:
-    """The role of an artifact in a night: its node, its key, and the night that created it."""
+    """The role of an artifact in a night: its node, its key, and the age of the artifact
+    in nights.
+    """
 
     node: str
     key: str
@@ -29,8 +31,8 @@ class RecordedNight:
     """The executions of a night and their outputs."""
 
     executions: dict[str, tuple[pb.Execution, list[tuple[_Role, pb.Event]], list[pb.Context]]]
-    """The executions by node, in their order, with their events and contexts."""
-    made: dict[tuple[str, str], pb.Artifact]
+    """The executions by node, in the order of execution, with their events and contexts."""
+    outputs: dict[tuple[str, str], pb.Artifact]
     """The output artifacts by node and key."""
     before: RecordedNight | None = None
 
@@ -38,7 +40,7 @@ class RecordedNight:
     def of(cls, store: MetadataStore, run: str, before: RecordedNight) -> RecordedNight:
         """Returns the records of a run that used TFX's launcher."""
         context = store.get_context_by_type_and_name("pipeline_run", f"{run}")
-        found = cls({}, {}, before)
+        night = cls({}, {}, before)
         for execution in sorted(
             store.get_executions_by_context(context.id), key=lambda execution: execution.id
         ):
@@ -51,10 +53,10 @@ class RecordedNight:
             for event in events:
                 if event.type == pb.Event.OUTPUT:
                     key = event.path.steps[0].key
-                    found.made[node, key] = artifacts[event.artifact_id]
-            told = [(found.role_of(event.artifact_id), event) for event in events]
-            found.executions[node] = execution, told, contexts
-        return found
+                    night.outputs[node, key] = artifacts[event.artifact_id]
+            events_by_role = [(night.role_of(event.artifact_id), event) for event in events]
+            night.executions[node] = execution, events_by_role, contexts
+        return night
 
     def nights(self) -> Iterator[RecordedNight]:
         """Yields this night and the nights before it, newest first."""
@@ -66,58 +68,69 @@ class RecordedNight:
     def role_of(self, artifact: int) -> _Role:
         """Returns the role of an artifact in this night."""
         for ago, night in enumerate(self.nights()):
-            for (node, key), made in night.made.items():
-                if made.id == artifact:
+            for (node, key), output in night.outputs.items():
+                if output.id == artifact:
                     return _Role(node, key, ago)
         raise LookupError(artifact)
 
-    def again(self, store: MetadataStore, run: str, reach: int) -> RecordedNight:
-        """Records a copy of the night a day later; it may refer to the last `reach` nights."""
+    def copy_night(self, store: MetadataStore, run: str, reach: int) -> RecordedNight:
+        """Records a copy of the night a day later.
+
+        Args:
+          store: the store of the records.
+          run: the id of the copied run.
+          reach: the number of newest nights whose artifacts the copy may use.
+        """
         new = RecordedNight({}, {}, self)
         history = [*new.nights()][:reach]
-        history[-1].before = None  # Frees older nights, which would form a long chain.
-        for node, (execution, told, contexts) in self.executions.items():
+        history[-1].before = None  # Older nights would form a long chain in memory.
+        for node, (execution, events_by_role, contexts) in self.executions.items():
             copy = pb.Execution()
             copy.CopyFrom(execution)
             for field in ("id", "name", "create_time_since_epoch", "last_update_time_since_epoch"):
                 copy.ClearField(field)
-            pairs = [(_artifact(role, history, node, run), _event(event)) for role, event in told]
-            done, ids, _ = store.put_execution(
+            pairs = [
+                (_artifact(role, history, node, run), _event(event))
+                for role, event in events_by_role
+            ]
+            execution_id, ids, _ = store.put_execution(
                 copy,
                 pairs,
                 [_context(context, run) for context in contexts],
                 reuse_context_if_already_exist=True,
             )
-            copy.id = done
-            for (role, event), (_, _), number in zip(told, pairs, ids, strict=True):
+            copy.id = execution_id
+            for (role, event), (_, _), number in zip(events_by_role, pairs, ids, strict=True):
                 if event.type == pb.Event.OUTPUT and role.nights_ago == 0:
-                    (new.made[node, role.key],) = store.get_artifacts_by_id([number])
-            new.executions[node] = copy, told, contexts
-        for key, artifact in self.made.items():
-            new.made.setdefault(key, artifact)  # From the cache.
+                    (new.outputs[node, role.key],) = store.get_artifacts_by_id([number])
+            new.executions[node] = copy, events_by_role, contexts
+        for key, artifact in self.outputs.items():
+            new.outputs.setdefault(key, artifact)  # The artifact is from the cache.
         return new
 
 
 def _artifact(role: _Role, nights: list[RecordedNight], node: str, run: str) -> pb.Artifact:
-    """Returns the artifact with the same role a day later: an existing one, or a new copy."""
+    """Returns the artifact with the same role a day later: an existing artifact or a new copy."""
     night = nights[role.nights_ago]
-    if (role.node, role.key) in night.made:
-        return night.made[role.node, role.key]
-    before = nights[role.nights_ago + 1].made[role.node, role.key]
-    made = pb.Artifact()
-    made.CopyFrom(before)
+    if (role.node, role.key) in night.outputs:
+        return night.outputs[role.node, role.key]
+    before = nights[role.nights_ago + 1].outputs[role.node, role.key]
+    artifact = pb.Artifact()
+    artifact.CopyFrom(before)
     for field in ("id", "name", "create_time_since_epoch", "last_update_time_since_epoch"):
-        made.ClearField(field)
+        artifact.ClearField(field)
     folder = Path(before.uri).with_name(run)
     folder.mkdir(parents=True)
     (folder / "content").write_bytes(b"content")
-    made.uri = str(folder)
-    if "span" in made.custom_properties:
-        made.custom_properties["span"].int_value += 1
-    if constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY in made.custom_properties:
-        model = nights[0].made["Trainer", "model"].id
-        made.custom_properties[constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY].int_value = model
-    return made
+    artifact.uri = str(folder)
+    if "span" in artifact.custom_properties:
+        artifact.custom_properties["span"].int_value += 1
+    if constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY in artifact.custom_properties:
+        model = nights[0].outputs["Trainer", "model"].id
+        artifact.custom_properties[
+            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY
+        ].int_value = model
+    return artifact
 
 
 def _event(event: pb.Event) -> pb.Event:
@@ -127,7 +140,9 @@ def _event(event: pb.Event) -> pb.Event:
 
 
 def _context(context: pb.Context, run: str) -> pb.Context:
-    """Returns the context of a pipeline or node itself, and a new one for a run or cache key."""
+    """Returns the context of a pipeline or node unchanged, or a new context for a run or
+    cache key.
+    """
     if context.type in ("pipeline", "node"):
         return context
     copy = pb.Context(type_id=context.type_id)

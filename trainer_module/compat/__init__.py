@@ -1,1 +1,1 @@
-"""The internals of other libraries that this package uses, each verified before use."""
+"""The internals of other libraries that this package uses; each is checked before its use."""

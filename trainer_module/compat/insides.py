@@ -1,8 +1,9 @@
-"""Checks that the internals of libraries, which this project replaces or reads, are unchanged.
+"""Checks that the library internals that this project replaces or reads are unchanged.
 
-An internal is named like an entry point, `package.module:Class.function`, and identified by a
-fingerprint of its source. An internal that another version of a library renames, moves or changes
-has another fingerprint or none, so that code can refuse to use it, or leave the library as it is.
+The name of an internal has the form of an entry point, `package.module:Class.function`. A
+fingerprint of its source identifies the internal. If another version of a library renames, moves or
+changes an internal, the fingerprint differs or is missing. The calling code then raises an error,
+or does without the internal.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ _MISSING = "is missing"
 
 
 def find_changes(known: Known) -> list[str]:
-    """Returns the internals that differ from their fingerprints; empty if none do.
+    """Returns the internals that differ from their fingerprints, or an empty list.
 
     Args:
       known: the fingerprints, from `fingerprint_of`. A function that a module of this project has
-        replaced counts as unchanged, as it was checked when it was replaced.
+        replaced counts as unchanged, because it was checked before it was replaced.
 
     Returns:
-      A clause for each that differs: `tfx.utils.io_utils:SchemaReader.read is missing`.
+      A clause for each changed internal: `tfx.utils.io_utils:SchemaReader.read is missing`.
     """
     clauses = (
-        (f"{module}:{path}", _change(module, path, expected))
-        for module, prints in known.items()
-        for path, expected in prints.items()
+        (f"{module}:{path}", _find_change(module, path, expected))
+        for module, fingerprints in known.items()
+        for path, expected in fingerprints.items()
     )
     return [f"{name} {clause}" for name, clause in clauses if clause]
 
 
 def is_known(known: Known, instead: str) -> bool:
-    """Returns whether internals are unchanged; otherwise logs which slower alternative is used.
+    """Returns whether internals are unchanged; logs the slower alternative if they are not.
 
     Args:
       known: the fingerprints, as for `find_changes`.
-      instead: the slower alternative, after `slower, `.
+      instead: the slower alternative, as the log line's words after `slower, `.
     """
     changes = find_changes(known)
     if changes:
@@ -62,14 +63,14 @@ def is_known(known: Known, instead: str) -> bool:
 
 
 def require_known(known: Known, purpose: str) -> None:
-    """Raises an error if internals have changed.
+    """Raises an error if an internal has changed.
 
     Args:
       known: the fingerprints, as for `find_changes`.
       purpose: the feature that would be wrong, such as `optimize.prune`.
 
     Raises:
-      InternalError: one of them differs.
+      InternalError: an internal differs from its fingerprint.
     """
     if changes := find_changes(known):
         raise unknown_inside(purpose, "; ".join(changes))
@@ -84,13 +85,14 @@ def unknown_inside(purpose: str, what: str) -> InternalError:
     """
     return InternalError(
         f"{purpose} cannot be relied on with the installed libraries: {what}; install the versions"
-        " of uv.lock."
+        " in uv.lock."
     )
 
 
 def fingerprint_of(inside: Any) -> str:
-    """Returns the fingerprint of the source of a function or of a class's functions; empty without
-    one.
+    """Returns the fingerprint of the source of a function or of a class's functions.
+
+    The fingerprint is empty if there is no source.
     """
     sources = [_source(function) for function in _functions(inside)]
     if not sources or not all(sources):
@@ -98,7 +100,7 @@ def fingerprint_of(inside: Any) -> str:
     return hashlib.sha256("\n".join(sources).encode()).hexdigest()[:_DIGITS]
 
 
-def _change(module: str, path: str, expected: str) -> str:
+def _find_change(module: str, path: str, expected: str) -> str:
     try:
         inside = attrgetter(path)(import_module(module))
     except (ImportError, AttributeError):
@@ -106,7 +108,7 @@ def _change(module: str, path: str, expected: str) -> str:
     if any(function.__module__.startswith(_OWN_MODULES) for function in _functions(inside)):
         return ""
     found = fingerprint_of(inside)
-    return "" if found == expected else f"has the print {found or 'none'}, known is {expected}"
+    return "" if found == expected else f"has the fingerprint {found or 'none'}, not {expected}"
 
 
 def _functions(inside: Any) -> list[FunctionType]:
@@ -134,6 +136,6 @@ def _content(cell: CellType) -> Any:
 
 @cache
 def _source(function: FunctionType) -> str:
-    # Like `inspect.getsource`, which is slower, as it searches all modules for the file.
+    # `inspect.getsource` is slower, because it searches all modules for the file.
     lines = linecache.getlines(function.__code__.co_filename)
     return "".join(inspect.getblock(lines[function.__code__.co_firstlineno - 1 :])) if lines else ""

@@ -1,4 +1,7 @@
-"""The internals of tf_keras 2.21 and of its checkpoints that training uses; each is verified."""
+"""The internals of tf_keras 2.21 and of its checkpoints that training uses.
+
+Each function and class checks its internals before it uses them.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ _NOT_THE_MODEL = {"optimizer", "keras_api", "signatures", "tft_layer"}
 
 
 def read_values(path: str) -> dict[str, np.ndarray]:
-    """Returns the weights of a SavedModel by name, except those whose name is not unique.
+    """Returns the weights of a SavedModel by name, except weights whose name is not unique.
 
     Args:
       path: the folder of a SavedModel that was trained under any strategy.
 
     Raises:
-      tf.errors.OpError: there is no checkpoint, or no object graph in it.
-      ValueError: it is damaged.
+      tf.errors.OpError: the folder has no checkpoint, or the checkpoint has no object graph.
+      ValueError: the checkpoint is damaged.
     """
     reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
     graph = TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
@@ -96,27 +99,28 @@ _FUSED: Known = {
     "tf_keras.src.optimizers.adam": {"Adam": "68ebf5935253"},
     "tf_keras.src.optimizers.adamw": {"AdamW": "3c2168283f07"},
 }
-"""The updates that the ones here replace with equal results."""
+"""The functions that `with_fused_updates` replaces with functions of equal results."""
 
-MAX_DENSE = 1 << 18
-"""The most elements of an embedding whose gradient is made dense: 1 MiB."""
+MAX_DENSE_ELEMENTS = 1 << 18
+"""The maximum number of elements (1 MiB) of an embedding whose gradient is made dense."""
 
 
 class RatesByVariable:
-    """An optimizer whose learning rate, and thereby weight decay, has a factor for each variable.
+    """An optimizer that multiplies the learning rate and the weight decay of each variable by its
+    factor.
 
     Overrides `Optimizer._apply_weight_decay`, and relies on Keras to read `learning_rate` for each
     variable. The public alternative is an optimizer for each group of variables, which would clip
-    the gradients of each group separately. Raises an error with a changed Keras, which might apply
-    other learning rates.
+    the gradients of each group separately. Raises an error if Keras has changed, because it might
+    apply other learning rates.
     """
 
     rates_used_for: ClassVar[str]
-    """The config key that a changed Keras breaks, for the error."""
+    """The config key that the error names if Keras has changed."""
     _factor = 1.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Creates the optimizer from its own arguments.
+        """Creates the optimizer; the arguments are those of the optimizer's class.
 
         Raises:
           InternalError: Keras's optimizers have changed.
@@ -130,7 +134,7 @@ class RatesByVariable:
 
     @property
     def learning_rate(self) -> Any:
-        """The learning rate; during the update of a variable, the variable's own."""
+        """The learning rate; during the update of a variable, the learning rate of the variable."""
         rate = super().learning_rate  # type: ignore[misc]
         return rate if self._factor == 1 else rate * self._factor
 
@@ -144,11 +148,11 @@ class RatesByVariable:
             super().update_step(gradient, variable)  # type: ignore[misc]
 
     def _apply_weight_decay(self, variables: Sequence[tf.Variable]) -> None:
-        for factor, alike in itertools.groupby(
+        for factor, group in itertools.groupby(
             sorted(variables, key=self.rate_factor), key=self.rate_factor
         ):
             with self._at(factor):
-                super()._apply_weight_decay(list(alike))  # type: ignore[misc]
+                super()._apply_weight_decay(list(group))  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _at(self, factor: float) -> Iterator[None]:
@@ -162,17 +166,17 @@ class RatesByVariable:
 class AfterUpdates:
     """An optimizer with a hook that runs in each step after all variables are updated.
 
-    Overrides `Optimizer._distributed_apply_gradients_fn`. The public alternatives run too early, as
-    `update_step`, which moving averages of the weights follow, or run in Python after each call of
-    the training function, as callbacks, which may span several steps. Raises an error with a
-    changed Keras, which might never call `after_updates`.
+    Overrides `Optimizer._distributed_apply_gradients_fn`. There are two public alternatives.
+    `update_step` runs too early, before the moving averages of the weights. Callbacks run in Python
+    after each call of the training function, which may execute several steps. Raises an error if
+    Keras has changed, because it might never call `after_updates`.
     """
 
     updates_used_for: ClassVar[str]
-    """The config key that a changed Keras breaks, for the error."""
+    """The config key that the error names if Keras has changed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Creates the optimizer from its own arguments.
+        """Creates the optimizer; the arguments are those of the optimizer's class.
 
         Raises:
           InternalError: Keras's optimizers have changed.
@@ -190,16 +194,16 @@ class AfterUpdates:
         raise NotImplementedError
 
     def forget_saved(self, name: str) -> None:
-        """Excludes an attribute from everything that is saved later.
+        """Excludes an attribute from everything that Keras saves later.
 
-        Keras caches the objects of a checkpoint, and would also export them.
+        Keras caches the objects of a checkpoint, and would also export these objects.
         """
         vars(self).get("_coalesced_children", {}).pop(name, None)
 
     def _distributed_apply_gradients_fn(
         self, distribution: tf.distribute.Strategy, grads_and_vars: Any, **options: Any
     ) -> Any:
-        """Applies the updates as Keras does, with its moving average, then runs the hook."""
+        """Applies the updates and the moving average of Keras, then runs the hook."""
         step = self.iterations + 1  # type: ignore[attr-defined]
         done = super()._distributed_apply_gradients_fn(  # type: ignore[misc]
             distribution, grads_and_vars, **options
@@ -212,16 +216,16 @@ def let_replicas_share_rate(
     optimizer: tf_keras.optimizers.Optimizer,
     schedule: tf_keras.optimizers.schedules.LearningRateSchedule,
 ) -> None:
-    """Lets replicas that share variables, those of CentralStorageStrategy, assign the current rate.
+    """Makes the variable of the current rate assignable for the replicas of CentralStorageStrategy.
 
-    Replaces the variable `_current_learning_rate`, as Keras's own has no aggregation, without which
-    such replicas cannot assign it. The only public alternative is a rate that a callback assigns,
-    which would be constant over the steps of an execution. Raises an error with a changed Keras,
-    which might not follow the schedule.
+    These replicas share variables, and cannot assign a variable without an aggregation, such as
+    Keras's `_current_learning_rate`. The function replaces this variable. The only public
+    alternative is a rate that a callback assigns, which would be constant over the steps of an
+    execution. Raises an error if Keras has changed, because it might not follow the schedule.
 
     Args:
       optimizer: an optimizer with this schedule, before its first step.
-      schedule: from the number of the step to the learning rate.
+      schedule: the function from the number of the step to the learning rate.
 
     Raises:
       InternalError: Keras stores the current rate differently.
@@ -238,13 +242,15 @@ def with_fused_updates(
     """Returns a subclass of the optimizer whose updates need fewer operations, equal up to
     rounding.
 
-    In a step over a small table most of the time goes into launching operations, and much of the
-    tracing time into creating them. Keras's Adam creates some 40 of them per variable. With a
-    changed Keras, its own updates are used, and a warning is logged once.
+    A step over a small table spends most of its time on launching operations, and much of the
+    tracing time on creating them. Keras's Adam creates some 40 operations per variable. If Keras
+    has changed, the function returns the optimizer unchanged and logs a warning once.
 
     Args:
-      optimizer: a class of Keras; the subclass keeps its name, by which Keras loads a saved one.
-      shares_factors: whether it is Adam or AdamW with one learning rate for all variables.
+      optimizer: a class of Keras; the subclass keeps its name, because Keras loads a saved
+        optimizer by its name.
+      shares_factors: whether the optimizer is Adam or AdamW with one learning rate for all
+        variables.
     """
     if not _is_fused_known():
         return optimizer
@@ -254,7 +260,7 @@ def with_fused_updates(
 
 @cache
 def _is_fused_known() -> bool:
-    return is_known(_FUSED, "by the steps of Keras's own optimizers")
+    return is_known(_FUSED, "with the updates of Keras's own optimizers")
 
 
 class DenseGradients:
@@ -284,12 +290,13 @@ class _Factors:
 
 
 class SharedFactors:
-    """An optimizer that computes the factors of Adam and AdamW once per step, not per variable.
+    """An optimizer that computes the factors of Adam and AdamW once per step, not for each
+    variable.
 
     Overrides `Optimizer._distributed_apply_gradients_fn`, and replaces `update_step`, which reads
     Keras's `_momentums`, `_velocities` and `_index_dict`. The public `update_step` alone handles
-    one variable and cannot share anything. Kingma and Ba, 2014, "Adam: A Method for Stochastic
-    Optimization", arXiv:1412.6980.
+    a single variable, so it cannot share factors. Kingma and Ba, 2014, "Adam: A Method for
+    Stochastic Optimization", arXiv:1412.6980.
     """
 
     _factors: _Factors | None = None
@@ -307,20 +314,20 @@ class SharedFactors:
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable with the shared factors."""
-        factors, place = self._factors, self._place(variable)
+        factors, index = self._factors, self._index(variable)
         if factors is None or variable.dtype != tf.float32 or not isinstance(gradient, tf.Tensor):
             super().update_step(gradient, variable)  # type: ignore[misc]
             return
-        mean, square = self._momentums[place], self._velocities[place]  # type: ignore[attr-defined]
+        mean, square = self._momentums[index], self._velocities[index]  # type: ignore[attr-defined]
         new_mean = mean + (gradient - mean) * factors.new_mean
         new_square = square + (tf.square(gradient) - square) * factors.new_square
         mean.assign(new_mean)
         square.assign(new_square)
         variable.assign_sub(new_mean * factors.rate / (tf.sqrt(new_square) + factors.epsilon))
 
-    def _place(self, variable: tf.Variable) -> int:
-        place: int = self._index_dict[self._var_key(variable)]  # type: ignore[attr-defined]
-        return place
+    def _index(self, variable: tf.Variable) -> int:
+        index: int = self._index_dict[self._var_key(variable)]  # type: ignore[attr-defined]
+        return index
 
     def _make_factors(self) -> _Factors:
         optimizer: Any = self
@@ -338,7 +345,7 @@ class SharedFactors:
 def _dense(gradient: Any) -> Any:
     if not isinstance(gradient, tf.IndexedSlices) or not gradient.shape.is_fully_defined():
         return gradient
-    is_small = gradient.shape.num_elements() <= MAX_DENSE
+    is_small = gradient.shape.num_elements() <= MAX_DENSE_ELEMENTS
     return tf.convert_to_tensor(gradient) if is_small else gradient
 
 
@@ -385,28 +392,29 @@ _METRICS: Known = {
 
 
 def logits_of(probabilities: tf.Tensor) -> tf.Tensor | None:
-    """Returns the logits from which a sigmoid or a softmax was computed; None if there are none.
+    """Returns the logits of a sigmoid's or a softmax's output, or None for another output.
 
     Reads `_keras_logits`, as Keras's cross-entropy does. The public alternative is a model that
-    returns logits, which would have to be exported as a different model. Raises an error with a
-    changed Keras, as float32 probabilities near 0 and 1 leave little gradient.
+    returns logits, which would have to be exported as a different model. Raises an error if Keras
+    has changed, because float32 probabilities near 0 and 1 leave little gradient.
 
     Args:
       probabilities: the output of a model.
 
     Raises:
-      InternalError: Keras stores them differently, or not at all.
+      InternalError: Keras stores the logits differently, or not at all.
     """
-    require_known(_LOGITS, "a loss of weighed classes")
+    require_known(_LOGITS, "a loss with class weights")
     return getattr(probabilities, "_keras_logits", None)
 
 
 def layers_within(model: tf_keras.Model) -> list[tf_keras.layers.Layer]:
-    """Returns all layers of a model, nested ones included, each after the layer that contains it.
+    """Returns all layers of a model, including nested layers, each after the layer that contains
+    it.
 
     Calls `Layer._flatten_layers`. The public `submodules` also contain layers that compute nothing,
-    such as the one that Bidirectional copies, and have another order, which would assign the masks
-    in checkpoints to other weights. Raises an error with a changed Keras.
+    such as the layer that Bidirectional copies. Their order differs, so the masks in checkpoints
+    would belong to other weights. Raises an error if Keras has changed.
 
     Raises:
       InternalError: Keras traverses layers differently.
@@ -416,10 +424,10 @@ def layers_within(model: tf_keras.Model) -> list[tf_keras.layers.Layer]:
 
 
 def own_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
-    """Returns the trainable weights of a layer, without those of nested layers.
+    """Returns the trainable weights of a layer, without the weights of nested layers.
 
     Reads `Layer._trainable_weights`; the public `trainable_weights` include nested layers. Raises
-    an error with a changed Keras, as weights could be missed.
+    an error if Keras has changed, because weights could be missing.
 
     Raises:
       InternalError: Keras stores the weights of layers differently.
@@ -433,23 +441,24 @@ def is_graph_network(model: tf_keras.Model) -> bool:
     call.
 
     Reads `_is_graph_network`, as tensorflow-model-optimization does before it clones a model; the
-    corresponding class is not public. Raises an error with a changed Keras, as quantizable models
-    could be rejected.
+    corresponding class is not public. Raises an error if Keras has changed, because quantizable
+    models could be rejected.
 
     Raises:
-      InternalError: Keras stores it differently.
+      InternalError: Keras stores the attribute differently.
     """
     require_known(_GRAPH_NETWORKS, "optimize.quantize")
     return bool(model._is_graph_network)
 
 
 def synchronize(layer: tf_keras.layers.BatchNormalization) -> None:
-    """Makes a layer normalise by the statistics of all replicas; to be called before its first
-    call.
+    """Makes a layer normalise by the statistics of all replicas.
+
+    Call the function before the first call of the layer.
 
     Sets the attributes that `synchronized=True` would set; the constructors of
-    tf_keras.applications, which create the layers, lack that option. Raises an error with a changed
-    Keras, in which each replica might normalise by its own statistics.
+    tf_keras.applications, which create the layers, lack this option. Raises an error if Keras has
+    changed, because each replica might normalise by its own statistics.
 
     Raises:
       InternalError: Keras reads other attributes.
@@ -462,15 +471,15 @@ def change_compared(
     metric: tf_keras.metrics.Metric,
     change: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
 ) -> tf_keras.metrics.Metric:
-    """Makes a metric compare changed labels and predictions instead of its arguments.
+    """Makes a metric transform labels and predictions before it compares them.
 
-    Replaces `update_state` of this one object, as Keras's `Metric.__new__` does. The public
-    alternative is a subclass, which a saved model would name, and which could not be loaded without
-    its code. Raises an error with a changed Keras, which might compare the unchanged values.
+    Replaces `update_state` of this object, as Keras's `Metric.__new__` does. The public alternative
+    is a subclass, but a saved model would refer to the subclass, and could not be loaded without
+    its code. Raises an error if Keras has changed, because it might compare the original values.
 
     Args:
       metric: a metric that has not been used yet.
-      change: from labels and predictions to those that are compared.
+      change: the function from labels and predictions to the values to compare.
 
     Returns:
       The metric.
@@ -478,7 +487,7 @@ def change_compared(
     Raises:
       InternalError: Keras calls metrics differently.
     """
-    require_known(_METRICS, "the metrics of a training")
+    require_known(_METRICS, "training metrics")
     update = metric.update_state
 
     def update_state(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> Any:
@@ -527,20 +536,19 @@ SEVERAL_STEPS: Known = {
 def begin_fit_at(model: tf_keras.Model, state: Any) -> None:
     """Makes `fit` resume from a state, which may be within an epoch.
 
-    The public `initial_epoch` only starts at an epoch: Keras's own BackupAndRestore sets this
-    private attribute, too. `require_resumed_fit` raises an error with a changed Keras.
+    The public `initial_epoch` can only start at the beginning of an epoch. Keras's own
+    BackupAndRestore sets the same private attribute. `require_resumed_fit` raises an error if Keras
+    has changed.
 
     Args:
       model: the model whose `fit` resumes.
-      state: its `maybe_load_initial_counters_from_ckpt` returns the epoch and the step.
+      state: an object whose `maybe_load_initial_counters_from_ckpt` returns the epoch and the step.
     """
     model._training_state = state
 
 
 def forget_start(model: tf_keras.Model) -> None:
-    """Removes the state from the model, with which Keras would save the objects that it refers
-    to.
-    """
+    """Removes the state from the model, because Keras would save the objects in the state."""
     model._training_state = None
 
 
@@ -548,29 +556,28 @@ def require_resumed_fit() -> None:
     """Checks that `fit` reads its first step from the state of `begin_fit_at`.
 
     Raises:
-      InternalError: finished steps of an interrupted epoch would be repeated.
+      InternalError: Keras has changed, and `fit` could repeat steps of an interrupted epoch.
     """
-    require_known(RESUMED_FIT, "going on within an epoch")
+    require_known(RESUMED_FIT, "resuming within an epoch")
 
 
 class StepCallback(tf_keras.callbacks.Callback):
-    """A callback that sets explicitly whether it is called per step, and whether it takes tensors
-    there.
+    """A callback with two explicit options: calls in every step, and tensors as the step's logs.
 
-    Keras infers this from the methods of the class, and waits for each step's results to convert
-    them to numbers; there is no public option. With a changed Keras this class uses the inference,
-    which is slower.
+    Keras infers the first option from the methods of the class. Without the second, Keras waits for
+    the results of each step in order to convert them to numbers. Neither option is public. If Keras
+    has changed, this class leaves both to Keras, which is slower.
     """
 
     def __init__(self, needs_step_calls: bool, takes_tensors: bool) -> None:
         super().__init__()
-        self._hears_steps = needs_step_calls
+        self._needs_step_calls = needs_step_calls
         self._is_known = _hooks_are_known()
         if self._is_known:
             self._supports_tf_logs = takes_tensors
 
     def _implements_train_batch_hooks(self) -> bool:
-        return self._hears_steps if self._is_known else super()._implements_train_batch_hooks()
+        return self._needs_step_calls if self._is_known else super()._implements_train_batch_hooks()
 
 
 @cache
@@ -581,10 +588,10 @@ def _hooks_are_known() -> bool:
 class TensorBoard(tf_keras.callbacks.TensorBoard):
     """Keras's TensorBoard callback, with logs of all workers, and the learning rate from the logs.
 
-    Keras's callback writes only the chief's logs, and the rate of the next step; no option changes
-    that. Its step counter starts anew after an interruption, and its graph is that of the function
-    that `fit` calls: in another loop, points would be out of order, and there would be no graph.
-    Raises an error with a changed Keras, as the curves would be wrong.
+    Keras's callback writes only the chief's logs, and the learning rate of the next step; no option
+    changes this behaviour. After an interruption its step counter starts at 0, so points would be
+    out of order. Its graph is the graph of the function that `fit` calls, so other loops would have
+    no graph. Raises an error if Keras has changed, because the curves would be wrong.
     """
 
     def __init__(
@@ -594,13 +601,13 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
         writes_steps: bool = False,
         profiled: Sequence[int] | None = None,
     ) -> None:
-        """Creates the callback with the contents besides the curves of the epochs.
+        """Creates the callback, which always writes a curve with a point per epoch.
 
         Args:
-          log_directory: has the folders `train` and `validation`.
+          log_directory: the folder that contains the folders `train` and `validation`.
           writes_graph: whether to write the graphs of the layers and of the model's operations.
           writes_steps: whether to write a point for each step.
-          profiled: the first and the last step to profile, counted from 1.
+          profiled: the first and the last step to profile, run_step from 1; None for no profile.
         """
         require_known(TENSORBOARD, "TensorBoard's curves")
         super().__init__(
@@ -619,7 +626,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
         return self._writes_steps or self._should_trace
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Writes the operations of a model that is a graph of layers."""
+        """Writes the graph of operations, if the model is a graph of layers."""
         super().on_train_begin(logs)
         self._should_write_train_graph = False
         if self.write_graph and self.model.inputs:
@@ -631,7 +638,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
                 tf.summary.graph(call.get_concrete_function(specs).graph)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Stores the epoch, from which steps are counted."""
+        """Stores the epoch, from which steps are run_step."""
         super().on_epoch_begin(epoch, logs)
         self._epoch = epoch
 
@@ -648,8 +655,9 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
 def learning_rate_of(model: tf_keras.Model) -> tuple[Any, tf.Variable]:
     """Returns a model's learning rate or its schedule, and the number of finished steps.
 
-    The public property of Keras's current optimizers evaluates a schedule, one step late; it is the
-    fallback for optimizers without the private attribute, such as Keras's older ones.
+    The public property of Keras's current optimizers returns the value of a schedule, one step
+    late. The function uses the property only for optimizers without the private attribute, such as
+    Keras's legacy optimizers.
     """
     # Loss scaling wraps the optimizer, and does not expose all of its attributes.
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -657,12 +665,13 @@ def learning_rate_of(model: tf_keras.Model) -> tuple[Any, tf.Variable]:
 
 
 def layer_of(output: tf.Tensor) -> tf_keras.layers.Layer | None:
-    """Returns the layer of a model's symbolic output; None if the output is not of a layer.
+    """Returns the layer that computes a model's symbolic output, or None if no layer computes it.
 
     Keras has no public way from an output to its layer.
 
     Raises:
-      InternalError: Keras stores the layer differently: a missing activation could not be detected.
+      InternalError: Keras stores the layer differently, and a missing activation would be
+        undetected.
     """
     if not tf_keras.backend.is_keras_tensor(output):
         return None
@@ -672,32 +681,33 @@ def layer_of(output: tf.Tensor) -> tf_keras.layers.Layer | None:
         raise unknown_inside("the model's last layer", str(error)) from error
 
 
-_USUAL = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
+_STEP_METHODS = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
 _MAKERS = ("make_train_function", "make_test_function")
 
 
 def use_several_steps(model: tf_keras.Model) -> None:
-    """Replaces the functions that `fit` and `evaluate` call to run several default steps.
+    """Replaces the functions with which `fit` and `evaluate` run several steps per execution.
 
-    Keras computes the metrics' values in every step, and returns only the last ones. To infer their
-    shapes before the first step, it traces a step twice. `train_function` caches its own functions,
-    for which there is no public setter.
+    Keras computes the metrics' values in every step, but returns only the values of the last step.
+    To infer their shapes before the first step, Keras traces a step twice. Keras caches the
+    function in the attribute `train_function`, which has no public setter.
 
     Args:
-      model: compiled for several steps per execution. It is left unchanged if a class of the user's
-        overrides the steps, or Keras has changed.
+      model: a model that is compiled for several steps per execution. The model is left unchanged
+        if a user's class overrides the steps, or if Keras has changed.
     """
-    is_usual = all(
-        getattr(type(model), name) is getattr(tf_keras.Model, name) for name in _USUAL + _MAKERS
+    has_default_steps = all(
+        getattr(type(model), name) is getattr(tf_keras.Model, name)
+        for name in _STEP_METHODS + _MAKERS
     )
-    if is_usual and _steps_are_known():
+    if has_default_steps and _steps_are_known():
         model.train_function = _repeat(model, model.train_step, model._train_counter)
         model.test_function = _repeat(model, model.test_step, model._test_counter)
 
 
 @cache
 def _steps_are_known() -> bool:
-    return is_known(SEVERAL_STEPS, "by Keras's own executions of steps")
+    return is_known(SEVERAL_STEPS, "with Keras's own functions for several steps")
 
 
 def _repeat(
@@ -705,14 +715,14 @@ def _repeat(
 ) -> Callable[[Iterator[Any]], dict[str, tf.Tensor]]:
     strategy = model.distribute_strategy
 
-    def counted(batch: Any) -> None:
+    def run_step(batch: Any) -> None:
         step(batch)
         counter.assign_add(1)
 
     @tf.function(reduce_retracing=True)
     def steps(batches: Iterator[Any]) -> dict[str, tf.Tensor]:
         for _ in tf.range(model._steps_per_execution):
-            strategy.run(counted, (next(batches),))
+            strategy.run(run_step, (next(batches),))
         values: dict[str, tf.Tensor] = model.get_metrics_result()
         return values
 

@@ -1,6 +1,7 @@
 """The internals of tensorflow-model-optimization 0.8.1 that pruning and quantization use.
 
-Its import takes seconds, so this module is imported only where weights are pruned or quantised.
+Importing tensorflow-model-optimization (TFMOT) takes seconds, so this module is imported only to
+prune or quantise weights.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _KERNELS: Known = {
     f"{_SPARSITY}.prune_registry": {
         "PruneRegistry.supports": "a96a3d90b2df",
         "PruneRegistry.make_prunable": "a81dd4094cba",
-        # Not functions: only their existence can be checked.
+        # These two are tables, so only their existence can be checked.
         "PruneRegistry._LAYERS_WEIGHTS_MAP": "",
         "PruneRegistry._RNN_CELLS_WEIGHTS_MAP": "",
     }
@@ -50,17 +51,17 @@ def mask_maker(
     """Returns a function that computes pruning masks as TFMOT's layers do.
 
     Calls `Pruning._maybe_update_block_mask`. The public `prune_low_magnitude` would wrap each layer
-    of a clone of the model: see `training/compression.py`. Raises an error with a changed TFMOT, as
-    other weights would become zero.
+    of a clone of the model: see `training/compression.py`. Raises an error if TFMOT has changed,
+    because other weights would become zero.
 
     Args:
-      schedule: the sparsity by the step.
+      schedule: the function from the step to the sparsity.
       block: the height and width of blocks that become zero together.
-      is_2by4: whether two of every four neighbours become zero, whatever the schedule.
+      is_2by4: whether two of every four neighbours become zero, independent of the schedule.
 
     Returns:
-      A function from a weight and the number of finished steps to the mask: 1 keeps a weight, 0
-      removes it.
+      A function from a weight and the number of finished steps to the mask, which is 1 for each
+      element to keep and 0 for each element to remove.
 
     Raises:
       InternalError: this version of TFMOT computes masks differently.
@@ -81,7 +82,7 @@ def kernels_by_layer() -> Mapping[type, Sequence[str]]:
     exact class, not its base classes. Raises an error if the tables are missing.
 
     Raises:
-      InternalError: this version of TFMOT stores them differently.
+      InternalError: this version of TFMOT stores the tables differently.
     """
     require_known(_KERNELS, _PURPOSE)
     return {**PruneRegistry._RNN_CELLS_WEIGHTS_MAP, **PruneRegistry._LAYERS_WEIGHTS_MAP}
@@ -96,10 +97,10 @@ def wrapped_weights(wrapper: tfmot.quantization.keras.QuantizeWrapper) -> list[t
     """Returns the weights that a wrapper quantises, as float variables.
 
     Reads `QuantizeWrapper._weight_vars`. The public `quantize_config` returns the quantised tensors
-    instead of variables once the wrapper was called. Raises an error with a changed TFMOT.
+    instead of variables after the first call of the wrapper. Raises an error if TFMOT has changed.
 
     Raises:
-      InternalError: this version of TFMOT stores them differently.
+      InternalError: this version of TFMOT stores the weights differently.
     """
     require_known(_WRAPPERS, _PURPOSE)
     return [weight for weight, *_ in wrapper._weight_vars]

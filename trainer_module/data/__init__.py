@@ -1,3 +1,1 @@
-"""Transformed examples: counted, kept in memory, weighted, and divided among the replicas in
-batches.
-"""
+"""Reads, counts and weights transformed examples, and divides them among the replicas."""

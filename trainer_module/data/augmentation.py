@@ -1,7 +1,7 @@
-"""Random changes of pictures during training, a batch at a time.
+"""Changes the pictures of a batch at random during training.
 
-The draws for a picture follow from the seed, the step and its index in the global batch, so that
-they are the same under every strategy, in both loops, and after an interruption.
+The random numbers of a picture follow from the seed, the step and the picture's index in the global
+batch. So they are the same under every strategy, in both loops, and after an interruption.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainer_module.problem import Problem
 from trainer_module.settings import AugmentSettings
 
 DRAWS = 9
-"""The number of random numbers per picture, whatever the settings."""
+"""The number of random numbers per picture, which does not depend on the settings."""
 
 
 def change_pictures(pixels: tf.Tensor, settings: AugmentSettings, drawn: tf.Tensor) -> tf.Tensor:
@@ -26,21 +26,23 @@ def change_pictures(pixels: tf.Tensor, settings: AugmentSettings, drawn: tf.Tens
     Args:
       pixels: the pictures.
       settings: the settings of the changes.
-      drawn: random numbers for each picture, [batch, DRAWS] in -1..1.
+      drawn: the random numbers of each picture, [batch, DRAWS], from -1 to 1.
     """
-    across, down, turn, right, lower, larger, sharper, *spot = tf.unstack(drawn, DRAWS, axis=1)
+    horizontal, vertical, rotation, right, down, zoom, contrast, *spot = tf.unstack(
+        drawn, DRAWS, axis=1
+    )
     is_mirrored = (
-        (across > 0) & (settings.flip in ("horizontal", "both")),
-        (down > 0) & (settings.flip in ("vertical", "both")),
+        (horizontal > 0) & (settings.flip in ("horizontal", "both")),
+        (vertical > 0) & (settings.flip in ("vertical", "both")),
     )
     if settings.moves:
-        pixels = _move(pixels, settings, is_mirrored, (turn, right, lower, larger))
+        pixels = _move(pixels, settings, is_mirrored, (rotation, right, down, zoom))
     elif settings.flip:
         for axis, chosen in zip((2, 1), is_mirrored, strict=True):
-            pixels = tf.where(_beside(chosen), tf.reverse(pixels, [axis]), pixels)
+            pixels = tf.where(_per_picture(chosen), tf.reverse(pixels, [axis]), pixels)
     if settings.contrast or settings.cutout:
         mean = tf.reduce_mean(pixels, [1, 2], keepdims=True)
-        factor = _beside(1 + settings.contrast * sharper)
+        factor = _per_picture(1 + settings.contrast * contrast)
         if settings.contrast:
             pixels = pixels * factor + mean * (1 - factor)
         if settings.cutout:
@@ -48,8 +50,8 @@ def change_pictures(pixels: tf.Tensor, settings: AugmentSettings, drawn: tf.Tens
     return pixels
 
 
-def _beside(values: tf.Tensor) -> tf.Tensor:
-    """Returns a value per picture, reshaped to broadcast over the pixels."""
+def _per_picture(values: tf.Tensor) -> tf.Tensor:
+    """Reshapes a value per picture, [batch], so that it broadcasts over the pixels."""
     return values[:, tf.newaxis, tf.newaxis, tf.newaxis]
 
 
@@ -59,15 +61,13 @@ def _move(
     is_mirrored: tuple[tf.Tensor, tf.Tensor],
     drawn: tuple[tf.Tensor, ...],
 ) -> tf.Tensor:
-    """Returns pictures mirrored, rotated, scaled and shifted in one pass, with the edges
-    extended.
-    """
-    turn, right, lower, larger = drawn
+    """Mirrors, rotates, scales and shifts pictures in one pass; the edge pixels fill the gaps."""
+    rotation, right, down, zoom = drawn
     height, width = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(pixels)[1:3]))
     middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
     centre_x = middle_x + right * settings.shift * width
-    centre_y = middle_y + lower * settings.shift * height
-    angle, scale = turn * settings.rotate * 2 * math.pi, 1 / (1 + larger * settings.zoom)
+    centre_y = middle_y + down * settings.shift * height
+    angle, scale = rotation * settings.rotate * 2 * math.pi, 1 / (1 + zoom * settings.zoom)
     cosine, sine = scale * tf.cos(angle), scale * tf.sin(angle)
     side_x, side_y = (tf.where(mirrored, -1.0, 1.0) for mirrored in is_mirrored)
     # The source of the pixel at x, y is x' = a x + b y + c, y' = d x + e y + f.
@@ -88,47 +88,52 @@ def _move(
 def _cut_out(
     pixels: tf.Tensor, mean: tf.Tensor, side: int, x: tf.Tensor, y: tf.Tensor
 ) -> tf.Tensor:
-    """Returns pictures with a square covered around a random point; it may extend beyond the
-    picture.
+    """Covers a square around a random point of each picture with the mean colour.
+
+    The square may extend beyond the picture.
     """
     height, width = tf.unstack(tf.shape(pixels)[1:3])
-    rows, columns = _covered(height, side, y), _covered(width, side, x)
+    rows, columns = _inside_square(height, side, y), _inside_square(width, side, x)
     covered = rows[:, :, tf.newaxis] & columns[:, tf.newaxis, :]
     return tf.where(covered[..., tf.newaxis], mean, pixels)
 
 
-def _covered(size: tf.Tensor, side: int, drawn: tf.Tensor) -> tf.Tensor:
-    """Returns which positions of an axis are within the square, [batch, size] bool."""
+def _inside_square(size: tf.Tensor, side: int, drawn: tf.Tensor) -> tf.Tensor:
+    """Returns whether each position of an axis is inside the square, [batch, size] bool."""
     centre = (drawn[:, tf.newaxis] + 1) / 2 * tf.cast(size, tf.float32)
-    beyond = tf.range(tf.cast(size, tf.float32)) - (centre - side / 2)
-    return (beyond >= 0) & (beyond < side)
+    distance = tf.range(tf.cast(size, tf.float32)) - (centre - side / 2)
+    return (distance >= 0) & (distance < side)
 
 
 Examples = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor | None]
 
 
 def draw_shares(count: int, seeds: tf.Tensor, alpha: float) -> tf.Tensor:
-    """Returns draws from Beta(alpha, alpha): [count] float32."""
-    # The share of one Gamma variable in the sum of two has this distribution.
+    """Returns random numbers from Beta(alpha, alpha), [count] float32."""
+    # The share of one Gamma variable in the sum of two Gamma variables has this distribution.
     first, second = tf.unstack(tf.random.stateless_gamma([2, count], seeds, alpha))
     return tf.math.divide_no_nan(first, first + second)
 
 
 def mix(batch: Examples, others: Examples, shares: tf.Tensor) -> Examples:
-    """Returns examples mixed with as many others; the weights set the shares of their labels.
+    """Mixes each example of a batch with the example at the same index of another batch (mixup).
+
+    A label's share is proportional to the example's share times its weight.
 
     Args:
-      batch: features [batch, ...] float32 each, labels [batch, 1], and weights [batch] or None.
-      others: the other examples, in the same form.
-      shares: the shares of the first examples, [batch].
+      batch: the features, [batch, ...] float32 each; the labels, [batch, 1]; and the weights,
+        [batch] or None.
+      others: the other batch, in the form of `batch`.
+      shares: the shares of the examples of `batch`, [batch].
     """
     (features, label, weights), (other_features, other_label, other_weights) = batch, others
     mixed = {
         name: _blend(values, other_features[name], shares) for name, values in features.items()
     }
     if weights is not None:
-        both = _blend(weights, other_weights, shares)
-        weights, shares = both, tf.math.divide_no_nan(shares * weights, both)
+        mixed_weights = _blend(weights, other_weights, shares)
+        shares = tf.math.divide_no_nan(shares * weights, mixed_weights)
+        weights = mixed_weights
     parts = [label, other_label, shares[:, tf.newaxis]]
     return mixed, tf.concat([tf.cast(part, tf.float32) for part in parts], 1), weights
 
@@ -139,20 +144,20 @@ def _blend(values: tf.Tensor, others: tf.Tensor, shares: tf.Tensor) -> tf.Tensor
 
 
 @dataclass(frozen=True)
-class BatchPlace:
+class BatchPosition:
     """The position of a batch in training."""
 
     step: tf.Tensor
     """The number of the step, over all epochs, int64."""
     first: tf.Tensor
-    """The index of its first example in the global batch, int64."""
+    """The index of the batch's first example in the global batch, int64."""
     global_batch_size: int
     """The size of the global batch."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The random changes of the pictures of a training."""
+    """The random changes of pictures in training."""
 
     settings: AugmentSettings
     pictures: tuple[str, ...]
@@ -161,67 +166,74 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Whether each example is mixed with another one."""
+        """Whether each example is mixed with another example."""
         return bool(self.settings.mixup)
 
-    def change(self, batch: Examples, others: Examples | None, place: BatchPlace) -> Examples:
-        """Returns a batch with changed pictures, and mixed with others if they are given."""
-        features = self._change_pictures(batch[0], place, 0)
+    def change(self, batch: Examples, others: Examples | None, position: BatchPosition) -> Examples:
+        """Returns a batch with changed pictures, mixed with the examples of `others` unless
+        None.
+        """
+        features = self._change_pictures(batch[0], position, 0)
         if others is None:
             return features, *batch[1:]
-        mixed_with = self._change_pictures(others[0], place, 1)
-        seeds = self._seeds(place, len(self.pictures), 0)
+        mixed_with = self._change_pictures(others[0], position, 1)
+        seeds = self._seeds(position, len(self.pictures), 0)
         shares = _slice_draws(
-            draw_shares(place.global_batch_size, seeds, self.settings.mixup), place, batch[1]
+            draw_shares(position.global_batch_size, seeds, self.settings.mixup), position, batch[1]
         )
         return mix((features, *batch[1:]), (mixed_with, *others[1:]), shares)
 
     def _change_pictures(
-        self, features: Mapping[str, tf.Tensor], place: BatchPlace, part: int
+        self, features: Mapping[str, tf.Tensor], position: BatchPosition, part: int
     ) -> dict[str, tf.Tensor]:
-        """Returns the features with changed pictures; the two parts of a mixture have independent
-        draws.
+        """Returns the features with changed pictures.
+
+        The two parts of a mixture, 0 and 1, have independent random numbers.
         """
         changed = dict(features)
         for number, name in enumerate(self.pictures):
-            seeds = self._seeds(place, number, part)
-            drawn = tf.random.stateless_uniform([place.global_batch_size, DRAWS], seeds, -1.0, 1.0)
-            drawn = _slice_draws(drawn, place, features[name])
+            seeds = self._seeds(position, number, part)
+            drawn = tf.random.stateless_uniform(
+                [position.global_batch_size, DRAWS], seeds, -1.0, 1.0
+            )
+            drawn = _slice_draws(drawn, position, features[name])
             changed[name] = change_pictures(features[name], self.settings, drawn)
         return changed
 
-    def _seeds(self, place: BatchPlace, number: int, part: int) -> tf.Tensor:
-        """Returns the seeds of one kind of draws in a step: [2] int64."""
+    def _seeds(self, position: BatchPosition, number: int, part: int) -> tf.Tensor:
+        """Returns the seeds of one set of random numbers in a step, [2] int64."""
         count = 2 * (len(self.pictures) + 1)
-        return tf.stack([tf.constant(self.seed, tf.int64), place.step * count + 2 * number + part])
+        return tf.stack(
+            [tf.constant(self.seed, tf.int64), position.step * count + 2 * number + part]
+        )
 
 
-def _slice_draws(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
-    """Returns the draws of a batch's examples, from the draws for the global batch."""
-    first = tf.cast(place.first, tf.int32)
+def _slice_draws(drawn: tf.Tensor, position: BatchPosition, batch: tf.Tensor) -> tf.Tensor:
+    """Selects the random numbers of a batch from the random numbers of the global batch."""
+    first = tf.cast(position.first, tf.int32)
     return drawn[first : first + tf.shape(batch)[0]]
 
 
 def make_augmentation(
     settings: AugmentSettings | None, problem: Problem, seed: int
 ) -> Augmentation | None:
-    """Returns the changes of the settings; None without settings.
+    """Returns the changes that the settings describe, or None without settings.
 
     Raises:
-      TrainingError: there is no picture, or a feature that cannot be mixed.
+      TrainingError: no feature is a picture, or a feature cannot be mixed.
     """
     if settings is None:
         return None
     pictures = tuple(feature.name for feature in problem.of_kind("image"))
     if not pictures:
         raise TrainingError(
-            "train.augment changes pictures, but no feature is an image; remove it, or declare a "
-            "column as {type: image, height: ..., width: ...}."
+            "train.augment changes pictures, but no feature is an image; remove train.augment, or "
+            "declare a column as {type: image, height: ..., width: ...}."
         )
-    others = [feature for feature in problem.features if feature.dtype != tf.float32]
-    if settings.mixup and others:
+    unmixable = [feature for feature in problem.features if feature.dtype != tf.float32]
+    if settings.mixup and unmixable:
         raise TrainingError(
-            f"train.augment.mixup mixes all features of a model, but {others[0].name!r} is "
-            f"{others[0].kind}, which has no mean; remove mixup or the feature."
+            f"train.augment.mixup mixes all features of a model, but {unmixable[0].name!r} is "
+            f"{unmixable[0].kind}, and such values cannot be mixed; remove mixup or the feature."
         )
     return Augmentation(settings, pictures, seed)

@@ -1,8 +1,8 @@
-"""Divides the train split into parts, of which one is held out.
+"""Divides the train split into parts, and holds out one part.
 
-Rows of one group (`data.split_by`) are in one part. If rows have an order (`data.order_by`), parts
-are stretches of time, and the held-out part is later than all rows that the model learns from, so
-that a choice by the held-out part holds for other groups, or for later rows.
+The rows of a group (`data.split_by`) are in the same part. If rows have an order (`data.order_by`),
+parts are periods of time, and the held-out part is later than all rows from which the model learns.
+So metrics on the held-out part estimate the metrics on new groups, or on later rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from trainer_module.data.order import ends_between_values
 from trainer_module.errors import TrainingError
 
 LARGE_SPLIT = 10_000
-"""The size of the train split above which a tenth is held out and never learnt from: a tenth is
-then large enough for a measurement, and small enough to miss. From smaller splits a fifth is held
-out, and learnt from in a final training, as a small table needs all of its rows."""
+"""The size of the train split above which a tenth is held out, otherwise a fifth.
+
+The model never learns from the tenth, which is large enough for a measurement. From the fifth of a
+smaller split the model learns in a final training, because a small table needs all of its rows."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,17 @@ class Parts:
     """The part of each row."""
 
     part_of: np.ndarray
-    """The index of each row's part, [rows]; -1 for rows in no part. With an order of time the
-    latest part is 0."""
+    """The index of each row's part, [rows]; -1 for rows in no part. If the rows are ordered by
+    time, part 0 is the latest."""
     is_ordered: bool = False
     """Whether the model learns only from rows that are older than the held-out part."""
 
     def held_out(self, part: int) -> np.ndarray:
-        """Returns which rows are held out with a part, [rows] bool."""
+        """Returns whether each row belongs to the held-out part, [rows] bool."""
         return self.part_of == part
 
     def train_rows(self, part: int) -> np.ndarray:
-        """Returns which rows the model learns from when a part is held out, [rows] bool."""
+        """Returns whether the model learns from each row when a part is held out, [rows] bool."""
         others = self.part_of > part if self.is_ordered else self.part_of != part
         return (self.part_of >= 0) & others
 
@@ -45,26 +46,26 @@ class Parts:
 def divide_records(train: Split, parts: int, purpose: str) -> Parts:
     """Divides the records of the train split into parts that are held out in turn.
 
-    The result depends only on the examples and the seed: all processes, and a resumed training,
+    The result depends only on the examples and the seed, so all processes, and a resumed training,
     compute equal parts.
 
     Args:
       train: the examples.
-      parts: the number of parts that are held out in turn. With an order of time there is one more,
-        the oldest one, to learn from when the next part is held out.
-      purpose: the user of the parts, for the message if there are too few.
+      parts: the number of parts that are held out in turn. If rows are ordered by time, there is an
+        additional oldest part, from which the model learns when the next part is held out.
+      purpose: the purpose of the parts, as the plural subject of the error message.
 
     Raises:
       TrainingError: there are fewer examples, groups or times than parts.
     """
     content = train.content
-    wanted = parts + (content.times is not None)
-    if (units := count_units(content)) < wanted:
+    count = parts + (content.times is not None)
+    if (units := count_units(content)) < count:
         raise TrainingError(
-            f"{purpose} need at least {wanted} {_unit_name(content)}, but the train split has "
+            f"{purpose} need at least {count} {_unit_name(content)}, but the train split has "
             f"{units}."
         )
-    divided = divide_examples(content, wanted, train.shuffle_seed)
+    divided = divide_examples(content, count, train.shuffle_seed)
     part_of = np.full(len(content.usable), -1)
     part_of[content.usable] = divided.part_of
     return replace(divided, part_of=part_of)
@@ -73,11 +74,11 @@ def divide_records(train: Split, parts: int, purpose: str) -> Parts:
 def divide_examples(content: Content, parts: int, seed: int | None) -> Parts:
     """Divides the usable examples into parts: by time, by group, or at random.
 
-    The division is stratified by class, so that each part has its share of a rare one.
+    The division is stratified by class, so that each part has its share of a rare class.
 
     Args:
       content: the content of the train split.
-      parts: the number of parts; there are fewer if there are fewer groups or times.
+      parts: the number of parts. If there are fewer groups or times, there are fewer parts.
       seed: the seed of the order of groups or examples.
     """
     if content.times is not None:
@@ -94,23 +95,23 @@ def divide_examples(content: Content, parts: int, seed: int | None) -> Parts:
 
 
 def count_units(content: Content) -> int:
-    """Returns the number of units that can be divided: examples, groups, or different times."""
+    """Returns the number of units to divide: the examples, the groups, or the distinct times."""
     keys = content.groups if content.times is None else content.times
     return content.examples if keys is None else len(np.unique(keys))
 
 
 def _unit_name(content: Content) -> str:
-    """Returns the name of these units for messages."""
+    """Returns the name of the units of `count_units`, for messages."""
     if content.times is not None:
-        return "different times (data.order_by)"
+        return "distinct times (data.order_by)"
     return "examples" if content.groups is None else "groups (data.split_by)"
 
 
 def exempt_rare_classes(parts: Parts, content: Content) -> Parts:
-    """Returns parts without the examples of classes that occur in one part only.
+    """Returns parts without the examples of classes that occur in only one part.
 
-    The model always learns from these examples, as it would otherwise be certain that the class
-    does not exist.
+    The model always learns from these examples. Otherwise it would predict a probability near 0 for
+    their class.
 
     Args:
       parts: the parts of the usable examples.
@@ -127,7 +128,7 @@ def exempt_rare_classes(parts: Parts, content: Content) -> Parts:
 
 
 def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
-    """Returns the part of each example, the latest first; equal times are in one part."""
+    """Returns the part of each example; part 0 is the latest, and equal times are in one part."""
     ordered = np.sort(times)
     ends = ends_between_values(ordered, np.arange(1, parts) / parts)
     firsts = ordered[ends[ends < len(ordered)]]
@@ -139,8 +140,8 @@ def _by_group(
 ) -> np.ndarray:
     """Returns the part of each example; all examples of a group are in one part.
 
-    Groups, sorted by class mean or else by size, are dealt in serpentine order, so that similar
-    groups go to different parts.
+    The groups are sorted by their mean class, or by size if there are no classes, and are dealt to
+    the parts in serpentine order. So similar groups go to different parts.
     """
     _, unit_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = random.permutation(len(sizes))
@@ -155,10 +156,10 @@ def _by_group(
 
 
 def make_fold(train: Split, evaluation: Split, parts: Parts, part: int) -> tuple[Split, Split]:
-    """Returns the examples to train on, and the held-out ones.
+    """Returns the examples to train on, and the held-out examples.
 
     Args:
-      train: the examples that were divided.
+      train: the divided examples.
       evaluation: the split whose evaluation settings the held-out examples take.
       parts: the parts of the records of train.
       part: the index of the held-out part.
@@ -168,21 +169,21 @@ def make_fold(train: Split, evaluation: Split, parts: Parts, part: int) -> tuple
 
 
 def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
-    """Returns the examples to train on, and the held-out ones by which training is stopped and
-    chosen.
+    """Returns the examples to train on, and the held-out examples for early stopping.
 
     Args:
       train: the examples.
       evaluation: the split whose evaluation settings the held-out examples take.
 
     Returns:
-      None if all examples are of one group or time, or of a class that no other part has.
+      Both splits, or None if no part can be held out: if all examples have the same group or time,
+      or if each class occurs in only one part.
     """
     content = train.content
-    wanted = 10 if content.examples > LARGE_SPLIT else 5
-    divided = divide_examples(content, min(wanted, count_units(content)), train.shuffle_seed)
+    count = 10 if content.examples > LARGE_SPLIT else 5
+    divided = divide_examples(content, min(count, count_units(content)), train.shuffle_seed)
     sizes = np.bincount(divided.part_of)
-    nearest = int(np.abs(sizes - content.examples / wanted).argmin())
+    nearest = int(np.abs(sizes - content.examples / count).argmin())
     part = 0 if divided.is_ordered else nearest
     remaining = exempt_rare_classes(divided, content)
     if not remaining.held_out(part).any() or not remaining.train_rows(part).any():
@@ -193,12 +194,12 @@ def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
 
 
 def first_examples(split: Split, count: int) -> Split:
-    """Returns a split with the first `count` usable examples, or all if it has fewer."""
+    """Returns a split with at most the first `count` usable examples."""
     usable = split.content.usable
     return _select(split, usable & (np.cumsum(usable) <= count))
 
 
 def _select(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
-    """Returns the chosen records of a split, with its own settings or those of the split `like`."""
+    """Returns the chosen records of `train`, with the settings of `like`, or of `train` if None."""
     reader, content = train.reader.select(chosen), train.content.select(chosen)
     return replace(like or train, reader=reader, content=content)

@@ -1,4 +1,6 @@
-"""The transformed examples of one split: counted once, and kept in memory if they fit."""
+"""Reads the transformed examples of a split once, counts them, and keeps them in memory if they
+fit.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from trainer_module.problem import Problem
 logger = logging.getLogger(__name__)
 
 MEMORY_SHARE = 0.25
-"""The share of the available memory for the examples of one split, in all processes that train
-together."""
+"""The share of the available memory that the examples of a split may take in all training processes
+of the machine together."""
 
 PARSE_BATCH = 4096
-"""The most examples that are parsed at a time."""
+"""The maximum number of examples in a call of the parser."""
 
 PARSE_BYTES = 32 << 20
-"""The most bytes that are parsed at a time by each core: some dozens of large pictures."""
+"""The maximum number of bytes in a call of the parser: some dozens of large pictures."""
 
 MAX_FILES = 8
 """The number of files that are read in parallel."""
@@ -51,17 +53,19 @@ class Content:
     label_counts: list[int] = field(default_factory=list)
     """The number of usable examples of each class by index; empty for regression."""
     weight_sums: list[float] = field(default_factory=list)
-    """The sums of the data's weights, of each class by index; for numbers one total."""
+    """The sum of the data's weights for each class by index, or the total for a label of numbers.
+    """
     label_sum: float = 0.0
-    """The weighted sum of labels that are numbers; `label_squares` is the weighted sum of their
-    squares."""
+    """The weighted sum of labels that are numbers."""
     label_squares: float = 0.0
+    """The weighted sum of the squares of labels that are numbers."""
     classes: np.ndarray | None = None
     """The class of each usable example; None if the label is a number."""
     groups: np.ndarray | None = None
-    """The group of each usable example, whose examples stay in one part; None without groups."""
+    """The group (`data.split_by`) of each usable example; None without groups."""
     times: np.ndarray | None = None
-    """The sort key of each usable example, larger for later ones; None without an order."""
+    """The sort key (`data.order_by`) of each usable example, which grows with time; None without
+    an order."""
 
     @property
     def examples(self) -> int:
@@ -69,18 +73,21 @@ class Content:
         return int(np.count_nonzero(self.usable))
 
     def share(self, worker: int, workers: int) -> int:
-        """Returns the number of usable examples among every `workers`-th record, from record
-        `worker` on.
+        """Returns the number of usable examples in a worker's shard of the records.
+
+        The shard has every `workers`-th record, beginning with record `worker`.
         """
         return int(np.count_nonzero(self.usable[worker::workers]))
 
     def select(self, chosen: np.ndarray) -> Content:
-        """Returns the content of some records, [records] bool, without the sums over labels."""
+        """Returns the content of the chosen records, [records] bool, without the sums over
+        labels.
+        """
         tensors = self.tensors
         if tensors is not None:
             rows = tf.constant(chosen[self.usable])
-            with tf.device("CPU:0"):  # On a GPU all examples might not fit; batches do.
-                tensors = _masked(tensors, rows)
+            with tf.device("CPU:0"):  # A GPU's memory might be too small for all examples.
+                tensors = _apply_mask(tensors, rows)
         parts = {
             name: values[chosen[self.usable]]
             for name in ("classes", "groups", "times")
@@ -105,17 +112,17 @@ class Content:
 
     @property
     def _weight(self) -> float:
-        """The total weight of all labels; 1 if it is 0."""
+        """The total weight of all labels, or 1 if the total is 0."""
         return sum(self.weight_sums) or 1.0
 
     @property
     def label_mean(self) -> float:
-        """The weighted mean of the labels; 0 without labels."""
+        """The weighted mean of the labels, or 0 without labels."""
         return self.label_sum / self._weight
 
     @property
     def label_deviation(self) -> float:
-        """The standard deviation of the labels; 1 if it is 0, or without labels."""
+        """The weighted standard deviation of the labels, or 1 if it is 0 or there are no labels."""
         variance = self.label_squares / self._weight - self.label_mean**2
         return math.sqrt(variance) if variance > 0 else 1.0
 
@@ -124,24 +131,26 @@ class Content:
 class Reader:
     """A reader of the gzipped TFRecord files of a split.
 
-    Examples are left out if their label is missing, or is a class that the train split lacks, or if
-    they have no positive weight: they have no loss.
+    The reader leaves out examples without a loss: their label is missing or is a class that the
+    train split lacks, or their weight is not positive.
     """
 
     patterns: Sequence[str]
     spec: FeatureSpec
     problem: Problem
     chosen: np.ndarray | None = None
-    """Whether each record, in order, is read; None reads all."""
+    """Whether to read each record, in order; None reads all records."""
     split_keys: FeatureSpec = field(default_factory=dict)
-    """The specification of the tensors in `SPLIT_KEYS`, by which examples are divided."""
+    """The specification of the tensors in `SPLIT_KEYS`, which determine the parts of the split."""
 
     def select(self, chosen: np.ndarray) -> Reader:
-        """Returns a reader of some of the records that this one reads, [records] bool."""
+        """Returns a reader of the chosen records; `chosen` is [records that this reader reads]
+        bool.
+        """
         if self.chosen is not None:
-            of_those = chosen
-            chosen = self.chosen.copy()
-            chosen[self.chosen] = of_those
+            all_records = self.chosen.copy()
+            all_records[self.chosen] = chosen
+            chosen = all_records
         return replace(self, chosen=chosen)
 
     def read(self, name: str, max_bytes: int | None = None, processes: int = 1) -> Content:
@@ -149,58 +158,64 @@ class Reader:
 
         Args:
           name: the name of the split, for messages.
-          max_bytes: None is this process's part of `MEMORY_SHARE`.
-          processes: the number of processes that may do the same on this machine.
+          max_bytes: the memory limit in bytes; None for this process's part of `MEMORY_SHARE`.
+          processes: the number of processes on this machine that may read the split.
 
         Raises:
-          TrainingError: if no example has a usable label.
+          TrainingError: no example has a usable label.
         """
         if max_bytes is None:
             max_bytes = int(free_memory() * MEMORY_SHARE / processes)
         per_example = self.problem.bytes_per_example
         parts: list[Tensors] = []
         masks: list[np.ndarray] = []
-        found, examples = Content(), 0
+        content, examples = Content(), 0
         split_keys: dict[str, list[np.ndarray]] = {name: [] for name in self.split_keys}
         classes: list[np.ndarray] = []
-        whole = replace(self, spec={**self.spec, **self.split_keys})
-        for batch in self.batches().map(whole.parse, tf.data.AUTOTUNE):
+        with_split_keys = replace(self, spec={**self.spec, **self.split_keys})
+        for batch in self.batches().map(with_split_keys.parse, tf.data.AUTOTUNE):
             keep = self.is_usable(batch)
             masks.append(keep.numpy())
             examples += int(np.count_nonzero(masks[-1]))
             if not masks[-1].all():
-                # Only where needed, as a mask costs more than the parsing.
-                batch = _masked(batch, keep)
+                # Masking costs more than parsing, so a batch is masked only if necessary.
+                batch = _apply_mask(batch, keep)
             for name, values in split_keys.items():
                 values.append(batch.pop(name).numpy().ravel())
             label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
             if self.problem.task.is_classification:
-                found.add_classes(label, weight)
+                content.add_classes(label, weight)
                 classes.append(label)
             else:
-                found.add_labels(label, weight)
+                content.add_labels(label, weight)
             if examples * per_example <= max_bytes:
                 parts.append(batch)
             else:
                 parts.clear()
         if not examples:
-            raise TrainingError(f"the {name} split has no example with {self._wanted}.")
-        found.usable = np.concatenate(masks)
-        found.classes = np.concatenate(classes) if classes else None
+            raise TrainingError(f"the {name} split has no example with {self._conditions}.")
+        content.usable = np.concatenate(masks)
+        content.classes = np.concatenate(classes) if classes else None
         if GROUP in split_keys:
-            found.groups = _separate_missing(np.concatenate(split_keys[GROUP]))
+            content.groups = _separate_missing(np.concatenate(split_keys[GROUP]))
         if TIME in split_keys:
-            found.times = _sort_keys(np.concatenate(split_keys[TIME]))
-        if left_out := len(found.usable) - examples:
-            logger.warning("%s: %d examples without %s left out", name, left_out, self._wanted)
+            content.times = _sort_keys(np.concatenate(split_keys[TIME]))
+        if left_out := len(content.usable) - examples:
+            logger.warning(
+                "%s split: left out %d examples without %s", name, left_out, self._conditions
+            )
         if parts:
-            found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
-        return found
+            content.tensors = {
+                key: tf.concat([part[key] for part in parts], 0) for key in self.spec
+            }
+        return content
 
     def read_in_graph(self, records: int) -> Tensors:
-        """Returns all usable examples as tensors, read by the machine that runs the operations."""
-        whole = self.records().batch(records).map(self.parse).get_single_element()
-        return _masked(whole, self.is_usable(whole))
+        """Returns all usable examples as tensors; the machine that runs the operations reads
+        them.
+        """
+        batch = self.records().batch(records).map(self.parse).get_single_element()
+        return _apply_mask(batch, self.is_usable(batch))
 
     @functools.cached_property
     def files(self) -> list[str]:
@@ -213,11 +228,13 @@ class Reader:
         return records if self.chosen is None else choose(records, self.chosen)
 
     def batches(self) -> tf.data.Dataset:
-        """Returns the serialized examples in the same order, at most `parse_batch` at a time."""
+        """Returns batches of at most `parse_batch` serialized examples, in the order of
+        `records`.
+        """
         return self._blocks() if self.chosen is None else self.records().batch(self.parse_batch)
 
     def _blocks(self) -> tf.data.Dataset:
-        """Returns all examples in blocks, interleaved by file; records would cost more."""
+        """Returns all examples in blocks, interleaved by file; interleaving records is slower."""
         if len(self.files) == 1:
             return _read_file(self.files).batch(self.parse_batch)
         return tf.data.Dataset.from_tensor_slices(self.files).interleave(
@@ -233,16 +250,16 @@ class Reader:
         return max(1, min(PARSE_BATCH, PARSE_BYTES // max(1, self.problem.bytes_per_example)))
 
     def stream(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns parsed batches, of varying sizes, of the usable examples among some records."""
+        """Returns parsed batches, of varying sizes, of the usable examples among the records."""
         batches = records.batch(self.parse_batch).map(self.parse, tf.data.AUTOTUNE)
-        return batches.map(lambda b: _masked(b, self.is_usable(b)), tf.data.AUTOTUNE)
+        return batches.map(lambda b: _apply_mask(b, self.is_usable(b)), tf.data.AUTOTUNE)
 
     def parse(self, records: tf.Tensor) -> Tensors:
         """Returns a tensor per feature, parsed from serialized examples [batch]."""
         return tf.io.parse_example(records, self.spec)
 
     def is_usable(self, batch: Tensors) -> tf.Tensor:
-        """Returns which examples have a usable label and a positive weight: [batch] bool."""
+        """Returns whether each example has a usable label and a positive weight, [batch] bool."""
         label = tf.reshape(batch[self.problem.label], [-1])
         is_usable = self.problem.target.has_labels(label)
         if self.problem.weight:
@@ -250,28 +267,28 @@ class Reader:
         return is_usable
 
     def _weigh(self, batch: Tensors) -> np.ndarray:
-        """Returns the weights of the data, [batch] float64; 1 if it has none."""
+        """Returns the weight of each example, [batch] float64; 1 if the data has no weights."""
         if self.problem.weight:
             return batch[self.problem.weight].numpy().ravel().astype(np.float64)
         return np.ones(len(batch[self.problem.label]))
 
     @property
-    def _wanted(self) -> str:
+    def _conditions(self) -> str:
         """The conditions of `is_usable` in words, for messages."""
-        above = f" and a {self.problem.weight!r} above 0" if self.problem.weight else ""
-        return f"a usable label{above}"
+        weight = f" and a {self.problem.weight!r} above 0" if self.problem.weight else ""
+        return f"a usable label{weight}"
 
 
 def _separate_missing(groups: np.ndarray) -> np.ndarray:
-    """Returns the groups, in which each example without a value is a group of its own."""
+    """Returns the groups; each example without a value becomes a separate group."""
     return np.where(groups == NO_FINGERPRINT, -1 - np.arange(len(groups)), groups)
 
 
 def _sort_keys(values: np.ndarray) -> np.ndarray:
-    """Returns the sort keys of numbers, or of texts of dates and times.
+    """Returns the sort keys of numbers, or of dates and times as strings.
 
     Raises:
-      TrainingError: a text is no date or time.
+      TrainingError: a string is not a date or time.
     """
     if values.dtype != object:
         return ordered_keys(pa.array(values))
@@ -279,12 +296,13 @@ def _sort_keys(values: np.ndarray) -> np.ndarray:
     try:
         return ordered_keys(pc.if_else(pc.equal(texts, b""), None, texts))
     except pa.ArrowInvalid as error:
-        raise TrainingError(f"data.order_by: a value is no date or time: {error}") from error
+        raise TrainingError(f"data.order_by: a value is not a date or time: {error}") from error
 
 
 def _read_file(file: Any) -> tf.data.Dataset:
-    """Returns the serialized examples of a file, read serially, as parallel reading is slower for
-    one.
+    """Returns the serialized examples of a file.
+
+    The file is read serially, because parallel reading of a single file is slower.
     """
     return tf.data.TFRecordDataset(file, compression_type="GZIP")
 
@@ -293,9 +311,9 @@ def choose(records: tf.data.Dataset, chosen: np.ndarray) -> tf.data.Dataset:
     """Returns the records where `chosen`, [records] bool, is true."""
     if chosen.all():
         return records
-    kept = records.enumerate().filter(lambda place, _: tf.gather(chosen, place))
+    kept = records.enumerate().filter(lambda index, _: tf.gather(chosen, index))
     return kept.map(lambda _, record: record)
 
 
-def _masked(batch: Tensors, keep: tf.Tensor) -> Tensors:
+def _apply_mask(batch: Tensors, keep: tf.Tensor) -> Tensors:
     return {key: tf.boolean_mask(value, keep) for key, value in batch.items()}

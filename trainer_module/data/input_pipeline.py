@@ -1,10 +1,9 @@
 """Batches of transformed examples for the replicas of any strategy.
 
-Every training batch is full: the examples repeat endlessly, in a new order each time, and an epoch
-is a number of steps. So each replica has the same number of examples in every step, and the
-gradients of a step are the same however many replicas share it. Step `s` always has the same
-examples with the same changes of their pictures, so training can resume at any step after an
-interruption.
+Every training batch is full: the examples repeat endlessly, in a new order in each pass, and an
+epoch is a number of steps. So each replica has the same number of examples in every step, and the
+gradients of a step do not depend on the number of replicas. Step `s` always has the same examples
+with the same changes of their pictures, so training can resume at any step after an interruption.
 """
 
 from __future__ import annotations
@@ -19,37 +18,37 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from trainer_module.data.augmentation import Augmentation, BatchPlace, Examples
+from trainer_module.data.augmentation import Augmentation, BatchPosition, Examples
 from trainer_module.data.examples import Content, Reader, Tensors, choose
 from trainer_module.errors import TrainingError
 from trainer_module.strategies import coordinator, hooks_of
 
 BALANCED = "balanced"
-RARE = 0.2
-"""The share of an even class frequency below which a class is reported as rare."""
+RARE_RATIO = 0.2
+"""The fraction of the mean class frequency below which a class is reported as rare."""
 
 
 @dataclass(frozen=True)
 class Weighting:
     """The weights of examples in the loss, scaled to a mean of 1 over the train split.
 
-    So the unit of a weight affects neither the step sizes of a network, nor the regularization of a
-    tree's leaves.
+    The scaling makes the step sizes of a network, and the regularization of a tree's leaves,
+    independent of the unit of the weights.
     """
 
     by_class: tuple[float, ...] = ()
-    """The weights by class index; empty if the classes have none."""
+    """The weights by class index; empty without class weights."""
     scale: float = 1.0
-    """The factor that scales the product of a column's and a class's weight."""
+    """The factor of the product of an example's weight in the data and the weight of its class."""
 
     @classmethod
     def over(cls, by_class: Sequence[float], sums: Sequence[float], examples: int) -> Weighting:
         """Returns the weighting with a mean weight of 1.
 
         Args:
-          by_class: the weight of each class; empty if they have none.
-          sums: the sums of the data's weights by class, or over all numbers; the counts if the data
-            has no weights.
+          by_class: the weight of each class; empty without class weights.
+          sums: the sum of the data's weights for each class, or the total for a label of numbers.
+            Without weights in the data, each example counts as 1.
           examples: the number of examples of the train split.
 
         Raises:
@@ -67,8 +66,8 @@ class Weighting:
         """Returns the weights of a batch, [batch] float32; None if all examples count alike.
 
         Args:
-          label: [batch, 1]; the indices of classes.
-          column: weights of the data, [batch, 1], if there are any.
+          label: the indices of the classes, [batch, 1].
+          column: the weights in the data, [batch, 1], or None.
         """
         weights = None if column is None else tf.reshape(column, [-1]) * self.scale
         if self.by_class:
@@ -79,12 +78,12 @@ class Weighting:
         return weights
 
 
-ALIKE = Weighting()
+EQUAL_WEIGHTING = Weighting()
 """A weighting under which all examples count alike."""
 
 
 def weights_by_class(
-    given: str | Mapping[str, float] | None,
+    configured: str | Mapping[str, float] | None,
     label: str,
     classes: Sequence[str],
     counts: Sequence[float],
@@ -92,71 +91,77 @@ def weights_by_class(
     """Returns the weight of each class by index; empty if all classes count alike.
 
     Args:
-      given: the weights by name, by default 1; or `balanced` for equal total weights of the
-        classes, and a mean of 1 over all examples.
+      configured: `train.class_weights`: the weights by class name, by default 1; or `balanced` for
+        equal total weights of the classes, and a mean of 1 over all examples.
       label: the label's column, for messages.
-      classes: their names by index.
+      classes: the names of the classes by index.
       counts: the number, or the total weight, of each class's examples in the train split.
 
     Raises:
-      TrainingError: a class is named that the label lacks.
+      TrainingError: `configured` contains a class that the label lacks.
     """
-    if not given:
+    if not configured:
         return ()
-    if isinstance(given, str):
-        found = itertools.zip_longest(classes, counts, fillvalue=0.0)
-        return tuple(sum(counts) / (len(classes) * n) if n else 1.0 for _, n in found)
-    for name in given:
+    if isinstance(configured, str):
+        pairs = itertools.zip_longest(classes, counts, fillvalue=0.0)
+        return tuple(sum(counts) / (len(classes) * n) if n else 1.0 for _, n in pairs)
+    for name in configured:
         if name not in classes:
             near = difflib.get_close_matches(name, classes, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(classes)}."
-            raise TrainingError(
-                f"train.class_weights names {name!r}, which is no class of {label!r}; {hint}"
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"its classes are {', '.join(classes)}."
             )
-    return tuple(given.get(name, 1.0) for name in classes)
+            raise TrainingError(
+                f"train.class_weights names {name!r}, which is not a class of {label!r}; {hint}"
+            )
+    return tuple(configured.get(name, 1.0) for name in classes)
 
 
 def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]) -> str | None:
-    """Returns a message about the smallest class if it is rare, with more informative metrics.
+    """Returns a message about the rarest class, which recommends metrics; None if no class is rare.
 
     Args:
       label: the label's column.
-      classes: their names by index; empty if the label is a number.
+      classes: the names of the classes by index; empty if the label is a number.
       counts: the number of each class's examples in the train split.
     """
     if not classes or not sum(counts):
         return None
     count, name = min(zip(counts, classes, strict=False))
-    if count * len(classes) >= RARE * sum(counts):
+    if count * len(classes) >= RARE_RATIO * sum(counts):
         return None
     return (
         f"class {name!r} of label {label!r} is {count / sum(counts):.2g} of the train split "
         f"({count:,} of {sum(counts):,} examples): accuracy hardly "
-        "depends on it; prefer log_loss and balanced_accuracy"
+        "depends on this class; prefer log_loss and balanced_accuracy"
     )
 
 
 SHUFFLE_BUFFER = 10_000
-"""The most examples in the shuffle buffer of a split that is too large for memory."""
+"""The maximum number of examples in the shuffle buffer of a split that is too large for memory."""
 
 SHUFFLE_BYTES = 512 << 20
-"""The most bytes in the shuffle buffer, which holds fewer large pictures."""
+"""The maximum number of bytes in the shuffle buffer; large pictures reach this limit first."""
 
 STEPS_PER_EXECUTION = 16
-"""The most optimizer steps that one call of the graph runs, without Python in between."""
+"""The number of optimizer steps in a call of the graph, which runs no Python between the steps."""
 
-WORTH_TRACING = 500
-"""The steps of a training from which on several steps per call pay: on 2 cores tracing takes 0.5 s
-more, and `fit` saves 1 to 1.4 ms per step of wide_deep."""
+MIN_STEPS_FOR_LOOP = 500
+"""The minimum number of training steps for several steps per call.
+
+On 2 cores, tracing several steps takes 0.5 s more, and `fit` saves 1 to 1.4 ms per step of
+wide_deep."""
 
 EVAL_BATCH = 512
-"""The fewest examples per replica and step of an evaluation, which stores no gradients."""
+"""The minimum number of examples per replica and step of an evaluation, which needs no gradients.
+"""
 
 FOREVER = tf.int64.max
 
-PREPARED = 2
-"""The batches that a worker of parameter servers prefetches; more would distort its example count.
-"""
+PREFETCHED_BATCHES = 2
+"""The number of batches that a worker of parameter servers prefetches.
+
+Prefetched batches count as used, so a larger number would distort the worker's example count."""
 
 
 @dataclass(frozen=True)
@@ -166,19 +171,19 @@ class Split:
     reader: Reader
     content: Content
     batch_size: int
-    """The examples per replica and step."""
+    """The number of examples per replica and step."""
     replicas: int = 1
     """The number of synchronous replicas, on all workers together."""
     workers: int = 1
     """The number of processes with synchronous replicas."""
     shuffle_seed: int | None = None
-    """The seed of the shuffling in training; None keeps the order, and ends after the last example.
-    """
+    """The seed of the shuffling in training; None for an evaluation, which reads the examples once
+    and in order."""
     rounds: int = 1
-    """The passes over all examples per epoch of training."""
+    """The number of passes over all examples in an epoch of training."""
     steps_per_epoch: int | None = None
-    """The steps per epoch of training; None: as many as all passes take."""
-    weighting: Weighting = ALIKE
+    """The number of steps in an epoch of training; None for as many steps as the passes need."""
+    weighting: Weighting = EQUAL_WEIGHTING
     """The weights of the examples in the loss."""
     augmentation: Augmentation | None = None
     """The changes of pictures in training."""
@@ -195,18 +200,20 @@ class Split:
 
     @property
     def global_batch_size(self) -> int:
-        """The examples per step of all replicas together."""
+        """The number of examples per step on all replicas together."""
         return self.batch_size * self.replicas
 
     @property
     def steps(self) -> int:
-        """The steps per epoch, which cover all examples unless the config sets their number."""
+        """The number of steps per epoch; unless the config sets it, the steps cover all
+        examples.
+        """
         if self.shuffle_seed is not None:
             if self.steps_per_epoch:
                 return self.steps_per_epoch
             return math.ceil(self.examples * self.rounds / self.global_batch_size)
-        # Enough for the worker with the most examples, but at least one example per replica and
-        # step: some kernels refuse an empty batch.
+        # There are enough steps for the worker with the most examples. But each replica needs at
+        # least one example in each step, because some kernels refuse an empty batch.
         steps = math.ceil(max(self.examples_per_worker) / (self.batch_size * self._local_replicas))
         return max(1, min(steps, min(self.examples_per_worker) // self._local_replicas))
 
@@ -222,18 +229,16 @@ class Split:
 
     @property
     def examples_per_worker(self) -> list[int]:
-        """The number of examples that each worker draws from; of examples in memory an equal
-        share.
-        """
+        """The number of examples that each worker reads; equal shares for examples in memory."""
         if self.content.tensors is None:
             return [self.content.share(worker, self.workers) for worker in range(self.workers)]
-        return _deal(self.examples, self.workers)
+        return _divide_evenly(self.examples, self.workers)
 
     def distribute(self, strategy: tf.distribute.Strategy, start_step: int = 0) -> Any:
         """Returns the dataset that `fit` and `evaluate` take, per replica.
 
-        Its elements are (features by name, label [batch, 1]), and weights [batch] if there are
-        some.
+        An element is a tuple: the features by name, the label [batch, 1], and the weights [batch]
+        if examples have weights.
 
         Args:
           strategy: the strategy whose replicas share each step.
@@ -244,14 +249,16 @@ class Split:
         )
 
     def reading_from(self, step: int) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Returns a function that reads a worker's batches from a step on, counted over all
-        epochs.
+        """Returns a function that reads a worker's batches.
+
+        Args:
+          step: the first step to read, counted from 0 over all epochs.
         """
         return lambda context: self.batches(context, step)
 
     def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of a worker's replicas, one after the other in each step."""
-        with tf.device("CPU:0"):  # Batches go to the devices one by one; all would fill a GPU.
+        with tf.device("CPU:0"):  # All examples might not fit on a GPU.
             if self.content.tensors is None:
                 dataset = self._from_files(context, start_step)
             else:
@@ -261,96 +268,103 @@ class Split:
     def _from_memory(
         self, tensors: Tensors, context: tf.distribute.InputContext, start_step: int
     ) -> tf.data.Dataset:
-        """Returns batches that are gathered, one feature at a time, by computed row indices."""
+        """Returns batches that are gathered from the tensors by computed row indices."""
         local = self._local_replicas
         first = context.input_pipeline_id * local
         last_step = self.steps if self.shuffle_seed is None else FOREVER // local
         seed = tf.constant(self.shuffle_seed or 0, tf.int64)
 
         @tf.autograph.experimental.do_not_convert
-        def take(turn: tf.Tensor) -> tuple[Any, ...]:
+        def make_batch(turn: tf.Tensor) -> tuple[Any, ...]:
             step, replica = turn // local, first + turn % local
             return self._gather(
-                tensors, step * self.replicas + replica, seed, self._place(step, replica)
+                tensors, step * self.replicas + replica, seed, self._position(step, replica)
             )
 
         turns = tf.data.Dataset.range(start_step * local, last_step * local)
-        return turns.map(take, tf.data.AUTOTUNE)
+        return turns.map(make_batch, tf.data.AUTOTUNE)
 
     def _gather(
-        self, tensors: Tensors, turn: tf.Tensor, seed: tf.Tensor, place: BatchPlace
+        self, tensors: Tensors, turn: tf.Tensor, seed: tf.Tensor, position: BatchPosition
     ) -> tuple[Any, ...]:
-        """Returns the batch of a turn, where turns are counted over all replicas."""
+        """Returns the batch of a turn; a turn is a step of one replica."""
 
         def at(rows: tf.Tensor) -> Tensors:
             return {name: tf.gather(values, rows) for name, values in tensors.items()}
 
-        # An example is mixed with the one at the same index of another order.
+        # An example is mixed with the example at the same index of another random order.
         others = at(self._rows(turn, -1 - seed)) if self._mixes else None
-        return self._finish(at(self._rows(turn, seed)), others, place)
+        return self._finish(at(self._rows(turn, seed)), others, position)
 
     @property
     def _mixes(self) -> bool:
         return self.augmentation is not None and self.augmentation.mixes
 
-    def _place(self, step: tf.Tensor, replica: tf.Tensor) -> BatchPlace:
-        """Returns the position of the batch of one replica, or of all replicas from it on."""
-        return BatchPlace(
+    def _position(self, step: tf.Tensor, replica: tf.Tensor) -> BatchPosition:
+        """Returns the position of a batch whose first example belongs to a replica."""
+        return BatchPosition(
             step, tf.cast(replica, tf.int64) * self.batch_size, self.global_batch_size
         )
 
     def _rows(self, turn: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns the row indices of a turn, counted over all replicas: [batch] int64."""
+        """Returns the row indices of a turn, [batch] int64."""
         if self.shuffle_seed is None:
             turns = self.steps * self.replicas
             begin, end = turn * self.examples // turns, (turn + 1) * self.examples // turns
-            # With fewer examples than replicas, some are repeated.
+            # If there are fewer examples than replicas, some examples are repeated.
             return tf.range(begin, tf.maximum(end, begin + 1))
-        places = turn * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
-        return shuffle_in_rounds(places, self.examples, seed)
+        positions = turn * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
+        return shuffle_in_rounds(positions, self.examples, seed)
 
     def _from_files(self, context: tf.distribute.InputContext, start_step: int) -> tf.data.Dataset:
-        """Returns batches read from the files in every epoch; each worker reads a share of the
-        records.
+        """Returns batches that are read from the files in every epoch.
+
+        Each worker reads its share of the records.
         """
         workers, worker = context.num_input_pipelines, context.input_pipeline_id
-        mine = self.reader.records().shard(workers, worker)
+        records_of_worker = self.reader.records().shard(workers, worker)
         if self.shuffle_seed is None:
             turns = self.steps * self._local_replicas
-            sizes = _deal(self.examples_per_worker[worker], turns)
-            dataset = self.reader.stream(mine).rebatch(sizes).take(turns)
+            sizes = _divide_evenly(self.examples_per_worker[worker], turns)
+            dataset = self.reader.stream(records_of_worker).rebatch(sizes).take(turns)
             return dataset.map(lambda batch: self._finish(batch, None, None))
-        records = choose(mine, self.content.usable[worker::workers])
+        records = choose(records_of_worker, self.content.usable[worker::workers])
         done = start_step * self.batch_size * self._local_replicas
         first_round, done = divmod(done, self.examples_per_worker[worker])
-        # Each round has a seed of its own, so that a resumed training has the same order.
+        # Each round has its own seed, so a resumed training reads the records in the same order.
         rounds = tf.data.Dataset.range(first_round, FOREVER)
         records = rounds.flat_map(lambda number: self._shuffle(records, number)).skip(done)
         return self._stream(records, worker * self._local_replicas, start_step)
 
     def _shuffle(self, records: tf.data.Dataset, number: tf.Tensor) -> tf.data.Dataset:
         """Returns the records of a round, shuffled within a buffer."""
-        fitting = SHUFFLE_BYTES // max(1, self.reader.problem.bytes_per_example)
-        buffer = max(self.global_batch_size, min(SHUFFLE_BUFFER, fitting))
+        max_examples = SHUFFLE_BYTES // max(1, self.reader.problem.bytes_per_example)
+        buffer = max(self.global_batch_size, min(SHUFFLE_BUFFER, max_examples))
         seed = self.shuffle_seed + number
         return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
 
     def _stream(self, records: tf.data.Dataset, replica: int, start_step: int) -> tf.data.Dataset:
-        """Returns the batches of a worker's replicas, the first of which is `replica`, from its
-        records.
+        """Returns the batches of a worker's replicas.
+
+        Args:
+          records: the records of the worker.
+          replica: the index of the worker's first replica.
+          start_step: the first step, counted from 0 over all epochs.
         """
-        # One batch for all local replicas, as examples are mixed within their step.
+        # Examples are mixed within a step, so a batch holds the examples of all local replicas.
         size = self.batch_size * self._local_replicas
         steps = self.reader.stream(records).rebatch(size, True).enumerate(start_step)
 
         def finish(step: tf.Tensor, batch: Tensors) -> tuple[Any, ...]:
             others = {k: tf.roll(v, 1, 0) for k, v in batch.items()} if self._mixes else None
-            return self._finish(batch, others, self._place(step, tf.constant(replica)))
+            return self._finish(batch, others, self._position(step, tf.constant(replica)))
 
         return steps.map(finish, tf.data.AUTOTUNE).rebatch(self.batch_size)
 
     def read_by_servers(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        """Returns the batches of a parameter server worker, which has an order of its own."""
+        """Returns the batches of a parameter server worker; each worker has its own random
+        order.
+        """
         del context
         coordinator.count_from_zero()
         seed = self._seed_of_worker()
@@ -361,28 +375,32 @@ class Split:
         else:
             tensors = self.reader.read_in_graph(len(self.content.usable))
             batches = tf.data.Dataset.range(FOREVER).map(
-                lambda step: self._gather(tensors, step, seed, self._place(step, tf.constant(0))),
+                lambda step: self._gather(
+                    tensors, step, seed, self._position(step, tf.constant(0))
+                ),
                 tf.data.AUTOTUNE,
             )
 
-        def counted(*batch: Any) -> tuple[Any, ...]:
+        def count_batch(*batch: Any) -> tuple[Any, ...]:
             coordinator.count(self.batch_size)
             return batch
 
-        return batches.map(counted).prefetch(PREPARED)
+        return batches.map(count_batch).prefetch(PREFETCHED_BATCHES)
 
     def _seed_of_worker(self) -> tf.Tensor:
-        """Returns a seed from the clock at run time, as all workers share one traced graph."""
+        """Returns a seed from the clock at run time, because all workers share one traced graph."""
         return self.shuffle_seed + tf.cast(tf.timestamp() * 1e6, tf.int64)
 
     def _finish(
-        self, batch: Tensors, others: Tensors | None, place: BatchPlace | None
+        self, batch: Tensors, others: Tensors | None, position: BatchPosition | None
     ) -> tuple[Any, ...]:
-        """Returns the elements of a step, with changed pictures, and mixed with others."""
+        """Returns the elements of a step, with changed pictures, mixed with the examples of
+        `others`.
+        """
         examples = self._split_label(batch)
-        if self.augmentation is not None and place is not None:
+        if self.augmentation is not None and position is not None:
             mixed_with = None if others is None else self._split_label(others)
-            examples = self.augmentation.change(examples, mixed_with, place)
+            examples = self.augmentation.change(examples, mixed_with, position)
         return examples if examples[2] is not None else examples[:2]
 
     def _split_label(self, batch: Tensors) -> Examples:
@@ -392,36 +410,41 @@ class Split:
         return features, label, self.weighting.weigh(label, column)
 
 
-def _deal(total: int, shares: int) -> list[int]:
-    """Returns even shares of a number, which differ by at most one."""
+def _divide_evenly(total: int, shares: int) -> list[int]:
+    """Divides a number into shares that differ by at most 1."""
     return [(i + 1) * total // shares - i * total // shares for i in range(shares)]
 
 
 def steps_per_execution(steps: int) -> int:
-    """Returns the optimizer steps per call of the graph, for a training of `steps` in total.
+    """Returns the number of optimizer steps per call of the graph.
 
-    Short trainings run single steps, as tracing a loop takes longer than it saves.
-    """
-    return 1 if steps < WORTH_TRACING else STEPS_PER_EXECUTION
-
-
-def shuffle_in_rounds(places: tf.Tensor, examples: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns the example at each place of an endless sequence of rounds, each in its own order.
+    A short training runs single steps, because tracing a loop takes longer than the loop saves.
 
     Args:
-      places: the places of a batch, in order, at most as many as there are examples: [batch] int64.
+      steps: the number of steps of the training.
+    """
+    return 1 if steps < MIN_STEPS_FOR_LOOP else STEPS_PER_EXECUTION
+
+
+def shuffle_in_rounds(positions: tf.Tensor, examples: int, seed: tf.Tensor) -> tf.Tensor:
+    """Returns the example at each position of an endless sequence of shuffled rounds.
+
+    A round contains every example once; each round has its own order.
+
+    Args:
+      positions: consecutive positions in the sequence, at most `examples`: [batch] int64.
       examples: the number of examples of a round.
       seed: the seed of all orders, a scalar int64.
 
     Returns:
-      [batch] int64, from 0 to `examples` - 1.
+      The indices of the examples, [batch] int64, from 0 to `examples` - 1.
     """
-    rounds = places // examples
+    rounds = positions // examples
 
     def shuffled(number: tf.Tensor) -> tf.Tensor:
         last = tf.constant(examples - 1, tf.int64)
         return tf.random.experimental.index_shuffle(
-            places % examples, tf.stack([seed, number]), last
+            positions % examples, tf.stack([seed, number]), last
         )
 
     # A batch may span the end of one round and the beginning of the next.

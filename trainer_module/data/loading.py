@@ -1,4 +1,4 @@
-"""Loads the problem and the examples of both splits for a training."""
+"""Loads the learning problem and the examples of both splits for training."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from trainer_module.strategies.base import Processes
 from trainer_module.strategies.coordinator import all_workers_equal
 
 MAX_QUARTILE_EXAMPLES = 65_536
-"""The most examples from which quartiles are computed."""
+"""The maximum number of examples from which quartiles are computed."""
 
 
 def measure_quartiles(reader: Reader, content: Content) -> dict[str, np.ndarray]:
-    """Returns the minimum, the quartiles and the maximum of each numeric feature, [5, n] each.
+    """Returns the minimum, the quartiles and the maximum, [5, n], of each numeric feature, by name.
 
-    A large split is sampled evenly.
+    The quartiles of a large split are computed from an even sample.
 
     Args:
       reader: the reader of the train split.
@@ -45,15 +45,18 @@ def measure_quartiles(reader: Reader, content: Content) -> dict[str, np.ndarray]
     begin = 0
     for batch in _batches(reader, content, names):
         end = begin + len(batch[names[0]])
-        here = rows[slice(*np.searchsorted(rows, [begin, end]))] - begin
+        sampled = rows[slice(*np.searchsorted(rows, [begin, end]))] - begin
         for name in names:
-            parts[name].append(batch[name].numpy()[here])
+            parts[name].append(batch[name].numpy()[sampled])
         begin = end
-    return {name: _quartiles(np.concatenate(found)) for name, found in parts.items()}
+    return {name: _quartiles(np.concatenate(loaded)) for name, loaded in parts.items()}
 
 
 def _batches(reader: Reader, content: Content, names: list[str]) -> Iterator[Tensors]:
-    """Yields all usable examples; of a split on disk only the numeric columns are parsed."""
+    """Yields all usable examples in batches.
+
+    If the split is not in memory, only the needed columns are parsed.
+    """
     if content.tensors is not None:
         yield content.tensors
         return
@@ -79,7 +82,7 @@ class TrainingData:
 
 
 SplitCache = dict[Any, tuple[Reader, Content]]
-"""A cache of read splits by their files and tensors, as the trials of a search read the same ones.
+"""A cache of read splits by their files and tensors: the trials of a search read the same splits.
 """
 
 
@@ -91,7 +94,7 @@ def load_data(
     workers: int,
     cache: SplitCache | None = None,
 ) -> TrainingData:
-    """Returns the train split, shuffled every epoch, and the eval split, in order.
+    """Returns the problem, the train split, which is shuffled in every epoch, and the eval split.
 
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.
@@ -102,7 +105,7 @@ def load_data(
       cache: a cache of read splits, which this function fills.
 
     Raises:
-      TrainingError: if a split has no usable example.
+      TrainingError: a split has no usable example.
     """
     problem = Problem.from_transform(
         tft_output, settings.label_task, settings.label, settings.features, settings.weight
@@ -125,15 +128,15 @@ def load_data(
             cache[key] = reader, reader.read(name, processes=workers)
         return cache[key]
 
-    # TensorFlow reads each split with threads of its own.
+    # A thread for each split is enough, because TensorFlow reads a split with several threads.
     with ThreadPoolExecutor(1) as other:
         reading = other.submit(read, "eval", fn_args.eval_files)
-        found = [read("train", fn_args.train_files), reading.result()]
+        loaded = [read("train", fn_args.train_files), reading.result()]
     if in_step > 1:
-        for _, content in found:
+        for _, content in loaded:
             if not all_workers_equal(strategy, content.tensors is not None):
-                content.tensors = None  # They do not fit into the memory of every worker.
-    (reader, content), held_out = found
+                content.tensors = None  # Some worker's memory is too small for the examples.
+    (reader, content), held_out = loaded
     batch_size = choose_batch_size(settings.train, content.examples, replicas)
     train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
     by_class = weights_by_class(
@@ -165,6 +168,9 @@ def _without_rejected_features(problem: Problem, kind: str) -> Problem:
     if not refused:
         return problem
     logger.warning(
-        "model %s takes no %s: leaves out %s", kind, " or ".join(refuses), ", ".join(refused)
+        "model %s does not accept features of type %s: left out %s",
+        kind,
+        " or ".join(refuses),
+        ", ".join(refused),
     )
     return replace(problem, features=tuple(f for f in problem.features if f.name not in refused))

@@ -1,4 +1,4 @@
-"""The order of rows by numbers or by dates and times, and spread samples; without TensorFlow."""
+"""Orders rows by numbers or by dates and times, and samples rows evenly, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ _NANOSECONDS = r"(\.\d{6})\d+"
 
 
 def parse_times(values: pa.Array) -> pa.Array:
-    """Returns dates and times as microseconds since 1970, int64; without a zone they are in UTC.
+    """Returns dates and times as microseconds since 1970, int64.
+
+    A time without a time zone counts as UTC.
 
     Args:
-      values: texts, null where missing.
+      values: strings; null for a missing value.
 
     Raises:
-      pa.ArrowInvalid: a text is no date or time.
+      pa.ArrowInvalid: a string is not a date or time.
     """
     texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
     texts = pc.replace_substring_regex(texts, _NANOSECONDS, r"\1")
     zoned = pc.fill_null(pc.match_substring_regex(texts, _ZONED_TIME), False)
-    # Arrow parses a column with zones or one without, but no mixture.
+    # In one call, Arrow parses only times with zones or only times without zones.
     times = [
         pc.if_else(mask, texts, None).cast(pa.timestamp("us", zone)).cast(pa.int64())
         for mask, zone in ((zoned, "UTC"), (pc.invert(zoned), None))
@@ -34,10 +36,10 @@ def ordered_keys(values: pa.Array) -> np.ndarray:
     """Returns sort keys of rows, int64 or float; rows without a value come first.
 
     Args:
-      values: numbers, or texts of dates and times, null where missing.
+      values: numbers, or dates and times as strings; null for a missing value.
 
     Raises:
-      pa.ArrowInvalid: a text is no date or time.
+      pa.ArrowInvalid: a string is not a date or time.
     """
     if pa.types.is_null(values.type):
         values = values.cast(pa.int64())
@@ -49,15 +51,17 @@ def ordered_keys(values: pa.Array) -> np.ndarray:
 
 
 def ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndarray:
-    """Returns the cumulative number of sorted keys at the end of each part but the last, [parts -
-    1].
+    """Returns the index at which each part of the sorted keys ends, except the last part.
 
-    A part ends at the change of the key that is nearest to its share; no part is empty if the key
-    changes often enough.
+    A part ends where the key changes, at the change nearest to the part's share, so that equal keys
+    are in one part. No part is empty if the key changes often enough.
 
     Args:
-      keys: sorted.
-      parts_of_whole: the cumulative share of the keys at the end of each part but the last.
+      keys: the sorted keys.
+      parts_of_whole: the cumulative share of the keys at the end of each part, except the last.
+
+    Returns:
+      [parts - 1] integers.
     """
     changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
     parts = len(parts_of_whole)
@@ -72,17 +76,17 @@ def ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndar
 
 
 def spread_rows(total: int, most: int) -> np.ndarray:
-    """Returns a sample of rows that represents all stretches of the data, whatever its order.
+    """Returns a sample of rows from all parts of the data.
 
-    The rows are divided into stretches of about equal length, and one row is drawn from each. Every
-    n-th row would be a biased sample of rows that alternate, such as the hours of a day.
+    The rows are divided into stretches of about equal length, and one random row of each stretch is
+    sampled. A sample of every n-th row would be biased if rows alternate, like the hours of a day.
 
     Args:
       total: the number of rows of the data.
-      most: the most rows to sample.
+      most: the maximum number of rows to sample.
 
     Returns:
-      [min(total, most)] int64: the sorted indices of the rows, equal in each call.
+      The sorted indices of the rows, [min(total, most)] int64, which are the same in each call.
     """
     picked = min(total, most)
     starts = np.arange(picked + 1, dtype=np.int64) * total // max(picked, 1)

@@ -1,6 +1,6 @@
-"""The SavedModel that is evaluated, served and pushed: from raw examples to named predictions.
+"""Exports the SavedModel, which maps raw examples to named predictions.
 
-A `run_fn` of a user's calls `export_model`.
+The pipeline evaluates, serves and pushes this SavedModel. A user's `run_fn` calls `export_model`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ __all__ = ["export_model"]
 
 
 def __getattr__(name: str) -> Any:
-    """Returns `export_model`, whose import of TensorFlow is deferred for readers of exported
-    models.
+    """Imports `export_model` on first use, because readers of exported models need no
+    TensorFlow.
     """
     if name == "export_model":
         from trainer_module.export.saving import export_model

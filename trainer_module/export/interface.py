@@ -1,7 +1,7 @@
-"""The description of an exported model's inputs and outputs, stored beside it, without TensorFlow.
+"""Describes the inputs and outputs of an exported model in a file, without TensorFlow.
 
-The signatures alone are not enough: they rename columns to names that TensorFlow allows, and have
-no rank for most of them.
+The signatures of the model are not sufficient: they rename columns to names that TensorFlow allows,
+and do not contain the rank of most columns.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ from trainer_module.features.number_format import (
     is_placeholder,
 )
 
-_MOST_KNOWN, _LONGEST_KNOWN = 4096, 64
-"""The most texts in the cache, and the most bytes of each."""
+_MAX_CACHED, _MAX_CACHED_BYTES = 4096, 64
+"""The maximum number of strings in the cache, and the maximum number of bytes of a string."""
 _LARGEST = float(np.finfo(np.float32).max)
-"""The largest number that the graph reads, as it reads float32."""
-_SHOWN = 3
-"""The most names of formats in a message."""
+"""The largest number that the graph can read, because it reads numbers as float32."""
+_MAX_FORMATS = 3
+"""The maximum number of formats that a message names."""
 
 
 class TextReader:
-    """A check of which texts the graph reads in a column whose other texts count as missing."""
+    """A check of whether the exported graph can read a string in a column of text.
+
+    The graph treats strings that it cannot read as missing values.
+    """
 
     def __init__(
         self, forms: Mapping[str, str], style: Style | Literal[""] = "", unit: str = ""
@@ -45,35 +48,35 @@ class TextReader:
         """Creates a reader with an empty cache.
 
         Args:
-          forms: patterns of the texts that are read, by name.
+          forms: the patterns of readable strings, by the name of the format.
           style: the number format; empty if the column holds no numbers.
-          unit: the text that may stand beside each number.
+          unit: the unit that may stand before or after each number, such as `EUR`.
         """
         self._forms = forms
         self._number_format = NumberFormat(style, unit) if style else None
-        self._known: dict[bytes, bool] = {}
+        self._cache: dict[bytes, bool] = {}
 
     @property
     def right(self) -> str:
         """A description of valid values in words."""
-        names = enumerate_names(list(self._forms)[:_SHOWN], "or")
+        names = enumerate_names(list(self._forms)[:_MAX_FORMATS], "or")
         if self._number_format is None:
-            return f"what is written as {names}"
-        return f"a number, written as {names} where it is text"
+            return f"a value in the format {names}"
+        return f"a number, or text in the format {names}"
 
     def is_readable(self, text: bytes) -> bool:
-        """Returns whether a text can be read, or is a placeholder of a missing value."""
-        found = self._known.get(text)
-        if found is None:
-            found = self._is_readable(text)
-            if len(text) <= _LONGEST_KNOWN:
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                self._known[text] = found
-        return found
+        """Returns whether a string can be read, or is a placeholder of a missing value."""
+        is_readable = self._cache.get(text)
+        if is_readable is None:
+            is_readable = self._is_readable(text)
+            if len(text) <= _MAX_CACHED_BYTES:
+                if len(self._cache) >= _MAX_CACHED:
+                    self._cache.clear()
+                self._cache[text] = is_readable
+        return is_readable
 
-    def _is_readable(self, given: bytes) -> bool:
-        text = given.decode(errors="replace")
+    def _is_readable(self, encoded: bytes) -> bool:
+        text = encoded.decode(errors="replace")
         if self._number_format is not None:
             is_read = not math.isnan(self._number_format.read(text))
         else:
@@ -82,8 +85,8 @@ class TextReader:
         return is_read or not text.strip(SPACES) or is_placeholder(text)
 
     def write(self, value: float | bool) -> bytes | None:
-        """Returns a number or a boolean as a text that the graph reads; None if there is no such
-        text.
+        """Returns a number or a boolean as a string that the graph can read, or None if there is no
+        such string.
         """
         if isinstance(value, bool) or self._number_format is None:
             text = str(value).lower()
@@ -95,7 +98,7 @@ class TextReader:
 
 
 INTERFACE_FILE = "assets.extra/inputs.json"
-"""The path of the description in a SavedModel: servers ignore the folder, and copies keep it."""
+"""The path of the description in a SavedModel, in a folder that servers ignore."""
 
 RawDtype = Literal["float32", "float64", "int64", "string"]
 
@@ -108,30 +111,30 @@ class RawColumn:
     request: str
     """The name of the column in the signature `serving_raw`."""
     dtype: RawDtype
-    """The dtype in this signature: float64 for whole numbers that may be missing."""
+    """The dtype in the signature `serving_raw`: float64 for integers that may be missing."""
     is_whole: bool
-    """Whether its numbers are whole."""
+    """Whether the numbers in the column are integers."""
     width: int | None
     """The number of values per row; None if it varies."""
     picture: Literal["", "bytes", "path"] = ""
-    """The content of the training data, for a column of encoded pictures."""
+    """The kind of the values in the training data; empty unless the column holds pictures."""
     forms: tuple[tuple[str, str], ...] = ()
-    """The names and patterns of the texts that the graph reads; empty if any text is valid, or in
-    versions of older releases."""
+    """The names and patterns of the strings that the graph can read. Empty if any string is valid,
+    and in versions of older releases."""
     style: Style | Literal[""] = ""
-    """The number format of text; empty if the column holds no such numbers."""
+    """The format of numbers in text; empty if the column holds no numbers in text."""
     unit: str = ""
-    """The text that may stand beside each number."""
+    """The unit that may stand before or after each number, such as `EUR`."""
 
     @property
     def text_reader(self) -> TextReader | None:
-        """A new reader of the column's texts; None if any text is valid."""
+        """A new reader of the column's strings, or None if any string is valid."""
         return TextReader(dict(self.forms), self.style, self.unit) if self.forms else None
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """A transformed feature, which is an input of the network itself."""
+    """A transformed feature, which is an input of the network."""
 
     name: str
     request: str
@@ -166,14 +169,16 @@ class ModelInterface:
     def text_readers(self) -> dict[str, TextReader]:
         """The readers of text columns that hold numbers, dates or booleans, by request name."""
         columns = self.by_request.items()
-        return {name: reader for name, one in columns if (reader := one.text_reader) is not None}
+        return {
+            name: reader for name, column in columns if (reader := column.text_reader) is not None
+        }
 
     @cached_property
     def _by_name(self) -> dict[str, RawColumn]:
         return {column.name: column for column in self.columns}
 
     def column(self, name: str) -> RawColumn | None:
-        """Returns the column of a name; None if the model does not take it."""
+        """Returns the column of a name, or None if the model does not take the column."""
         return self._by_name.get(name)
 
     def to_json(self) -> str:
@@ -185,7 +190,7 @@ def read_interface(version: Path) -> ModelInterface:
     """Returns the description of a model's inputs in the folder of a version.
 
     Raises:
-      DataError: it is missing, as for models exported by other code, or damaged.
+      DataError: the description is missing, because other code exported the model, or is damaged.
     """
     path = version / INTERFACE_FILE
     try:
@@ -199,8 +204,8 @@ def read_interface(version: Path) -> ModelInterface:
         return ModelInterface(columns, **content, classes=classes, features=features)
     except FileNotFoundError:
         raise DataError(
-            f"{version} has no {INTERFACE_FILE}, which describes its columns, so this release of"
-            " Scopeline has not pushed it; run the pipeline again."
+            f"{version} has no {INTERFACE_FILE}, so this release of Scopeline did not export the"
+            " model; run the pipeline again."
         ) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(
@@ -213,10 +218,9 @@ def _read_column(content: dict[str, Any]) -> RawColumn:
 
 
 def request_names(columns: Iterable[str]) -> list[str]:
-    """Returns the names of columns in requests: letters, digits and _, as TensorFlow allows no
-    others.
+    """Returns the names of columns in requests, which TensorFlow allows as names of arguments.
 
-    TensorFlow does not allow keywords of Python, such as `class`, either.
+    A name consists of letters, digits and `_`, and is not a keyword of Python, such as `class`.
     """
     names: list[str] = []
     taken: set[str] = set()

@@ -1,5 +1,6 @@
-"""Loads exported models, importing TensorFlow on first use, as servers control when that
-happens.
+"""Loads SavedModels for servers and evaluation.
+
+The functions import TensorFlow when they are called, because servers choose the time of the import.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ def load_exported(path: str) -> Any:
     """Returns a SavedModel, after registering the operations that it needs.
 
     Args:
-      path: its folder.
+      path: the folder of the SavedModel.
 
     Raises:
-      Exception: as TensorFlow raises it; damaged files cause various types.
+      Exception: any error of TensorFlow; damaged files cause errors of various types.
     """
     import tensorflow as tf
 
@@ -25,10 +26,12 @@ def load_exported(path: str) -> Any:
 
 
 def with_operations(load: Callable[[], _Loaded]) -> _Loaded:
-    """Returns the result of `load`, which is called again with more operations if one is missing.
+    """Returns the result of `load`.
+
+    If an operation is missing, the function registers more operations and calls `load` again.
 
     Raises:
-      Exception: as `load` raises it.
+      Exception: any error of `load`.
     """
     import tensorflow as tf
 
@@ -37,7 +40,7 @@ def with_operations(load: Callable[[], _Loaded]) -> _Loaded:
     except (tf.errors.NotFoundError, FileNotFoundError) as error:
         if "Op type not registered" not in str(error):
             raise
-        # Registers the operations of BERT's WordPiece, which few models need.
+        # The import registers the operations of BERT's WordPiece, which few models need.
         import tensorflow_text  # noqa: F401
 
         return load()

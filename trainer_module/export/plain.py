@@ -25,23 +25,23 @@ def export_plain(
     """Saves a model with the serving signatures, and the description of its inputs.
 
     Args:
-      module: has all variables that `answer` reads.
-      answer: takes a tensor for each column by its `request` name, [batch] or [batch, width], and
-        returns tensors by name, [batch, ...] each.
+      module: the module with all variables that `answer` reads.
+      answer: the function of the model. It takes a tensor for each column by the column's `request`
+        name, [batch] or [batch, width], and returns tensors by name, [batch, ...] each.
       columns: the columns that a request sends.
       task: the task of the model.
       directory: the folder of the SavedModel.
-      others: traced functions by the names of further signatures, which servers do not call; one of
-        them may replace `serving_default`.
+      others: the traced functions of additional signatures, by the name of the signature. Servers
+        do not call these signatures, except `serving_default`, which may be among them.
     """
-    takes = {
+    specs = {
         column.request: tf.TensorSpec(
             [None] if column.width == 1 else [None, column.width], column.dtype, column.request
         )
         for column in columns
     }
-    traced = tf.function(answer).get_concrete_function(**takes)
-    module.answer = traced  # As an attribute it is saved with its variables.
+    traced = tf.function(answer).get_concrete_function(**specs)
+    module.answer = traced  # TensorFlow saves the attributes of the module.
     default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
     signatures = {SERVING_RAW_SIGNATURE: traced, default: traced}
     module.others = dict(others or {})

@@ -1,4 +1,4 @@
-"""Writes the SavedModel, and the descriptions of its weights and inputs beside it."""
+"""Writes the SavedModel, and the descriptions of its weights and inputs in its folder."""
 
 from __future__ import annotations
 
@@ -33,50 +33,57 @@ from trainer_module.settings.model import EMBEDDING, POOLER, PREDICTION
 
 Tensors = dict[str, tf.Tensor]
 Apply = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, Tensors]]
-"""A function from transformed features to the model's output, and its additional outputs by name.
-"""
+"""A function from transformed features to the model's output, and to additional outputs by name."""
 
 
 def apply_with_outputs(model: Any, problem: Problem, settings: ModelSettings) -> Apply:
     """Returns a function that calls a model and returns the outputs in `model.outputs`.
 
     Args:
-      model: from transformed features to the output of the task; has an argument `training`. It is
-        a Keras model of the zoo if the outputs have an embedding.
-      problem: for the names of the columns.
+      model: the function from transformed features to the output of the task, with an argument
+        `training`. If the outputs contain an embedding, it is a Keras model of the zoo.
+      problem: the learning problem, which has the names of the columns.
       settings: the settings of the model.
 
     Returns:
-      A function of features by name; the additional output is `embedding` [batch, n] float32.
+      A function of features by name. Its only additional output is `embedding`, [batch, n] float32.
     """
     if EMBEDDING not in settings.outputs:
         return lambda features: (model(features, training=False), {})
-    both = tf_keras.Model(model.input, [model.output, _embedding_of(model, problem, settings.kind)])
+    with_embedding = tf_keras.Model(
+        model.input, [model.output, _embedding_of(model, problem, settings.kind)]
+    )
 
     def apply(features: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, Tensors]:
-        output, embedding = both({name: features[name] for name in model.input}, training=False)
+        inputs = {name: features[name] for name in model.input}
+        output, embedding = with_embedding(inputs, training=False)
         return output, {EMBEDDING: tf.cast(embedding, tf.float32)}
 
     return apply
 
 
 def served(
-    output: tf.Tensor, beside: Mapping[str, tf.Tensor], problem: Problem, settings: ModelSettings
+    output: tf.Tensor,
+    additional: Mapping[str, tf.Tensor],
+    problem: Problem,
+    settings: ModelSettings,
 ) -> Tensors:
     """Returns the outputs that clients read, by name, [batch, ...] each.
 
     Args:
       output: the output of the model.
-      beside: the additional outputs.
-      problem: for the interpretation of the output.
-      settings: the settings of the model, whose `outputs` select the served ones.
+      additional: the additional outputs, by name.
+      problem: the learning problem, which interprets the output.
+      settings: the settings of the model, whose `outputs` select the served outputs.
     """
     predicted = problem.target.served(output, problem) if PREDICTION in settings.outputs else {}
-    return {**predicted, **beside}
+    return {**predicted, **additional}
 
 
 def _embedding_of(model: tf_keras.Model, problem: Problem, kind: str) -> tf.Tensor:
-    """Returns the embedding of the texts, or of each picture, concatenated: [batch, n]."""
+    """Returns the embedding of the text, or the concatenated embeddings of the pictures, [batch,
+    n].
+    """
     if kind == "bert":
         return model.get_layer(POOLER).output
     names = [image.layer_name("features") for image in problem.of_kind("image")]
@@ -85,8 +92,7 @@ def _embedding_of(model: tf_keras.Model, problem: Problem, kind: str) -> tf.Tens
 
 
 FROM_TRANSFORMED_SIGNATURE = "from_transformed"
-"""The signature from transformed features, a tensor each, to all numbers that are measured and
-served."""
+"""The signature from transformed features, with a tensor for each, to all numeric outputs."""
 
 FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]
 
@@ -97,8 +103,9 @@ def numeric_signature(
     """Returns the signature from transformed features to numbers.
 
     Args:
-      apply: from transformed features, by name, to the model's output and the additional ones.
-      problem: for the interpretation of the output.
+      apply: the function from transformed features, by name, to the model's output and additional
+        outputs.
+      problem: the learning problem, which interprets the output.
       settings: the settings of the model.
     """
     inputs, target = describe_features(problem), problem.target
@@ -109,8 +116,8 @@ def numeric_signature(
 
     @tf.function(autograph=False, input_signature=[specs])
     def from_transformed(tensors: Tensors) -> Tensors:
-        output, beside = apply({feature.name: tensors[feature.request] for feature in inputs})
-        answer = served(output, beside, problem, settings)
+        output, additional = apply({feature.name: tensors[feature.request] for feature in inputs})
+        answer = served(output, additional, problem, settings)
         numbers = {name: value for name, value in answer.items() if value.dtype != tf.string}
         return {**numbers, **target.measured(output)}
 
@@ -138,8 +145,8 @@ def describe_inputs(
         feature = settings.features.get(name)
         is_fixed = isinstance(column, tf.io.FixedLenFeature)
         is_list = feature is not None and feature.is_list and not is_fixed
-        is_read = feature is not None and column.dtype == tf.string
-        written = feature.written if isinstance(feature, NumericFeature) and is_read else None
+        parses_text = feature is not None and column.dtype == tf.string
+        written = feature.written if isinstance(feature, NumericFeature) and parses_text else None
         columns.append(
             RawColumn(
                 name,
@@ -148,7 +155,7 @@ def describe_inputs(
                 column.dtype.is_integer,
                 None if is_list else math.prod(column.shape) if is_fixed else 1,
                 feature.origin if isinstance(feature, ImageFeature) else "",
-                tuple(feature.forms().items()) if feature is not None and is_read else (),
+                tuple(feature.forms().items()) if feature is not None and parses_text else (),
                 written or "",
                 (feature.unit or "") if isinstance(feature, NumericFeature) and written else "",
             )
@@ -166,15 +173,14 @@ def describe_inputs(
 
 
 def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, tf.TensorSpec]:
-    """Returns the input of the signature with one tensor per column.
+    """Returns the inputs of the signature with one tensor per column.
 
-    Images are [batch], lists [batch, n], others [batch] or [batch, 1].
+    A column of images is [batch], a column of lists [batch, n], any other column [batch] or
+    [batch, 1]. To accept both shapes, the specification of other columns has no rank. Images have a
+    rank because some clients need it. A list is padded with missing values.
 
-    A column has no rank, to accept both shapes; an image's bytes have one, as some clients need it.
-    Missing values of a list are padding.
-
-    A column that may be missing is never left out of a request: the empty string stands for missing
-    text and NaN for a missing number, so integers that may be missing are sent as float64.
+    A request contains every column, even if its values may be missing. The empty string stands for
+    missing text and NaN for a missing number, so integers that may be missing are sent as float64.
     """
     return {
         name: tf.TensorSpec(
@@ -193,9 +199,7 @@ def _request_shape(feature: BaseFeature | None) -> list[None] | None:
 
 
 def raw_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> FeatureSpec:
-    """Returns the specification of the columns that the model reads, and of the label, for
-    parsing.
-    """
+    """Returns the parsing specification of the columns that the model reads, and of the label."""
     return {
         name: column
         for name, column in tft_output.raw_feature_spec().items()
@@ -213,7 +217,7 @@ def _may_be_missing(column: object) -> bool:
 
 
 def to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
-    """Returns the tensors that parsing a tf.Example would give, from tensors of one column each."""
+    """Converts a tensor per column to the tensors that the parsing of a tf.Example returns."""
     return {
         column: _to_raw_feature(columns[name], spec[column])
         for name, column in zip(request_names(spec), spec, strict=True)
@@ -225,16 +229,17 @@ def _to_raw_feature(
 ) -> tf.Tensor | tf.SparseTensor | tf.RaggedTensor:
     if isinstance(column, tf.io.FixedLenFeature):
         if column.dtype.is_integer and _may_be_missing(column):
-            whole = tf.cast(values, column.dtype)
-            values = tf.where(tf.math.is_nan(values), column.default_value, whole)
+            integers = tf.cast(values, column.dtype)
+            values = tf.where(tf.math.is_nan(values), column.default_value, integers)
         return tf.reshape(values, [-1, *column.shape])
-    is_list = values.shape.rank == 2  # Only lists of values have this rank.
+    is_list = values.shape.rank == 2  # Only columns of lists have this rank.
     values = values if is_list else tf.reshape(values, [-1, 1])
     present = values != "" if values.dtype == tf.string else ~tf.math.is_nan(values)
     if not is_list and not isinstance(column, tf.io.RaggedFeature):
-        places = tf.where(present)  # It takes a third of the operations of a ragged tensor.
-        kept = tf.cast(tf.gather_nd(values, places), column.dtype)
-        return tf.SparseTensor(places, kept, tf.shape(values, tf.int64))
+        # This needs a third of the operations that a ragged tensor needs.
+        indices = tf.where(present)
+        present_values = tf.cast(tf.gather_nd(values, indices), column.dtype)
+        return tf.SparseTensor(indices, present_values, tf.shape(values, tf.int64))
     ragged = tf.ragged.boolean_mask(tf.cast(values, column.dtype), present)
     return ragged if isinstance(column, tf.io.RaggedFeature) else ragged.to_sparse()
 
@@ -249,23 +254,23 @@ TRANSFORM_SIGNATURE = "transform_features"
 """The signature from serialized tf.Examples to transformed features and the label."""
 
 SERVING_TRANSFORM_SIGNATURE = "serving_transform"
-"""The signature from the inputs of SERVING_SIGNATURE to transformed features, which variants take.
+"""The signature from the inputs of SERVING_SIGNATURE to transformed features, the variants' inputs.
 """
 
 SERVING_RAW_TRANSFORM_SIGNATURE = "serving_raw_transform"
 """The signature from the inputs of SERVING_RAW_SIGNATURE to transformed features."""
 
 EVAL_SIGNATURE = "eval"
-"""The signature from serialized tf.Examples to the output that the evaluation compares to the
+"""The signature from serialized tf.Examples to the output that the evaluation compares with the
 label."""
 
 EVAL_LABEL_SIGNATURE = "eval_label"
-"""The signature from serialized tf.Examples with labels to the transformed label, as `EVAL_LABEL`.
-"""
+"""The signature from serialized tf.Examples with labels to `EVAL_LABEL`, the transformed label."""
 
 EVAL_LABEL = "transformed_label"
-"""The name of the transformed label, different from the raw label's, by which evaluation can slice.
-"""
+"""The name of the transformed label.
+
+It differs from the name of the raw label, because an evaluation can slice by the raw label."""
 
 EXAMPLES = "examples"
 """The name of the input of serialized tf.Examples."""
@@ -280,29 +285,33 @@ def build_signatures(
 ) -> dict[str, tf.types.experimental.GenericFunction]:
     """Returns the signatures, by name, of a model or a callable with its interface.
 
-    They are traced when they are saved, as only then TensorFlow replaces replicated variables.
+    TensorFlow traces the signatures when the model is saved, because it replaces replicated
+    variables only during saving.
 
     Args:
-      model: from transformed features to the output of the task; has an argument `training`.
-      transform: the transform graph, tracked by the object that will be saved.
-      tft_output: for the raw feature spec.
-      problem: for the names of the transformed features and the classes.
-      settings: for the label, the weight and the ignored columns, which no serving signature takes.
+      model: the function from transformed features to the output of the task, with an argument
+        `training`.
+      transform: the transform graph, which the saved object tracks.
+      tft_output: the output of Transform, which has the raw feature spec.
+      problem: the learning problem, which has the names of the transformed features and the
+        classes.
+      settings: the settings, which name the label, the weight and the ignored columns. No serving
+        signature takes these columns.
     """
     labelled_spec = raw_spec(tft_output, settings)
     spec = without_label(labelled_spec, problem)
     names, target = [feature.name for feature in problem.features], problem.target
     call = apply_with_outputs(model, problem, settings.model)
 
-    # A function that the signatures share: a network of 200 layers takes seconds to trace, and
-    # its graph is saved and loaded once.
+    # The signatures share this function, because tracing a network of 200 layers takes seconds. A
+    # shared graph is also saved and loaded only once.
     @tf.function(autograph=False)
     def apply(features: Tensors) -> tuple[tf.Tensor, Tensors]:
         return call(features)
 
     def answer(features: Tensors) -> Tensors:
-        output, beside = apply(features)
-        return served(output, beside, problem, settings.model)
+        output, additional = apply(features)
+        return served(output, additional, problem, settings.model)
 
     # The signatures also share the transformation.
     def features_of(raw: Tensors) -> Tensors:
@@ -363,18 +372,18 @@ def export_model(
     directory: str,
     options: tf.saved_model.SaveOptions | None = None,
 ) -> None:
-    """Saves the model with its signatures; the transform graph becomes a part of it.
+    """Saves the model with its signatures; the transform graph becomes a part of the model.
 
-    Also writes a description of its weights, for trainings that start from them, and a description
-    of its inputs, for prediction and serving.
+    The function also writes two descriptions: of the weights, for a warm start of later training
+    runs, and of the inputs, for prediction and serving.
     """
     description = describe_model(model, problem, tft_output, settings.model.kind)
-    # As an attribute of the model, the layer's vocabularies are saved with the model.
+    # The layer is an attribute of the model, so TensorFlow saves its vocabularies with the model.
     model.tft_layer = tft_output.transform_features_layer()
     signatures = build_signatures(model, model.tft_layer, tft_output, problem, settings)
-    # Keras traces every layer on its own for models that are loaded without their code; the zoo is
-    # rebuilt from its config, and serving uses the signatures. Quantization-aware training has
-    # layers that are not Keras's.
+    # Keras needs a trace of every layer only to load a model without its code. Models of the zoo
+    # are rebuilt from their config, and serving uses the signatures. Layers of the user and of
+    # quantization-aware training are not Keras's own, so their models need the traces.
     traces = settings.model.is_custom or settings.optimize.quantize is not None
     try:
         model.save(
@@ -399,25 +408,26 @@ def try_export(
     """Exports a model to a temporary folder, so that export errors are raised before training.
 
     Raises:
-      TrainingError: if the model cannot be exported, with TensorFlow's message.
+      TrainingError: the model cannot be exported; the message quotes TensorFlow's error.
     """
-    # The variables may be on other hosts without this folder, as with a TPU. The job's name of
-    # this host depends on the cluster: localhost, chief or worker.
+    # The variables may be on other hosts, such as a TPU's, which lack this folder, so this host
+    # writes the files. Its device name contains its job in the cluster (localhost, chief or
+    # worker), so the name is read from a tensor on this host.
     with tf.device("CPU:0"):
-        here = tf.constant(0).device
-    options = tf.saved_model.SaveOptions(experimental_io_device=here)
+        this_host = tf.constant(0).device
+    options = tf.saved_model.SaveOptions(experimental_io_device=this_host)
     with ScratchFolder() as scratch:
         try:
             export_model(model, tft_output, problem, settings, scratch, options)
-        except Exception as error:  # Layers of the user's own raise what they like.
+        except Exception as error:  # A user's layer may raise any error.
             raise TrainingError(
-                f"model {settings.model.kind!r} cannot be exported, so it is not trained: "
+                f"model {settings.model.kind!r} cannot be exported, so training does not start: "
                 f"{type(error).__name__}: {shorten(error)}"
             ) from error
 
 
 def write_interface(interface: ModelInterface, directory: str) -> None:
-    """Writes the description of an exported model's inputs beside the model."""
+    """Writes the description of an exported model's inputs into the model's folder."""
     path = os.path.join(directory, INTERFACE_FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.gfile.GFile(path, "w") as file:

@@ -1,8 +1,8 @@
-"""Families of tasks, which share their inputs, their training and their evaluation.
+"""Families of tasks; the tasks of a family share their inputs, training and evaluation.
 
-The config names a task, see `TASKS`; the class of the task names its family. The family defines the
-config sections, the training, the evaluation and the serving of its tasks. Importing this package
-does not import TensorFlow, so that a config can be checked first.
+The config names a task in `TASKS`, and the class of the task names its family. The family defines
+the config sections, the training, the evaluation and the serving of its tasks. Importing this
+package does not import TensorFlow, so the check of a config is fast.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ FAMILIES = {
 """The import paths of the families by name."""
 
 DATA_FILES_KEY = "data"
-"""The key of the data's files in the `custom_config` of a family's code."""
+"""The key in the `custom_config` of a family's code that contains the data's files or source."""
 
 
 def read_data_files(custom_config: Mapping[str, Any]) -> list[str]:
-    """Returns the paths of the data's files, with those of the newest span last."""
+    """Returns the paths of the data's files; the files of the newest span are last."""
     return list(custom_config[DATA_FILES_KEY]["files"])
 
 
 def read_data_source(custom_config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the keys `path`, `episodes` and `policy` of data without files; None for files."""
+    """Returns `path`, `episodes` and `policy` of the section `data`, or None if files hold the
+    data.
+    """
     source = custom_config[DATA_FILES_KEY].get("source")
     return None if source is None else dict(source)
 
@@ -41,9 +43,7 @@ EXAMPLES_KEY = "examples"
 
 
 def read_example_files(custom_config: Mapping[str, Any], split: str) -> list[str]:
-    """Returns the paths of a split's gzipped TFRecord files, for families whose nodes read the
-    data.
-    """
+    """Returns the paths of a split's gzipped TFRecord files, if ExampleGen reads the data."""
     return list(custom_config[EXAMPLES_KEY][split])
 
 
@@ -56,48 +56,46 @@ class SampleRequest:
     seed: int
     """The seed, which determines the samples."""
     label: str | None
-    """The class of all samples; None leaves the choice to the model."""
+    """The class of all samples; None for all classes in turn."""
 
 
 class Family:
-    """The hooks of a family of tasks; each layer of the project reads its own hooks.
+    """The base class of families: the hooks by which a family defines its part of the pipeline.
 
-    Import paths name the code that a higher layer runs. That code receives the settings and the
-    data's files in TFX's `custom_config`: see `TrainerSettings.from_custom_config` and
-    `read_data_files`.
+    Hooks that are code are import paths, so that importing a family does not import TensorFlow. The
+    code receives the settings and the data's files in TFX's `custom_config`, from which
+    `TrainerSettings.from_custom_config` and `read_data_files` read them.
     """
 
     has_label: ClassVar[bool] = False
-    """Whether the data consists of rows with a label, so that all sections of a config apply."""
+    """Whether the data consists of rows with a label. All sections of a config then apply."""
     reads_rows: ClassVar[bool] = False
-    """Whether ExampleGen reads the data although `has_label` is false, so that its sections are
-    checked.
-    """
+    """Whether ExampleGen reads the data, if `has_label` is false."""
     reads: ClassVar[frozenset[str]] = frozenset({"train"})
-    """The optional config keys that the family reads if `has_label` is false.
+    """The family-specific config keys that the family reads, if `has_label` is false.
 
-    The keys are those that not every family reads, such as `data.label`, `features` and `model`; of
-    `model` and `train`, the whole section or single keys, such as `train.epochs`. Other keys are
-    rejected.
+    Family-specific keys are for example `data.label`, `features` and `model`. A section such as
+    `train` can be given as a whole, or as single keys such as `train.epochs`. A config with other
+    family-specific keys is rejected.
     """
 
     graph: ClassVar[str] = "pipeline.graph.families.wire"
-    """The function that returns the nodes of the pipeline, see
+    """The function that returns the nodes of the pipeline from a
     `pipeline.graph.families.GraphInputs`.
     """
     search_graph: ClassVar[str] = ""
-    """The function that returns the nodes up to a search for better settings; empty if there is no
-    search.
+    """The function that returns the nodes up to the hyperparameter search; empty without a search.
     """
     data_graph: ClassVar[str] = ""
-    """The function that returns the nodes that read and check the data; empty if training does so.
+    """The function that returns the nodes that read and check the data; empty if the training
+    reads the data itself.
     """
 
     run_fn: ClassVar[str] = ""
     """The function that Trainer calls with TFX's `fn_args`.
 
-    The function exports a model by `export_plain`, or another one with an interface. Empty if the
-    family's own graph names it.
+    The function has to export a model, for example by `export_plain`. The hook is empty if the
+    function in `graph` names the function for Trainer.
     """
 
     measure: ClassVar[str] = ""
@@ -108,35 +106,34 @@ class Family:
     failures.
     """
     sample: ClassVar[str] = ""
-    """The function that `predict --n` calls; empty if the model only answers rows.
+    """The function that `predict --n` calls; empty if the model does not generate samples.
 
     The function takes a pushed version's folder (a Path), a `SampleRequest` and an empty folder for
     the output (a Path), and returns a line for the screen.
     """
     golden_rows: ClassVar[str] = ""
-    """The function that chooses the rows that a model is tested with before it is pushed.
+    """The function that chooses the golden rows, with which all interfaces of a model are tested.
 
     The function takes the model's folder and the `custom_config`, and returns pairs of a
-    description and the row's values by column. By default, the rows have extreme values of each
-    column.
+    description and the row's values by column. Without this function, the golden rows have extreme
+    values of each column.
     """
 
     @property
     def code(self) -> dict[str, str]:
-        """The import paths of all code that the family names, by the hook."""
+        """The import paths of the family and its hooks, by a description such as "task (graph)"."""
         functions = ("run_fn", "measure", "sample", "golden_rows")
         hooks = ("graph", "search_graph", "data_graph", *functions)
-        named = {f"task ({hook})": path for hook in hooks if (path := getattr(self, hook))}
-        return {"task": f"{type(self).__module__}.{type(self).__qualname__}", **named}
+        paths = {f"task ({hook})": path for hook in hooks if (path := getattr(self, hook))}
+        return {"task": f"{type(self).__module__}.{type(self).__qualname__}", **paths}
 
     def own_code(self, config: Any) -> dict[str, str]:
-        """Returns the import paths of the user's code that the family's functions run, by config
-        key.
+        """Returns the import paths of the user's code that the family runs, by config key.
 
         The paths in `model`, `features`, `train` and `evaluate` are not included.
 
         Args:
-          config: a `PipelineConfig` whose single values are valid.
+          config: a `PipelineConfig` whose values are valid one by one.
         """
         del config
         return {}
@@ -145,17 +142,16 @@ class Family:
         """Yields contradictions between the values of a config: the path of a key, and a message.
 
         Args:
-          config: a `PipelineConfig` whose single values are valid.
+          config: a `PipelineConfig` whose values are valid one by one.
         """
         del config
         return iter(())
 
 
 class SupervisedFamily(Family):
-    """The family that predicts a label from columns with ExampleGen, Transform, TFMA and a network
-    or trees.
+    """The family whose models predict a label from the other columns of a row.
 
-    The class of a task, `BaseTask`, defines everything that depends on the label.
+    The task, a subclass of `BaseTask`, defines everything that depends on the label.
     """
 
     has_label = True
@@ -170,6 +166,6 @@ def family_of(task: LearningTask) -> Family:
 
 
 def family_named(name: str) -> Family:
-    """Returns the family with a name in `FAMILIES`."""
-    found: type[Family] = import_registered(FAMILIES[name])
-    return found()
+    """Returns the family of a name in `FAMILIES`."""
+    family: type[Family] = import_registered(FAMILIES[name])
+    return family()

@@ -15,39 +15,45 @@ from trainer_module.errors import TrainingError
 class Estimate:
     """A metric's value with its bootstrap resamples.
 
-    Two models that are measured with the same seed use the same resamples (the same episodes or
-    images), so draw `i` of one model is compared with draw `i` of the other, which cancels their
-    common variation. The percentile interval is from Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993.
+    Models that are measured with the same seed have to use the same resamples (the same episodes or
+    images). Draw `i` of one model is then compared with draw `i` of the other model, so that
+    variation common to both models cancels. The interval is the percentile interval of Efron and
+    Tibshirani, An Introduction to the Bootstrap, 1993.
 
     Raises:
-      TrainingError: the resamples are not a list of numbers, or there are none.
+      TrainingError: the resamples are not a list of numbers, or the list is empty.
     """
 
     value: float
     resamples: np.ndarray
-    """The values of the resamples, [draws] float64; centred on the value if resampling is biased.
+    """The values of the metric on the resamples, [draws] float64.
+
+    If resampling is biased, the values have to be shifted, so that their mean is `value`.
     """
 
     def __post_init__(self) -> None:
-        """Converts the resamples from any sequence of numbers."""
+        """Converts the resamples, which may be any sequence of numbers."""
         try:
-            found = np.asarray(self.resamples, np.float64)
+            resamples = np.asarray(self.resamples, np.float64)
         except (TypeError, ValueError) as error:
-            raise TrainingError(f"resamples of a metric are numbers: {error}.") from None
-        if found.ndim != 1 or not len(found):
+            raise TrainingError(f"resamples of a metric must be numbers: {error}.") from None
+        if resamples.ndim != 1 or not len(resamples):
             raise TrainingError(
-                f"resamples of a metric have the shape {list(found.shape)}; right is [draws], at"
-                " least one."
+                f"resamples of a metric have the shape {list(resamples.shape)}; expected: [draws],"
+                " with at least one draw."
             )
-        object.__setattr__(self, "resamples", found)
+        object.__setattr__(self, "resamples", resamples)
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Returns the lower and the upper end of the metric's confidence interval."""
         return _percentiles(self.resamples, confidence)
 
     def difference(self, other: Estimate, confidence: float) -> tuple[float, float]:
-        """Returns the interval of the difference to another metric, paired draw by draw.
+        """Returns the confidence interval of the difference between two models' values.
+
+        Args:
+          other: the metric of the other model, whose value is subtracted.
+          confidence: the confidence of the interval.
 
         Raises:
           ValueError: the metrics have different numbers of draws.
@@ -68,7 +74,7 @@ class Measured:
     notes: tuple[str, ...] = ()
     """Sentences for the summary of the run."""
     failures: tuple[str, ...] = ()
-    """Sentences, each of which prevents the model from being blessed, regardless of its metrics."""
+    """Reasons not to bless the model, whatever its metrics are; usually empty."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that are stored with the evaluation, such as the worst episodes."""
 

@@ -1,7 +1,7 @@
 """The registry of feature types.
 
-Importing this package, or a type's module, does not import TensorFlow, so that a config is checked
-quickly.
+Importing this package, or the module of a feature type, does not import TensorFlow. The check of a
+config is therefore fast.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ FEATURES = {
 }
 """The import paths of the feature types by the name in `type`.
 
-A transformed tensor without settings is of the first type in this order that matches."""
+For a transformed tensor without settings, the first type whose `matches` returns True is used."""
 
 
 def feature_class(kind: str) -> type[BaseFeature]:
-    """Returns the class of a feature type, by its name in the config or its import path."""
+    """Returns the class of a feature type.
+
+    Args:
+      kind: the value of `type`: a name in FEATURES, or the import path of the user's class.
+    """
     if is_own(kind):
         return load_feature(kind)
-    found: type[BaseFeature] = import_registered(FEATURES[kind])
-    return found
+    feature_type: type[BaseFeature] = import_registered(FEATURES[kind])
+    return feature_type

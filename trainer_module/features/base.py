@@ -1,6 +1,4 @@
-"""The base class of feature types: the settings, the transformation and the encoding of a
-column.
-"""
+"""The base class of feature types: settings, transformation and encoding of a column."""
 
 from __future__ import annotations
 
@@ -17,35 +15,40 @@ if TYPE_CHECKING:
 
 
 BESIDE = "\x1f"
-"""The separator in names of additional tensors; `free_name` replaces it with an underscore."""
+"""The separator between a column's name and the suffix of an additional tensor.
+
+`free_name` replaces the separator with an underscore."""
 MISSING_SUFFIX = f"{BESIDE}missing"
-"""The suffix of the 0/1 feature that flags missing values of an optional column."""
+"""The suffix of the tensor that is 1 where the value of a column is missing, else 0."""
 LENGTH_SUFFIX = f"{BESIDE}length"
-"""The suffix of the feature that holds the filled share of a sequence, 0 to 1."""
+"""The suffix of the tensor with the length of a sequence as a share of `length`, 0 to 1."""
 PACKED = f"all{BESIDE}numbers"
-"""The name of the vector that combines very many numeric columns: the scores in the order of the
-columns' names, then the flags."""
+"""The name of the vector that combines more than `MAX_SEPARATE` numeric columns.
+
+It contains the scaled numbers in the order of the columns' names, and then the flags of missing
+values."""
 GROUP = f"split{BESIDE}group"
-"""The name of a tensor, not seen by models, by whose equal values rows stay in one part wherever
-the train split is divided."""
+"""The name of the tensor of `data.split_by`: rows with the same value are held out together or not
+at all. Models do not read the tensor."""
 TIME = f"split{BESIDE}time"
-"""The name of a tensor, not seen by models, by which the train split is divided in time: held-out
-rows are later than the rows that the model learns from."""
+"""The name of the tensor of `data.order_by`: the held-out rows have the largest values. Models do
+not read the tensor."""
 SPLIT_KEYS = (GROUP, TIME)
 
 
 def underscored(name: str) -> str:
-    """Returns a name with an underscore for `BESIDE`."""
+    """Returns a name in which an underscore replaces `BESIDE`."""
     return name.replace(BESIDE, "_")
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Returns a name in which underscores replace `BESIDE`, such as `age_missing`, and that is
-    free.
+    """Returns an unused name in which underscores replace `BESIDE`, such as `age_missing`.
+
+    A name that is itself the name of a column is returned unchanged.
 
     Args:
       name: the name of a tensor that a feature type returns.
-      taken: the names of columns, and of the tensors of other types.
+      taken: the names of the columns, and of the tensors of other feature types.
     """
     if BESIDE not in name or name in taken:
         return name
@@ -56,77 +59,88 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 class BaseFeature(Settings):
-    """The base class of feature types: the settings of a column, and the computations of its
-    type.
-    """
+    """The base class of feature types: the settings of a column, and its transformation."""
 
     type: str
     is_input: ClassVar[bool] = True
-    """Whether the model sees the column; otherwise requests can omit it."""
+    """Whether the feature is an input of the model. If it is not, requests can omit the column."""
     is_column: ClassVar[bool] = True
     """Whether the feature has the name of a raw column; otherwise it combines columns under a new
     name."""
     may_mix: ClassVar[bool] = False
-    """Whether a column may hold both numbers and text; for other types a mixture is an error."""
+    """Whether a column may hold both numbers and text. If not, a mixture is an error."""
     dtype: ClassVar[str] = "float32"
     """The data type of the transformed tensor."""
 
     def forms(self) -> dict[str, str]:
-        """Returns patterns (RE2) by their description; all values of the column match one of them.
+        """Returns RE2 patterns by their description, or an empty dictionary if any value is valid.
 
-        Empty if any value is valid.
+        All values of a column must match the same pattern.
         """
         return {}
 
     @property
     def is_list(self) -> bool:
-        """Whether a row of the column holds several values, which requests send as a list."""
+        """Whether a row of the column holds several values, which a request contains as a list."""
         return False
 
     @property
     def indices_of(self) -> str:
-        """A description of indices that have no vocabulary, such as the buckets of a hash.
+        """A description of the indices if they have no vocabulary, such as "hash".
 
-        Empty if the indices have a vocabulary, or there are none.
+        It is empty if the indices have a vocabulary, or if the feature has no indices.
         """
         return ""
 
     def place_names(self, name: str) -> tuple[str, ...]:
-        """Returns the name of each number of a feature; empty if the numbers have no names."""
+        """Returns the names of the components of a feature's transformed vector, in order.
+
+        The result is () if the components have no names.
+
+        Args:
+          name: the name of the feature.
+        """
         del name
         return ()
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Returns the raw columns that a feature is computed from."""
+        """Returns the names of the raw columns from which the feature is computed.
+
+        Args:
+          name: the name of the feature.
+        """
         return (name,)
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Transforms all columns of the type together, as each analysis of Transform is costly.
+        """Returns the transformed tensors of all features of this type.
+
+        All features are transformed together, as each analysis of Transform is costly.
 
         Args:
-          columns: the raw columns by name: `columns_of` each feature.
-          features: their settings, of this class, by name.
+          columns: the raw columns by name: the columns in `columns_of` of each feature.
+          features: the settings of the features, instances of this class, by name.
 
         Returns:
-          Dense tensors, [batch, ...] each: one by the name of each column, and others whose names
-          start with a column's name and `BESIDE`, so that they cannot collide with columns.
+          Dense tensors by name, [batch, ...] each. Each feature has a tensor of its own name.
+          Additional tensors have names that start with the feature's name and `BESIDE`, so that
+          they differ from the names of columns.
 
         Raises:
-          DataError: if a column holds values that are invalid for the type.
+          DataError: a column holds values that are invalid for the type.
         """
         raise NotImplementedError(f"{cls.__name__} is not transformed")
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Returns whether a transformed tensor can be of this type.
+        """Returns whether a transformed tensor without settings can be of this type.
 
         Args:
-          dtype: such as `float32`.
+          dtype: the name of the data type, such as `float32`.
           shape: the shape of one example.
-          indices: the number of indices, if the values are indices in a vocabulary; else 0.
+          indices: the number of indices if the values are indices in a vocabulary, otherwise 0.
         """
         del dtype, shape, indices
         return False
@@ -135,19 +149,23 @@ class BaseFeature(Settings):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """Returns the encoding for models without layers for the type: [batch, ...] float32.
+        """Returns the feature as numbers, [batch, ...] float32.
+
+        Models call the function if they have no layers of their own for this type of feature.
 
         Args:
           feature: the transformed feature.
-          values: its Keras input.
-          embedding_size: `model.embedding_size`.
+          values: the Keras input of the feature.
+          embedding_size: the value of `model.embedding_size`.
         """
         del feature, embedding_size
         return values
 
 
 class IgnoredFeature(BaseFeature):
-    """A column that the model does not see: an identifier, or a column that leaks the label."""
+    """A column that is no input of the model, such as an identifier or a column that leaks the
+    label.
+    """
 
     type: Literal["ignore"]
     is_input: ClassVar[bool] = False

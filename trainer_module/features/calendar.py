@@ -1,4 +1,7 @@
-"""The conversion of dates to days since 1970 and to parts, in operations that any server has."""
+"""The conversion of dates to days since 1970 and to parts.
+
+It uses only operations of TensorFlow itself, which TensorFlow Serving has, too.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +17,39 @@ from trainer_module.features.raw_columns import AnyTensor, dense_numbers, dense_
 from trainer_module.features.scaling import z_scores
 
 _FIXED_DAY = 18262.0
-"""The day 1 January 2020, a near origin that preserves the precision of float32."""
+"""The day to which ages are measured by default: 1 January 2020, in days since 1970.
+
+Ages of recent dates are small numbers, which float32 represents precisely."""
 _FIRST_OF_19XX = 69
-"""The first two-digit year of the last century, as in Python."""
+"""The smallest two-digit year that means 19xx, as in Python; smaller years mean 20xx."""
 _DEFAULTS = [["1970"], ["1"], ["1"], ["0"], ["0"], ["0"], [""], ["0"], ["0"]]
-"""The defaults of fields that a time or a layout may lack."""
+"""The defaults of the fields in the output of `Form.rewrite`, which may be empty."""
 
 
 def read_texts(
     columns: Mapping[str, AnyTensor], formats: Mapping[str, str | None]
 ) -> dict[str, tf.Tensor]:
-    """Returns days since 1970, [batch, n] float64 each; NaN where missing, or not of the format.
+    """Returns the dates as days since 1970, [batch, n] float64 each.
+
+    Missing values, and values that do not match the format, are NaN.
 
     Args:
-      columns: dates as text.
-      formats: by the same names; None is inferred from the train split.
+      columns: the columns of dates as text, by name.
+      formats: the formats by the names of the columns; a format of None is inferred from the train
+        split.
     """
     if not columns:
         return {}
     texts = {name: dense_strings(column) for name, column in columns.items()}
-    known = {name: Form.parse(f) for name, f in formats.items() if f is not None}
-    patterns = {name: (f.pattern, f.groups, f.rewrite) for name, f in known.items()}
-    patterns |= _find_patterns({name: texts[name] for name in texts if name not in known})
+    forms = {name: Form.parse(f) for name, f in formats.items() if f is not None}
+    patterns = {name: (f.pattern, f.groups, f.rewrite) for name, f in forms.items()}
+    patterns |= _find_patterns({name: texts[name] for name in texts if name not in forms})
     fields, are_dates = [], []
     for name, text in texts.items():
         pattern, groups, rewrite = patterns[name]
         are_dates.append(tf.strings.regex_full_match(text, pattern))
-        ordered = tf.strings.regex_replace(text, groups, rewrite, replace_global=False)
-        fields.append(tf.where(are_dates[-1], ordered, ";;;;;;;;"))
+        csv = tf.strings.regex_replace(text, groups, rewrite, replace_global=False)
+        fields.append(tf.where(are_dates[-1], csv, ";;;;;;;;"))
     days = _count_days(tf.concat(fields, 1))
     days = tf.where(tf.concat(are_dates, 1), days, tf.constant(math.nan, tf.float64))
     widths = [text.shape[1] for text in texts.values()]
@@ -49,15 +57,20 @@ def read_texts(
 
 
 def read_numbers(name: str, column: AnyTensor, per_day: float) -> tf.Tensor:
-    """Returns days since 1970, [batch, n] float64; NaN where missing.
+    """Returns numbers as days since 1970, [batch, n] float64; NaN where missing.
+
+    Args:
+      name: the name of the column, for messages.
+      column: the column of numbers, counted from the start of 1970.
+      per_day: the number of units per day.
 
     Raises:
-      DataError: if the column holds text.
+      DataError: the column holds text.
     """
     if column.dtype == tf.string:
         raise DataError(
-            f"column {name!r} holds text, but features.{name}.unit applies to numbers; remove it, "
-            "or set a format, such as %d/%m/%Y."
+            f"column {name!r} holds text, but features.{name}.unit applies to numbers; remove the "
+            "unit, or replace it with a format, such as %d/%m/%Y."
         )
     return dense_numbers(column, tf.float64) / per_day
 
@@ -65,11 +78,12 @@ def read_numbers(name: str, column: AnyTensor, per_day: float) -> tf.Tensor:
 def make_parts(
     days: Mapping[str, tf.Tensor], references: Mapping[str, str | None]
 ) -> dict[str, dict[str, list[tf.Tensor]]]:
-    """Returns the parts of each column by name, each one or two tensors of [batch, n] float32.
+    """Returns the parts of each column, by column and part: one or two tensors of [batch, n]
+    float32.
 
     Args:
-      days: days since 1970, NaN where missing.
-      references: by column, the reference column of its age.
+      days: the columns as days since 1970, NaN where missing.
+      references: the reference column of each column, None for a fixed day.
     """
     since = {
         name: days[reference] if (reference := references[name]) else _FIXED_DAY for name in days
@@ -78,29 +92,31 @@ def make_parts(
     joined = tf.concat(list(days.values()), 1)
     missing = tf.math.is_nan(joined)
     joined = tf.where(missing, tf.zeros_like(joined), joined)
-    year, turns = _turn(joined)
+    year, cyclic = _calendar_parts(joined)
     years = tf.where(missing, math.nan, year)
     scaled = z_scores(tf.concat([*ages, years], 1))
     age, years = tf.split(scaled, 2, axis=1)
     parts = {"age": [age], "year": [years]}
-    for name, places in turns.items():
-        parts[name] = [tf.where(missing, 0.0, place) for place in places]
+    for part, sine_and_cosine in cyclic.items():
+        parts[part] = [tf.where(missing, 0.0, values) for values in sine_and_cosine]
     widths = [column.shape[1] for column in days.values()]
-    split = {
-        part: [tf.split(values, widths, axis=1) for values in both] for part, both in parts.items()
+    by_column = {
+        part: [tf.split(values, widths, axis=1) for values in tensors]
+        for part, tensors in parts.items()
     }
     return {
-        name: {part: [values[place] for values in both] for part, both in split.items()}
-        for place, name in enumerate(days)
+        name: {part: [values[index] for values in tensors] for part, tensors in by_column.items()}
+        for index, name in enumerate(days)
     }
 
 
 def _find_patterns(
     texts: Mapping[str, tf.Tensor],
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """Returns by column the patterns of the form that most values of the train split match.
+    """Returns the pattern, groups and rewrite of each column's date format, as strings.
 
-    Ties go to the first form; spans may have different formats.
+    It is the format that the fewest values of the train split do not match; among equally good
+    formats, the first format of `candidates`.
     """
     if not texts:
         return {}
@@ -111,9 +127,9 @@ def _find_patterns(
         for pattern, _ in forms
     ]
     counts = tft.sum(tf.cast(tf.stack(misfits, 1), tf.int64), reduce_instance_dims=False)
-    chosen = tf.argmin(tf.reshape(counts, [len(texts), len(forms)]), 1)
+    best = tf.argmin(tf.reshape(counts, [len(texts), len(forms)]), 1)
     table = tf.constant([(form.pattern, form.groups, form.rewrite) for _, form in forms])
-    rows = tf.unstack(tf.gather(table, chosen))
+    rows = tf.unstack(tf.gather(table, best))
     return {name: tuple(tf.unstack(row)) for name, row in zip(texts, rows, strict=True)}
 
 
@@ -121,8 +137,8 @@ def _find_patterns(
 def _count_days(fields: tf.Tensor) -> tf.Tensor:
     """Returns days since 1970, [batch, n] float64, from the output of `Form.rewrite`.
 
-    As a tf.function its hundred operations are created once, and not in each of the graphs that
-    TensorFlow Transform traces.
+    The function is a tf.function, so that its hundred operations are created once, and not in each
+    graph that TensorFlow Transform traces.
     """
     year, month, day, hour, minute, second, half, zone, zone_minute = tf.io.decode_csv(
         fields, _DEFAULTS, field_delim=";"
@@ -152,32 +168,34 @@ def _ones(condition: tf.Tensor) -> tf.Tensor:
 
 def _month_number(month: tf.Tensor) -> tf.Tensor:
     """Returns the number of a month, int64, from a number or a name."""
-    begins = tf.strings.substr(tf.strings.lower(month), 0, 3)
-    is_name = begins[..., tf.newaxis] == tf.constant(MONTHS)
-    named = tf.argmax(tf.cast(is_name, tf.int32), -1) + 1
-    has_name = tf.reduce_any(is_name, -1)
-    return tf.where(has_name, named, tf.strings.to_number(tf.where(has_name, "0", month), tf.int64))
+    prefix = tf.strings.substr(tf.strings.lower(month), 0, 3)
+    matches = prefix[..., tf.newaxis] == tf.constant(MONTHS)
+    is_name = tf.reduce_any(matches, -1)
+    from_name = tf.argmax(tf.cast(matches, tf.int32), -1) + 1
+    from_digits = tf.strings.to_number(tf.where(is_name, "0", month), tf.int64)
+    return tf.where(is_name, from_name, from_digits)
 
 
 def _days_since_1970(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
-    """Returns days since 1970 of a date: Hinnant's `days_from_civil`, with years that begin in
-    March.
+    """Returns the days since 1970 of a date.
 
-    https://howardhinnant.github.io/date_algorithms.html
+    The algorithm is Hinnant's `days_from_civil`, in which years begin in March and eras have 400
+    years: https://howardhinnant.github.io/date_algorithms.html
     """
     year -= _ones(month <= 2)
-    century = year // 400
-    of_century = year - century * 400
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    leaps = of_century // 4 - of_century // 100
-    return century * 146097 + of_century * 365 + leaps + of_year - 719468
+    era = year // 400
+    year_of_era = year - era * 400
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    leap_days = year_of_era // 4 - year_of_era // 100
+    return era * 146097 + year_of_era * 365 + leap_days + day_of_year - 719468
 
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float64)], autograph=False)
-def _turn(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
-    """Returns the year, and sine and cosine of the cyclic parts month, day, weekday and hour.
+def _calendar_parts(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
+    """Returns the year, and the sine and cosine of month, day, weekday and hour.
 
-    All are [batch, n] float32; a tf.function for the reason of `_count_days`.
+    All tensors are [batch, n] float32. The function is a tf.function for the same reason as
+    `_count_days`.
     """
     year, month, day = _calendar_date(tf.cast(tf.floor(days), tf.int64))
     turns = {
@@ -187,19 +205,19 @@ def _turn(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Ten
         "hour": days % 1,
     }
     angles = {name: tf.cast(turn * 2 * math.pi, tf.float32) for name, turn in turns.items()}
-    places = {name: (tf.sin(angle), tf.cos(angle)) for name, angle in angles.items()}
-    return tf.cast(year, tf.float32), places
+    cyclic = {name: (tf.sin(angle), tf.cos(angle)) for name, angle in angles.items()}
+    return tf.cast(year, tf.float32), cyclic
 
 
 def _calendar_date(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns year, month and day of days since 1970; the inverse of `_days_since_1970`."""
     days += 719468
-    century = days // 146097
-    of_century = days - century * 146097
-    leaps = of_century // 1460 - of_century // 36524 + of_century // 146096
-    year = (of_century - leaps) // 365
-    of_year = of_century - (365 * year + year // 4 - year // 100)
-    month = (5 * of_year + 2) // 153
-    day = of_year - (153 * month + 2) // 5 + 1
+    era = days // 146097
+    day_of_era = days - era * 146097
+    leap_days = day_of_era // 1460 - day_of_era // 36524 + day_of_era // 146096
+    year_of_era = (day_of_era - leap_days) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month + 2) // 5 + 1
     month = (month + 2) % 12 + 1
-    return year + century * 400 + _ones(month <= 2), month, day
+    return year_of_era + era * 400 + _ones(month <= 2), month, day

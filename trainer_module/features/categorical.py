@@ -1,4 +1,4 @@
-"""Feature types of categories: indices in a vocabulary, which models embed."""
+"""The feature types `categorical` and `cross`: indices in a vocabulary or of hash buckets."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ if TYPE_CHECKING:
     from trainer_module.features.transformed import TransformedFeature
 
 
-_BETWEEN = "\x1f"
-"""The separator of the joined values of a row."""
+_SEPARATOR = "\x1f"
+"""The separator of the combined values of a row."""
 
 
 class CrossFeature(BaseFeature):
-    """The combination of several columns' values as one category, under a name that no column
-    has.
-    """
+    """A category that combines the values of several columns; no column may have its name."""
 
     type: Literal["cross"]
     is_column: ClassVar[bool] = False
     dtype: ClassVar[str] = "int64"
     of: Annotated[list[str], Field(min_length=2)]
-    """The columns: text, whole numbers or both. They may be of type `ignore` themselves."""
+    """The names of the columns, which contain text or whole numbers. They may have type `ignore`.
+    """
     hash_buckets: PositiveInt = 1000
     """The number of hash buckets of the combinations."""
 
     @property
     def indices_of(self) -> str:
-        """A description of the indices: the hash of these columns."""
+        """The description of the indices, such as "hash of city, day"."""
         return f"hash of {', '.join(self.of)}"
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Returns the columns that are crossed."""
+        """Returns the names of the combined columns."""
         del name
         return tuple(self.of)
 
@@ -57,7 +56,7 @@ class CrossFeature(BaseFeature):
         texts = {name: dense_strings(column)[:, :1] for name, column in columns.items()}
         return {
             name: hash_values(
-                tf.strings.join([texts[column] for column in cross.of], _BETWEEN),
+                tf.strings.join([texts[column] for column in cross.of], _SEPARATOR),
                 cross.hash_buckets,
             )
             for name, cross in features.items()
@@ -67,55 +66,56 @@ class CrossFeature(BaseFeature):
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
 MAX_TABLES = 50
-"""The most columns with a lookup table each; more columns share one table."""
+"""The maximum number of columns with a lookup table each; more columns share one table."""
 PADDING = "<padding>"
-"""The vocabulary's entry of index 0, which pads rows with fewer values than the widest."""
+"""The vocabulary's entry of index 0, which pads rows with fewer values than other rows."""
 
 
 class CategoricalFeature(BaseFeature):
-    """A category (text or integer): its index in the vocabulary of the train split."""
+    """A category (text or integer), which becomes an index in the train split's vocabulary."""
 
     type: Literal["categorical"]
     may_mix: ClassVar[bool] = True
     dtype: ClassVar[str] = "int64"
     vocabulary_size: PositiveInt = 1000
-    """The most values in the vocabulary; the most frequent ones are kept."""
+    """The maximum number of values in the vocabulary, which has the most frequent values."""
     oov_buckets: PositiveInt = 1
     """The number of buckets into which values outside the vocabulary are hashed."""
     hash_buckets: PositiveInt | None = None
-    """The number of hash buckets of all values, in place of a vocabulary, for very many values."""
+    """The number of hash buckets of all values, which replace the vocabulary if a column has very
+    many values. Default: a vocabulary."""
     encoding: Literal["embedding", "one_hot"] | None = None
-    """The encoding: a learnt vector for each value, or an input for each; default: depends on the
-    model."""
+    """`embedding`: a trained vector for each value. `one_hot`: an input for each value. Default:
+    depends on the model."""
     many: bool = False
     """Whether a row has several values: a list, or text with a `separator`."""
     separator: str | None = Field(default=None, min_length=1)
-    """The separator of the values in a text, such as `;`."""
+    """The separator, such as `;`, if a row has several values in one text."""
     max_values: PositiveInt = 10
-    """The most values per row with `many`; further values are dropped."""
+    """The maximum number of values per row if `many` is true; further values are dropped."""
 
     @model_validator(mode="after")
-    def _agrees(self) -> CategoricalFeature:
+    def _check_separator(self) -> CategoricalFeature:
         if self.separator is not None and not self.many:
-            raise ValueError("separator: it stands between several values; add many: true")
+            raise ValueError("separator: a row has one value; add many: true, or remove separator")
         return self
 
     @property
     def is_list(self) -> bool:
-        """Whether requests send a list: true with `many` and without a `separator`."""
+        """Whether a request contains a list: true if `many` is true and there is no `separator`."""
         return self.many and self.separator is None
 
     @property
     def indices_of(self) -> str:
-        """A description of the indices: a hash, if there is one."""
+        """The description "hash" if the values are hashed, otherwise an empty string."""
         return "hash" if self.hash_buckets else ""
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Returns the indices of the values, [batch, n] int64 each; rows of many values are padded
-        with 0.
+        """Returns the indices of the values, [batch, n] int64 each, padded with 0 if `many` is
+        true.
         """
         return index_categories(columns, features)
 
@@ -129,20 +129,20 @@ class CategoricalFeature(BaseFeature):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """Returns embeddings or one-hot vectors, [batch, n, size], or [batch, size] for many
-        values.
+        """Returns embeddings or one-hot vectors, [batch, n, size].
 
-        The embeddings of many values are averaged.
+        If a row has several values, the result is [batch, size]: the mean of the embeddings, or a
+        multi-hot vector.
         """
         import tf_keras
 
         if feature.encoding == "one_hot":
-            places = tf_keras.layers.CategoryEncoding(
+            encoded = tf_keras.layers.CategoryEncoding(
                 feature.vocabulary_size,
                 "multi_hot" if feature.many else "one_hot",
                 name=feature.layer_name("one_hot"),
             )(values)
-            return places[:, 1:] if feature.many else places
+            return encoded[:, 1:] if feature.many else encoded
         vectors = tf_keras.layers.Embedding(
             feature.vocabulary_size,
             embedding_size,
@@ -151,15 +151,18 @@ class CategoricalFeature(BaseFeature):
         )(values)
         if not feature.many:
             return vectors
-        # The mask of the embedding keeps padding out of the mean.
+        # The mask of the embedding excludes padding from the mean.
         return tf_keras.layers.GlobalAveragePooling1D(name=feature.layer_name("mean"))(vectors)
 
 
 def index_categories(
     columns: Mapping[str, AnyTensor], features: Mapping[str, CategoricalFeature]
 ) -> dict[str, tf.Tensor]:
-    """Returns the indices in the vocabularies, [batch, n] int64 each; missing has an index of its
-    own.
+    """Returns the indices of the values, [batch, n] int64 each; a missing value is a category, too.
+
+    Args:
+      columns: the raw columns by name.
+      features: the settings of the columns by name.
     """
     import tensorflow_transform as tft
 
@@ -172,24 +175,24 @@ def index_categories(
         for name, value in values.items()
         if (feature := features[name]).hash_buckets is not None
     }
-    counted = {name: value for name, value in values.items() if name not in outputs}
+    to_count = {name: value for name, value in values.items() if name not in outputs}
     orders = {
         name: ByFrequency(
             features[name].vocabulary_size, (PADDING,) if features[name].many else (), name
         )
-        for name in counted
+        for name in to_count
     }
-    alike = {name: value for name, value in counted.items() if features[name].oov_buckets == 1}
-    if len(alike) > MAX_TABLES:
-        outputs |= _look_up_jointly(alike, orders)
-        counted = {name: value for name, value in counted.items() if name not in outputs}
-    if counted:
-        paths = compute_vocabularies(counted, orders)
+    joinable = {name: value for name, value in to_count.items() if features[name].oov_buckets == 1}
+    if len(joinable) > MAX_TABLES:
+        outputs |= _look_up_jointly(joinable, orders)
+        to_count = {name: value for name, value in to_count.items() if name not in outputs}
+    if to_count:
+        paths = compute_vocabularies(to_count, orders)
         outputs |= {
             name: tft.apply_vocabulary(
                 value, paths[name], num_oov_buckets=features[name].oov_buckets
             )
-            for name, value in counted.items()
+            for name, value in to_count.items()
         }
     return outputs
 
@@ -197,7 +200,10 @@ def index_categories(
 def _look_up_jointly(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, ByFrequency]
 ) -> dict[str, tf.Tensor]:
-    """Returns the indices in the vocabularies, with one out-of-vocabulary index per column."""
+    """Returns the indices in the vocabularies by a single lookup table of all columns.
+
+    Each column has one out-of-vocabulary index.
+    """
     import tensorflow as tf
     from tensorflow_transform import schema_inference, tf_utils
 
@@ -210,22 +216,26 @@ def _look_up_jointly(
     path, sizes = compute_joined_vocabularies(columns, orders)
     table = JoinedTable()
     starts = tf.unstack(tf.cumsum(sizes, exclusive=True), len(columns))
-    ends = tf.unstack(sizes, len(columns))
+    maxima = tf.unstack(sizes, len(columns))
     outputs = {}
-    # Separately: one tensor of all columns would make each output depend on each input.
-    for place, (name, values) in enumerate(columns.items()):
-        keys = tf.strings.join([joined_key(place), values])
+    # Each column has its own lookup: if all columns were one tensor, each output would depend on
+    # each input.
+    for index, (name, values) in enumerate(columns.items()):
+        keys = tf.strings.join([joined_key(index), values])
         lines, _ = tf_utils.construct_and_lookup_table(table, path, keys)
-        outputs[name] = tf.where(lines < 0, ends[place], lines - starts[place])
-        # Readers of Transform's output take the number of indices from the schema.
+        outputs[name] = tf.where(lines < 0, maxima[index], lines - starts[index])
+        # The number of indices is read from the schema of Transform's output.
         schema_inference.set_tensor_schema_override(
-            outputs[name], tf.constant(0, tf.int64), ends[place]
+            outputs[name], tf.constant(0, tf.int64), maxima[index]
         )
     return outputs
 
 
 def _read(column: AnyTensor, feature: CategoricalFeature) -> tf.Tensor:
-    """Returns the values of a column, [batch, n] string, without empty strings."""
+    """Returns the values of a column, [batch, n] string.
+
+    `MISSING_VALUE` and `PADDING` replace empty strings.
+    """
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import dense_strings, list_strings

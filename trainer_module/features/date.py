@@ -1,4 +1,4 @@
-"""The feature type of dates and times: their age, and their cyclic parts."""
+"""The feature type `date`: the age, the year and the cyclic parts of a date or time."""
 
 from __future__ import annotations
 
@@ -17,41 +17,45 @@ if TYPE_CHECKING:
     from trainer_module.features.raw_columns import AnyTensor
 
 Part = Literal["age", "year", "month", "day", "weekday", "hour"]
-_STRAIGHT = ("age", "year")
+_NOT_CYCLIC = ("age", "year")
 """The parts that are not cyclic."""
 _PER_DAY = {"days": 1.0, "s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
+"""The number of units per day."""
 
 
 class DateFeature(BaseFeature):
     """A date or time (UTC): its age and its year, scaled, and its month, day, weekday and hour.
 
-    Month, day, weekday and hour are cyclic, each encoded as a sine and a cosine. A missing date is
-    all 0; if the first data had missing dates, an additional input flags them.
+    Month, day, weekday and hour are cyclic: each becomes a sine and a cosine. For a missing date,
+    all numbers are 0. If the data from which the schema was inferred has missing dates, an
+    additional input flags missing dates.
     """
 
     type: Literal["date"]
     may_mix: ClassVar[bool] = True
     format: str | None = None
-    """The format of the dates, such as `%d/%m/%Y`, with `%H:%M` at its end if times follow;
-    default: inferred from the train split. A time may follow any date."""
+    """The format of the dates, such as `%d/%m/%Y`, or `%d/%m/%Y %H:%M` if the model reads the hour.
+    A time may follow a date in any format. Default: inferred from the train split."""
     unit: Literal["days", "s", "ms", "us", "ns"] | None = None
-    """The unit of a number, counted from 1970; without it a number is read as text such as
+    """The unit of numbers that count from the start of 1970. Default: numbers are dates such as
     20260131."""
     parts: list[Part] | None = None
-    """The parts that the model sees; default: all, but no hour if the format has no time."""
+    """The parts that the model reads. Default: all parts, without `hour` if the format has no time
+    or the unit is `days`."""
     reference: str | None = None
-    """Another column of dates from which the age is measured; default: a fixed day."""
+    """The name of another column of dates, to which the age is measured. Default: the age is
+    measured to a fixed day."""
 
     @field_validator("format")
     @classmethod
-    def _can_be_read(cls, value: str | None) -> str | None:
+    def _check_format(cls, value: str | None) -> str | None:
         if value is not None:
             Form.parse(value)
         return value
 
     @property
     def chosen_parts(self) -> list[Part]:
-        """The value of `parts`, or by default the parts that can vary."""
+        """The value of `parts`, or its default."""
         if self.parts is not None:
             return self.parts
         parts: list[Part] = ["age", "year", "month", "day", "weekday"]
@@ -59,8 +63,9 @@ class DateFeature(BaseFeature):
         return [*parts, "hour"] if has_time else parts
 
     def forms(self) -> dict[str, str]:
-        """Returns the pattern of the format, or by default the patterns of all formats that can be
-        inferred.
+        """Returns the pattern of `format`, or the patterns of all formats if `format` is not set.
+
+        The result is empty for numbers with a unit.
         """
         if self.unit is not None:
             return {}
@@ -69,25 +74,25 @@ class DateFeature(BaseFeature):
         return {form.layout: form.pattern for _, form in candidates()}
 
     def place_names(self, name: str) -> tuple[str, ...]:
-        """Returns the names of the parts; cyclic parts have two."""
+        """Returns the names of the numbers: two for a cyclic part, one for other parts."""
         return tuple(
-            f"{name}[{place}]"
+            f"{name}[{label}]"
             for part in self.chosen_parts
-            for place in ((part,) if part in _STRAIGHT else (f"{part} sin", f"{part} cos"))
+            for label in ((part,) if part in _NOT_CYCLIC else (f"{part} sin", f"{part} cos"))
         )
 
     def columns_of(self, name: str) -> tuple[str, ...]:
-        """Returns the column itself, and the reference column of its age."""
+        """Returns the name of the column, and of its reference column if there is one."""
         return (name, self.reference) if self.reference else (name,)
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Returns the parts, [batch, parts] float32 each, and the flags of optional columns.
+        """Returns the parts, [batch, numbers] float32 each, and the flags of optional columns.
 
         Raises:
-          DataError: if a column has a unit and holds text, or a reference is no date.
+          DataError: a column with a `unit` holds text, or a `reference` is not a date feature.
         """
         import tensorflow as tf
 
@@ -102,13 +107,13 @@ class DateFeature(BaseFeature):
         for name, feature in features.items():
             if feature.reference is not None and feature.reference not in days:
                 raise DataError(
-                    f"features.{name}.reference: column {feature.reference!r} is no date; declare "
-                    f"it by features: {{{feature.reference}: {{type: date}}}}."
+                    f"features.{name}.reference: column {feature.reference!r} is not a date; add "
+                    f"features: {{{feature.reference}: {{type: date}}}}."
                 )
         parts = calendar.make_parts(days, {n: f.reference for n, f in features.items()})
         outputs = {}
         for name, feature in features.items():
-            chosen = [values for part in feature.chosen_parts for values in parts[name][part]]
-            outputs[name] = tf.concat(chosen, 1)
+            numbers = [values for part in feature.chosen_parts for values in parts[name][part]]
+            outputs[name] = tf.concat(numbers, 1)
             outputs |= flag_missing(name, columns[name], tf.math.is_nan(days[name]))
         return outputs

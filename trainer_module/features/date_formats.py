@@ -1,12 +1,11 @@
-"""Date formats: one layout per column, with or without a time after it.
+"""Date formats: the layout of a column's dates, with or without a time.
 
-A format is a layout in the directives of `strptime`, such as `%d/%m/%Y`. A time may follow any date
-in any usual notation: `18:30`, `18:30:05.25`, `6:30 PM`, each with or without a zone. A format that
-ends in ` %H:%M` states that times other than midnight follow. The name of the weekday may precede
-any date.
+A layout consists of directives of `strptime`, such as `%d/%m/%Y`. After any date, a time may follow
+as in `18:30`, `18:30:05.25` or `6:30 PM`, with or without a time zone. A format that ends in
+` %H:%M` has times other than midnight. The name of the weekday may precede any date.
 
-The patterns mean the same in RE2 and in Python's `re`, so that files, statistics and the graph of a
-model are read by the same rules. Nothing here imports TensorFlow.
+The patterns match the same strings in RE2 and in Python's `re`. Files, statistics and the graph of
+a model therefore read dates by the same rules. Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,118 +20,146 @@ from trainer_module.features.number_format import SPACE, SPACES
 ISO = "%Y-%m-%d"
 """The layout of ISO 8601."""
 WITH_TIME = " %H:%M"
-"""The suffix of a format whose dates have times."""
+"""The suffix of a format whose dates have times other than midnight."""
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-"""The prefixes of the names of the months, in lower case."""
+"""The first three letters of the months' names, in lower case."""
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-"""The prefixes of the names of the weekdays, in lower case, which may precede a date."""
+"""The first three letters of the weekdays' names, in lower case."""
 
 FIELDS = "%Y", "%m", "%d"
-"""The directives by the position of their field in the output of `Form.rewrite`."""
+"""The directives of the first three fields in the output of `Form.rewrite`, in order."""
 _SEPARATOR = ";"
-_EVERY_DAY = {"%Y": r"[12]\d{3}", "%y": r"\d\d"}
+_YEARS = {"%Y": r"[12]\d{3}", "%y": r"\d\d"}
+"""The patterns of the directives of years."""
 
 
-def _days(months: str, names: Sequence[str], days: str) -> dict[str, str]:
-    """Returns the patterns of the directives for some months."""
+def _patterns(months: str, names: Sequence[str], days: str) -> dict[str, str]:
+    """Returns the patterns of the directives of dates in some months.
+
+    Args:
+      months: a pattern of the months' numbers.
+      names: the first letters of the months' names.
+      days: a pattern of the days in these months.
+    """
     name = rf"(?:{'|'.join(names)})[a-z]*\.?"
-    return {**_EVERY_DAY, "%m": months, "%b": name, "%d": days}
+    return {**_YEARS, "%m": months, "%b": name, "%d": days}
 
 
-_ANY_DATE = _days(r"0?[1-9]|1[0-2]", MONTHS, r"0?[1-9]|[12]\d|3[01]")
-_REAL_DATES = (
-    _days(r"0?[13578]|1[02]", (*MONTHS[:7:2], *MONTHS[7::2]), r"0?[1-9]|[12]\d|3[01]"),
-    _days(r"0?[469]|11", (*MONTHS[3:6:2], *MONTHS[8:11:2]), r"0?[1-9]|[12]\d|30"),
-    _days(r"0?2", MONTHS[1:2], r"0?[1-9]|[12]\d"),
+_ANY_DATE = _patterns(r"0?[1-9]|1[0-2]", MONTHS, r"0?[1-9]|[12]\d|3[01]")
+"""The patterns of the directives; together they also match invalid dates, such as 31 April."""
+_VALID_DATES = (
+    _patterns(r"0?[13578]|1[02]", (*MONTHS[:7:2], *MONTHS[7::2]), r"0?[1-9]|[12]\d|3[01]"),
+    _patterns(r"0?[469]|11", (*MONTHS[3:6:2], *MONTHS[8:11:2]), r"0?[1-9]|[12]\d|30"),
+    _patterns(r"0?2", MONTHS[1:2], r"0?[1-9]|[12]\d"),
 )
-"""The patterns of the directives, for months of 31, 30 and 29 days separately."""
+"""The patterns of the directives for the months of 31 days, of 30 days, and for February."""
 
 _WEEKDAY = rf"(?:(?:{'|'.join(WEEKDAYS)})[a-z]*\.?,?{SPACE}+)?"
 _ZONE_NAME = "(?:z|utc|gmt|msk|[a-z]{1,4}t)"
-"""A pattern of zone names, such as CET or PST, which are ambiguous, and treated as UTC."""
+"""A pattern of time zone names. Names such as CET and PST are ambiguous and count as UTC."""
 _ZONE = rf"(?:{SPACE}*(?:{_ZONE_NAME}|([+-]\d\d)(?::?(\d\d))?(?:{SPACE}*\(?{_ZONE_NAME}\)?)?))?"
 _TIME = (
     rf"(?:(?:t|{SPACE}+|,{SPACE}*|:)([01]?\d|2[0-3])[:.]?([0-5]\d)"
     rf"(?:[:.]?((?:[0-5]\d)(?:[.,]\d+)?))?(?:{SPACE}*([ap])\.?m\.?)?{_ZONE})?"
 )
-"""A pattern of a time with the groups hour, minute, second with fraction, a or p, and the zone's
-hours and minutes."""
+"""A pattern of an optional time.
+
+Its groups are the hour, the minute, the second with its fraction, the a or p of AM or PM, and the
+hours and minutes of the time zone."""
 _MIDNIGHT = (
     rf"(?:(?:t|{SPACE}+)0?0:00(?::00(?:[.,]0+)?)?"
     rf"(?:{SPACE}*(?:{_ZONE_NAME}|[+-]00:?00(?:{SPACE}*{_ZONE_NAME})?))?)?"
 )
+"""A pattern of an optional time that is midnight."""
 _TIME_DIRECTIVES = re.compile(r"(?:T|,? +)%[HI](?:[:.]?%[MSf]| ?%[pzZ]|Z)*$")
 
 
 @dataclass(frozen=True)
 class Form:
-    """A date format, with its patterns."""
+    """A date format and its patterns."""
 
     layout: str
+    """The directives of the date, without those of a time."""
     has_time: bool
+    """Whether the format ends in the directives of a time."""
 
     @classmethod
     def parse(cls, date_format: str) -> Form:
-        """Returns the form of a format; raises ValueError with the reason if it is invalid."""
+        """Returns a format in the notation of `strptime` as a Form; raises ValueError if it is
+        invalid.
+        """
         dates = re.sub(r"^%[aA],? +", "", date_format).replace("%B", "%b")
         layout = _TIME_DIRECTIVES.sub("", dates)
         directives = re.findall(r"%.?", layout)
         if unknown := [d for d in directives if d not in _ANY_DATE]:
             raise ValueError(
-                f"{unknown[0]!r} is no part of a date that can be read; right are %Y, %y, %m, %b "
-                "and %d, and after them a time, %H:%M"
+                f"{unknown[0]!r} is not a part of a date; a format consists of %Y, %y, %m, %b and "
+                "%d, and optionally a time after the date, %H:%M"
             )
         kinds = sorted(directive.lower().replace("b", "m") for directive in directives)
         if kinds not in (["%d", "%m", "%y"], ["%m", "%y"]):
-            raise ValueError("a format has a year (%Y), a month (%m or %b), and mostly a day (%d)")
+            raise ValueError(
+                "a format has one year (%Y or %y), one month (%m or %b), and optionally one day "
+                "(%d)"
+            )
         return cls(layout, layout != dates)
 
     @property
     def pattern(self) -> str:
-        """A pattern of valid dates, including 29 February of any year, and an optional time."""
+        """A pattern of valid dates with an optional time; 29 February is valid in every year."""
         return rf"(?i){SPACE}*{_WEEKDAY}{self._dates}{_TIME}{SPACE}*"
 
     @property
     def midnights(self) -> str:
-        """A pattern of valid dates without a time, or with midnight only."""
+        """A pattern of valid dates without a time, or with the time midnight."""
         return rf"(?i){SPACE}*{_WEEKDAY}{self._dates}{_MIDNIGHT}{SPACE}*"
 
     @property
     def groups(self) -> str:
-        """A pattern like `pattern` that also accepts invalid days; `rewrite` orders its groups."""
+        """A pattern whose groups `rewrite` refers to; it also matches invalid dates."""
         date = self._fill(_ANY_DATE, "({})")
         return rf"(?i)^{SPACE}*{_WEEKDAY}{date}{_TIME}{SPACE}*$"
 
     @property
     def rewrite(self) -> str:
-        """A replacement that makes CSV columns of year, month (possibly in words), day and the
-        time's groups.
+        """A replacement for matches of `groups`: the year, the month, the day and the groups of the
+        time, separated by semicolons.
+
+        The month may be a name.
         """
-        named = [d.replace("y", "Y").replace("b", "m") for d in re.findall("%.", self.layout)]
-        dates = [rf"\{named.index(field) + 1}" if field in named else "1" for field in FIELDS]
-        times = [rf"\{len(named) + place}" for place in range(1, 7)]
-        return _SEPARATOR.join([*dates, *times])
+        fields = [d.replace("y", "Y").replace("b", "m") for d in re.findall("%.", self.layout)]
+        date = [rf"\{fields.index(field) + 1}" if field in fields else "1" for field in FIELDS]
+        time = [rf"\{len(fields) + group}" for group in range(1, 7)]
+        return _SEPARATOR.join([*date, *time])
 
     @property
     def _dates(self) -> str:
-        return f"(?:{'|'.join(self._fill(parts, '(?:{})') for parts in _REAL_DATES)})"
+        return f"(?:{'|'.join(self._fill(parts, '(?:{})') for parts in _VALID_DATES)})"
 
     def _fill(self, parts: dict[str, str], group: str) -> str:
-        """Returns the layout with patterns for its directives."""
-        padded = re.search("%.%", self.layout) is not None
-        filled = ""
+        """Returns the layout as a pattern.
+
+        Args:
+          parts: the patterns of the directives.
+          group: the format of a group, such as `({})`.
+        """
+        # Without separators, as in 20260131, a month or day always has two digits.
+        is_padded = re.search("%.%", self.layout) is not None
+        pattern = ""
         for piece in re.split(r"(%.)", self.layout):
             part = parts.get(piece)
             if part is None:
-                filled += re.sub(r"(\\ )+", f"{SPACE}+", re.escape(piece))
+                pattern += re.sub(r"(\\ )+", f"{SPACE}+", re.escape(piece))
             else:
-                filled += group.format(part.replace("0?", "0") if padded else part)
-        return filled
+                pattern += group.format(part.replace("0?", "0") if is_padded else part)
+        return pattern
 
 
 _FIRST_OF_MONTH = {"01/%m/%Y": "%d/%m/%Y", "01-%m-%Y": "%d-%m-%Y"}
-"""Formats whose day is always 1, tried first: dates by month rather than the days of one January.
+"""Patterns of dates that are always the first of a month, with their layouts.
+
+They precede the other layouts: 01/02/2026 and 01/03/2026 are two months, not two days of January.
 """
 LAYOUTS = (
     ISO,
@@ -161,27 +188,29 @@ LAYOUTS = (
     "%d %b %y",
     "%b-%y",
 )
-"""The layouts that can be inferred from data."""
+"""The layouts that can be inferred from data, in order of preference."""
 _PADDED = ("%d.%m.%y",)
-"""Layouts that are inferred only from two-digit days and months, as 1.10.22 may be a version."""
+"""Layouts that are inferred only from two-digit days and months, as 1.10.22 may be a version
+number."""
 
 
 @functools.cache
 def candidates() -> list[tuple[str, Form]]:
-    """Returns all inferable forms with their patterns; the first one that matches all values is
-    right.
+    """Returns all formats that can be inferred, with the patterns by which they are inferred.
+
+    The first format whose pattern matches all values of a column is the column's format.
     """
-    forms = {**_FIRST_OF_MONTH, **{layout: layout for layout in LAYOUTS}}
-    patterns = {found: Form(found, False).pattern for found in forms}
+    layouts = {**_FIRST_OF_MONTH, **{layout: layout for layout in LAYOUTS}}
+    patterns = {template: Form(template, False).pattern for template in layouts}
     patterns |= {layout: patterns[layout].replace("0?", "0") for layout in _PADDED}
-    return [(patterns[found], Form(layout, False)) for found, layout in forms.items()]
+    return [(patterns[template], Form(layout, False)) for template, layout in layouts.items()]
 
 
 def find_format(values: Sequence[str]) -> str | None:
-    """Returns the format that matches all nonempty values; None if there is none, or no value.
+    """Returns the format that matches all nonempty values; None without a format or without values.
 
-    If days and months are ambiguous, as no day is beyond 12, a field that is always the first
-    counts as the day; otherwise the month comes first between slashes, and the day between hyphens.
+    If no field is greater than 12, the day and the month are ambiguous. A field that is always 1
+    then counts as the day. Otherwise the month is first in 02/03/2026, and the day in 02-03-2026.
     """
     texts = [value for value in values if value.strip(SPACES)]
     if not texts:

@@ -1,7 +1,7 @@
-"""Number formats in text: with thousands separators, a currency or a unit, in per cent, as a time.
+"""Formats of numbers in text: with thousands separators, a currency, a unit, or as a time.
 
-The patterns mean the same in RE2 and in Python's `re`, so that files and the graph of a model are
-read by the same rules. Nothing here imports TensorFlow.
+The patterns match the same strings in RE2 and in Python's `re`. Files and the graph of a model
+therefore read numbers by the same rules. Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,30 +16,29 @@ from typing import Literal
 import numpy as np
 
 SPACES = " \t\n\f\r\u00a0\u202f"
-r"""The white space of RE2's `\s`, and the no-break spaces, which browsers write in times."""
+r"""The white space of RE2's `\s`, and no-break spaces, which browsers write in times."""
 SPACE = f"[{SPACES}]"
 """A pattern of one white space character."""
 
 
 @functools.cache
 def compile_form(pattern: str) -> re.Pattern[str]:
-    """Returns an RE2 pattern compiled for Python, which matches the same texts.
+    """Returns an RE2 pattern compiled by Python's `re`, which matches the same strings.
 
-    Its repetitions of spaces are possessive, so that many spaces take linear time, as in RE2.
+    Repetitions of spaces become possessive, so that many spaces take linear time, as in RE2.
     """
     linear = pattern.replace(f"{SPACE}*", f"{SPACE}*+").replace(f"{SPACE}+", f"{SPACE}++")
     return re.compile(linear.replace(r"\d", "[0-9]"))
 
 
 DIGITS = 7
-"""The significant digits of a float32, which preserve a number written with fewer."""
+"""The number of significant digits of a float32 that is written as text."""
 LARGEST_WHOLE = 2.0**63
 """The bound below which a whole number is written with all of its digits."""
 
 
 def as_text(number: np.integer | np.floating) -> str:
-    """Returns a number as text: a whole one without a decimal point, otherwise such as `0.5` or
-    `1e-07`.
+    """Returns a number as text, such as `3`, `0.5` or `1e-07`; whole numbers have no decimal point.
 
     `raw_columns.dense_strings` does the same in the graph.
     """
@@ -50,17 +48,17 @@ def as_text(number: np.integer | np.floating) -> str:
 
 Style = Literal["point", "comma", "clock"]
 STYLES: dict[Style, str] = {"point": "1,234.5", "comma": "1.234,5", "clock": "18:30:05"}
-"""The number formats by name, with an example each."""
+"""An example of each number format, by the name of the format."""
 MINUS = "\u2212-"
-"""The signs of negative numbers, which parentheses may replace."""
+"""The minus signs. A number in parentheses is negative, too."""
 FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
-"""The multipliers of a letter directly after a number, if the letter cannot be a unit."""
+"""The factors that a letter directly after a number stands for, unless the letter is a unit."""
 PLACEHOLDERS = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "nil", "?", "-", "--", "."})
 """The usual placeholders of missing numbers, in lower case."""
 _SMALLEST = 1e-50
-"""The magnitude below which numbers are 0 in float32."""
+"""The magnitude below which a number is written as 0; float32 has no number as small."""
 _NEARLY_ALL = 0.9
-"""The share of the values that have to be numbers of the same format."""
+"""The minimum share of the values that match the inferred format."""
 
 _SIGNS = "$€£¥₹₩₽₺₫₪₦₱฿₴₵₸"
 _CODES = (
@@ -75,6 +73,10 @@ _LOOSE = re.compile(
     rf"\(?[+{MINUS}]?\s*({_CURRENCY})?\s*[+{MINUS}]?({_DIGITS})(\s*)({_CURRENCY}|{_UNIT})?-?\)?",
     re.IGNORECASE | re.ASCII,
 )
+"""A pattern of numbers in many notations, which finds the unit before the format is known.
+
+Its groups are the currency before the number, the digits, the space after them, and the currency or
+unit after the number."""
 _PLAIN = re.compile(r"\d+", re.ASCII)
 
 
@@ -84,11 +86,11 @@ class NumberFormat:
 
     style: Style
     unit: str = ""
-    """The text that may stand before or after each number."""
+    """The unit that may precede or follow each number; empty for no unit."""
 
     @property
     def pattern(self) -> str:
-        """A pattern of a number; `rewrite` orders its groups."""
+        """A pattern of the numbers in this format; `rewrite` refers to its groups."""
         unit = re.escape(self.unit).replace("\\ ", f"{SPACE}+")
         before = rf"(?:{unit}{SPACE}*)?" if unit else ""
         after = rf"(?:{SPACE}*{unit})?" if unit else ""
@@ -98,7 +100,7 @@ class NumberFormat:
                 rf"(?i){SPACE}*([{MINUS}])?(\d{{1,4}}):([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?{half}"
                 rf"{SPACE}*"
             )
-        # Of a unit of letters, the first one might be taken for a factor.
+        # With a unit of letters, such as km, the first letter could be read as a factor.
         factor = "" if re.search(r"[^\W\d_]", self.unit.strip(_SIGNS)) else "".join(FACTORS)
         return (
             rf"(?i){SPACE}*(\(?[+{MINUS}]?){SPACE}*{before}([+{MINUS}]?){SPACE}*"
@@ -108,7 +110,9 @@ class NumberFormat:
 
     @property
     def rewrite(self) -> str:
-        """A replacement that orders the groups of the pattern, signs first."""
+        """A replacement for matches of `pattern`: the signs and then the other groups, separated by
+        semicolons.
+        """
         return r"\1;\2;\3;\4;\5" if self.style == "clock" else r"\1\2\5;\3;\4"
 
     @property
@@ -117,11 +121,11 @@ class NumberFormat:
         return "," if self.style == "comma" else "."
 
     def fits(self, values: Sequence[str]) -> int:
-        """Returns the number of values that match the format."""
+        """Returns how many of the values match the format."""
         return sum(1 for value in values if _compiled(self).fullmatch(value))
 
     def read(self, text: str) -> float:
-        """Returns the number in a text as a float32; NaN for other texts.
+        """Returns the number in a string as a float32; NaN if the string does not match the format.
 
         `raw_columns.parse_numbers` does the same in the graph.
         """
@@ -140,7 +144,10 @@ class NumberFormat:
         return number if math.isfinite(number) else math.nan
 
     def write(self, number: float) -> str:
-        """Returns a finite number as text, the inverse of `read`; hours have at most 4 digits."""
+        """Returns a finite number in this format; `read` returns the number again.
+
+        The hours of a clock must have at most 4 digits.
+        """
         if self.style == "clock":
             seconds, millionths = divmod(round(abs(number) * 3600e6), 1_000_000)
             minutes, second = divmod(seconds, 60)
@@ -152,82 +159,90 @@ class NumberFormat:
 
 
 def find_number_format(values: Sequence[str], decimal: str = ".") -> NumberFormat | None:
-    """Returns the format of the values, if nearly all of them are numbers of one format.
+    """Returns the format that at least 90 percent of the values match, or None.
 
-    Placeholders of missing numbers are ignored. None if the format is ambiguous: with different
-    units, or with a point that may separate thousands or decimals, unless the decimal separator
-    `decimal` of the file is a comma.
+    Placeholders of missing numbers are ignored. The result is also None if the values have
+    different units, or if a point may separate thousands as well as decimals, as in 1.234.
+
+    Args:
+      values: the values of a column.
+      decimal: the decimal separator of the file; a comma resolves the ambiguity of 1.234.
     """
     values = [value for value in values if not is_placeholder(value)]
-    enough = max(_NEARLY_ALL * len(values), 1)
+    required = max(_NEARLY_ALL * len(values), 1)
     clock = NumberFormat("clock")
-    if clock.fits(values) >= enough:
+    if clock.fits(values) >= required:
         return clock
-    found = [match for value in values if (match := _LOOSE.fullmatch(value.strip(SPACES)))]
-    if not found or len(found) < enough:
+    numbers = [match for value in values if (match := _LOOSE.fullmatch(value.strip(SPACES)))]
+    if not numbers or len(numbers) < required:
         return None
-    unit = _common_unit(found)
+    unit = _common_unit(numbers)
     if unit is None:
         return None
     point, comma = NumberFormat("point", unit), NumberFormat("comma", unit)
-    fits = {point: point.fits(values), comma: comma.fits(values)}
-    if max(fits.values()) < enough:
+    matches = {point: point.fits(values), comma: comma.fits(values)}
+    if max(matches.values()) < required:
         return None
-    if fits[point] == fits[comma] and decimal == comma.decimal:
+    if matches[point] == matches[comma] and decimal == comma.decimal:
         return comma
-    if fits[point] == fits[comma] and any("." in match[2] for match in found):
-        # Three digits follow every separator: 1.234 and 12.345 are ambiguous.
+    if matches[point] == matches[comma] and any("." in match[2] for match in numbers):
+        # Three digits follow every separator, so 1.234 and 12.345 are ambiguous.
         return None
-    return point if fits[point] >= fits[comma] else comma
+    return point if matches[point] >= matches[comma] else comma
 
 
 def is_placeholder(text: str) -> bool:
-    """Returns whether a text is a usual placeholder of a missing number."""
+    """Returns whether a string is a usual placeholder of a missing number."""
     return text.strip(SPACES).lower() in PLACEHOLDERS
 
 
 def are_plain(values: Sequence[str]) -> bool:
-    """Returns whether all values consist of digits only, as codes may."""
+    """Returns whether all values consist of digits only, as codes such as ZIP codes do."""
     return all(_PLAIN.fullmatch(value.strip(SPACES)) for value in values)
 
 
-def _common_unit(found: Sequence[re.Match[str]]) -> str | None:
-    """Returns the unit beside all numbers, apart from multiplier letters; None if the units
-    differ.
+def _common_unit(matches: Sequence[re.Match[str]]) -> str | None:
+    """Returns the unit of the numbers, or an empty string; None if the units differ.
+
+    Letters that are factors do not count as units.
+
+    Args:
+      matches: matches of `_LOOSE`.
     """
-    befores = Counter((match[1] or "").lower() for match in found)
-    suffixes = [(match[4] or "").lower() for match in found]
-    afters = Counter(suffixes)
-    attached = all(not match[3] for match in found if match[4])
-    if attached and afters.keys() <= {"", *FACTORS} and (len(afters) > 1 or any(befores)):
-        afters = Counter({"": len(suffixes)})
-    units = {text for text in (*befores, *afters) if text}
-    if len(units) > 1 or (units and "" in befores and "" in afters and _mixes(found, *units)):
+    prefixes = {(match[1] or "").lower() for match in matches}
+    suffixes = {(match[4] or "").lower() for match in matches}
+    are_attached = all(not match[3] for match in matches if match[4])
+    if are_attached and suffixes <= {"", *FACTORS} and (len(suffixes) > 1 or any(prefixes)):
+        suffixes = {""}
+    units = {text for text in (*prefixes, *suffixes) if text}
+    if len(units) > 1:
         return None
     (unit,) = units or {""}
-    written = (text for match in found for text in (match[1], match[4]) if text)
-    return next((text for text in written if text.lower() == unit), "")
+    if "" in prefixes and "" in suffixes and _mixes_percentages(matches, unit):
+        return None
+    texts = (text for match in matches for text in (match[1], match[4]) if text)
+    return next((text for text in texts if text.lower() == unit), "")
 
 
-def _mixes(found: Sequence[re.Match[str]], unit: str) -> bool:
-    """Returns whether percentages occur both with and without their sign, as 5 % and 0.05."""
-    bare = sum(1 for match in found if not match[1] and not match[4])
-    return bare > 0 and unit in ("%", "‰")
+def _mixes_percentages(matches: Sequence[re.Match[str]], unit: str) -> bool:
+    """Returns whether some percentages have the percent sign and others do not, as 5 % and 0.05."""
+    return unit in ("%", "‰") and any(not match[1] and not match[4] for match in matches)
 
 
 def _number(style: Style) -> str:
-    """Returns the pattern of a number's digits, with consistent thousands separators or without
-    any.
+    """Returns the pattern of a number's digits, without thousands separators or with a consistent
+    separator.
     """
     decimal, thousands = (r"\.", ",") if style == "point" else (",", r"\.")
     separators = (thousands, "['\u2019]", " ", "[\u00a0\u202f]")
-    apart = "|".join(rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" for separator in separators)
-    # As in India: 12,34,567.
-    apart += rf"|[1-9]\d?(?:{thousands}\d\d)+{thousands}\d{{3}}"
-    return rf"(?:(?:{apart}|\d{{1,30}})(?:{decimal}\d*)?|{decimal}\d+)(?:e[+-]?\d{{1,2}})?"
+    grouped = "|".join(rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" for separator in separators)
+    # India groups digits as in 12,34,567.
+    grouped += rf"|[1-9]\d?(?:{thousands}\d\d)+{thousands}\d{{3}}"
+    return rf"(?:(?:{grouped}|\d{{1,30}})(?:{decimal}\d*)?|{decimal}\d+)(?:e[+-]?\d{{1,2}})?"
 
 
 def _hours(hour: str, minute: str, second: str, half: str) -> float:
+    """Returns a time in hours; `half` is the a or p of AM or PM, or empty."""
     hours = int(hour)
     hours += 12 * (half.lower() == "p" and hours < 12) - 12 * (half.lower() == "a" and hours == 12)
     return hours + int(minute) / 60 + float((second or "0").replace(",", ".")) / 3600
@@ -242,4 +257,5 @@ AMOUNT = (
     rf"(?i){SPACE}*\(?[+{MINUS}]?{SPACE}*{_CURRENCY}?{SPACE}*[+{MINUS}]?{_number('point')}[kmb]?"
     rf"{SPACE}*(?:{_CURRENCY}|%)?-?\)?{SPACE}*"
 )
-"""A pattern of numbers with a decimal point that are surely intended among plain numbers."""
+"""A pattern of numbers with an optional currency or percent sign, as they occur among plain
+numbers."""

@@ -1,4 +1,4 @@
-"""Feature types of the user's: loaded by import path where they run, and checked."""
+"""The user's own feature types: loads them by import path, and checks their results."""
 
 from __future__ import annotations
 
@@ -21,36 +21,40 @@ Result = TypeVar("Result")
 
 
 def is_own(kind: str) -> bool:
-    """Returns whether a type is an import path rather than a name in the registry."""
+    """Returns whether the value of `type` is an import path, and not a name in FEATURES."""
     return "." in kind
 
 
 class OwnFeature(BaseFeature):
-    """A type of yours, by import path: a subclass of BaseFeature, which defines the other keys."""
+    """A feature of your own type: a subclass of BaseFeature, which defines the other keys."""
 
     model_config = ConfigDict(extra="allow")
     type: Annotated[
         str,
         Matching(
-            r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", "an own type is module.Class, such as my_types.Money"
+            r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+",
+            "the type of an own class is module.Class, such as my_types.Money",
         ),
     ]
     may_mix: ClassVar[bool] = True
 
 
 def load_feature(path: str) -> type[BaseFeature]:
-    """Returns the feature type at an import path.
+    """Returns the class of a feature type.
+
+    Args:
+      path: the import path of the class.
 
     Raises:
-      TrainingError: there is none, or it is no feature type.
+      TrainingError: the import path names nothing, or not a subclass of BaseFeature.
     """
-    found = load_own("feature type", path)
-    if not (isinstance(found, type) and issubclass(found, BaseFeature)):
+    feature_type = load_own("feature type", path)
+    if not (isinstance(feature_type, type) and issubclass(feature_type, BaseFeature)):
         raise TrainingError(
-            f"feature type {path!r}: it must be a subclass of "
+            f"feature type {path!r}: the type must be a subclass of "
             "trainer_module.features.base.BaseFeature."
         )
-    return found
+    return feature_type
 
 
 def transform_own(
@@ -59,19 +63,21 @@ def transform_own(
     features: Mapping[str, BaseFeature],
     taken: Collection[str] = (),
 ) -> dict[str, tf.Tensor]:
-    """Returns the tensors of the user's feature type for the columns of the type.
+    """Returns the checked tensors that the user's feature type returns for all its features.
 
     Args:
       path: the import path of the class.
       columns: the raw columns by name.
-      features: the settings of the type's columns, by name.
+      features: the settings of the features of the type, by name.
       taken: the names of all columns, and of the tensors of other types.
 
     Raises:
       TrainingError: the type raises an error, or returns tensors that no model can use.
     """
     feature_type = load_feature(path)
-    settings = {name: _read(feature_type, name, given) for name, given in features.items()}
+    settings = {
+        name: _parse_settings(feature_type, name, feature) for name, feature in features.items()
+    }
     outputs = _call(path, list(features), lambda: feature_type.transform(columns, settings))
     if not isinstance(outputs, Mapping):
         raise _error(
@@ -85,13 +91,15 @@ def transform_own(
     return {name: _check(path, features, name, output, rows) for name, output in outputs.items()}
 
 
-def _read(feature_type: type[BaseFeature], name: str, given: BaseFeature) -> BaseFeature:
+def _parse_settings(
+    feature_type: type[BaseFeature], name: str, feature: BaseFeature
+) -> BaseFeature:
     try:
-        return feature_type.model_validate(given.model_dump())
+        return feature_type.model_validate(feature.model_dump())
     except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in found["loc"])
-        raise _error(given.type, [name], f"its key {key}: {found['msg']}") from error
+        details = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in details["loc"])
+        raise _error(feature.type, [name], f"key {key}: {details['msg']}") from error
 
 
 def _call(path: str, names: list[str], function: Callable[[], Result]) -> Result:
@@ -100,57 +108,64 @@ def _call(path: str, names: list[str], function: Callable[[], Result]) -> Result
     except Exception as error:  # User code may raise any exception.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).split()) or "no message"
-        place = f"{frame.filename}, line {frame.lineno}"
-        raise _error(path, names, f"{type(error).__name__}: {text} ({place})") from error
+        line = f"{frame.filename}, line {frame.lineno}"
+        raise _error(path, names, f"{type(error).__name__}: {text} ({line})") from error
 
 
 def _check_name(
     path: str, features: Mapping[str, BaseFeature], name: str, taken: Collection[str]
 ) -> None:
-    """Raises TrainingError if an output takes the name of another column."""
+    """Raises TrainingError if an output has an invalid name.
+
+    Valid names are the names of the features, and unused names that begin with a feature's name.
+    """
     if name in features:
         return
-    right = "right are unused names that begin with the name of the feature"
+    expected = "expected: an unused name that begins with the name of the feature"
     if name in taken:
-        found = f"it returned {name!r}, the name of another column"
-        raise _error(path, list(features), f"{found}; {right}")
+        problem = f"transform returned {name!r}, the name of another column"
+        raise _error(path, list(features), f"{problem}; {expected}")
     if not any(name.startswith(feature) for feature in features):
-        raise _error(path, list(features), f"it returned {name!r}; {right}")
+        raise _error(path, list(features), f"transform returned {name!r}; {expected}")
 
 
 def _check(
     path: str, features: Mapping[str, BaseFeature], name: str, output: Any, rows: tf.Tensor
 ) -> tf.Tensor:
-    """Returns an output after checking that it is dense, a number, and has a row for each input
-    row.
+    """Returns an output of the user's type; raises TrainingError if the output is invalid.
+
+    A valid output is a dense tensor of numbers with a row for each input row.
     """
     import tensorflow as tf
 
     names = [feature for feature in features if name.startswith(feature)] or list(features)
     if not isinstance(output, tf.Tensor):
-        found = f"a {type(output).__name__}"
-        raise _error(path, names, f"it returned {found} as {name!r}, not a dense tensor")
+        content = f"a {type(output).__name__}"
+        raise _error(path, names, f"transform returned {content} as {name!r}, not a dense tensor")
     if output.dtype not in (tf.float32, tf.int64):
         kind = "strings" if output.dtype == tf.string else output.dtype.name
         raise _error(
             path,
             names,
-            f"it returned {kind} as {name!r}; a model takes float32, or int64 of a vocabulary",
+            f"transform returned {kind} as {name!r}; expected: float32, or int64 indices in a "
+            "vocabulary",
         )
     if output.shape.rank is None or output.shape.rank < 2 or None in output.shape[1:]:
         raise _error(
             path,
             names,
-            f"it returned {name!r} of shape {output.shape}; right is [rows, n] "
-            "or more dimensions, all of known size except the rows",
+            f"transform returned {name!r} with the shape {output.shape}; expected: [rows, n] "
+            "or more dimensions, with a known size of every dimension except the rows",
         )
     if output.dtype == tf.int64:
-        return output  # An identity would lose the range that the schema stores.
-    message = _error(path, names, f"it returned {name!r} with more or fewer rows than its input")
-    # At run time only TensorFlow's error arrives: its text contains this one.
-    text = f"{type(message).__module__}.{type(message).__name__}: {message}\n"
-    same = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=text)
-    with tf.control_dependencies([same]):
+        return output  # tf.identity would lose the range of the indices, which the schema stores.
+    error = _error(
+        path, names, f"transform returned {name!r} with a different number of rows than its input"
+    )
+    # When the graph runs, TensorFlow raises its own error, whose message contains this text.
+    text = f"{type(error).__module__}.{type(error).__name__}: {error}\n"
+    assertion = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=text)
+    with tf.control_dependencies([assertion]):
         return tf.identity(output)
 
 
@@ -165,5 +180,5 @@ def _count_rows(column: AnyTensor) -> tf.Tensor:
 
 
 def _error(path: str, names: list[str], problem: str) -> TrainingError:
-    which = "feature" if len(names) == 1 else "features"
-    return TrainingError(f"{which} {', '.join(map(repr, names))} of type {path!r}: {problem}.")
+    noun = "feature" if len(names) == 1 else "features"
+    return TrainingError(f"{noun} {', '.join(map(repr, names))} of type {path!r}: {problem}.")

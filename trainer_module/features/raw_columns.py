@@ -1,4 +1,4 @@
-"""Conversions of raw columns, of any kind of tensor, to dense tensors."""
+"""Conversions of raw columns, which are dense, sparse or ragged tensors, to dense tensors."""
 
 from __future__ import annotations
 
@@ -20,26 +20,32 @@ from trainer_module.features.number_format import (
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 
 MISSING_INTEGER = tf.int64.min
-"""The marker of a missing value in a dense tensor of whole numbers, which have no NaN."""
+"""The value that marks a missing value in a dense tensor of whole numbers, which have no NaN."""
 
 NO_FINGERPRINT = -1
-"""The fingerprint of a row without a value."""
+"""The fingerprint of a row whose value is missing."""
 
 
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?"
 
 
 def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the flags of missing values by their name, [batch, n] float32.
+    """Returns the flags of a column's missing values, [batch, n] float32, by their name.
 
-    Empty for a column without missing values in the first data.
+    The result is empty for a required column: a column that had no missing values when the schema
+    was inferred.
+
+    Args:
+      name: the name of the column.
+      column: the raw column.
+      missing: whether each value is missing, [batch, n] bool.
     """
-    had_gaps = not isinstance(column, tf.Tensor)
-    return {name + MISSING_SUFFIX: tf.cast(missing, tf.float32)} if had_gaps else {}
+    is_optional = not isinstance(column, tf.Tensor)
+    return {name + MISSING_SUFFIX: tf.cast(missing, tf.float32)} if is_optional else {}
 
 
 def dense_numbers(column: AnyTensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Returns numbers, [batch, n] float32 or of another float type, NaN where missing."""
+    """Returns the numbers of a column, [batch, n] of a float type; NaN where missing."""
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
@@ -52,7 +58,10 @@ def dense_numbers(column: AnyTensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
 
 
 def dense_strings(column: AnyTensor) -> tf.Tensor:
-    """Returns texts, [batch, n], empty where missing; whole numbers have no decimal point."""
+    """Returns the values of a column as strings, [batch, n]; an empty string where missing.
+
+    Whole numbers have no decimal point.
+    """
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
@@ -62,21 +71,23 @@ def dense_strings(column: AnyTensor) -> tf.Tensor:
 
 
 def dense_keys(column: AnyTensor) -> tf.Tensor:
-    """Returns sort keys of the column's own type, [batch, 1]; the least one, NaN or "" is
-    missing.
+    """Returns the values of a column as sort keys, [batch, 1] of the column's type.
+
+    A missing value is `MISSING_INTEGER`, NaN or an empty string.
     """
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
-        numbers = MISSING_INTEGER if column.dtype.is_integer else float("nan")
-        return _one_value(column, "" if column.dtype == tf.string else numbers)
+        missing_number = MISSING_INTEGER if column.dtype.is_integer else float("nan")
+        return _one_value(column, "" if column.dtype == tf.string else missing_number)
     return _matrix(column)
 
 
 def fingerprints(column: AnyTensor) -> tf.Tensor:
-    """Returns fingerprints of rows, [batch, 1] int64, or `NO_FINGERPRINT` for rows without a value.
+    """Returns fingerprints of a column's rows, [batch, 1] int64.
 
-    Rows with equal values have equal fingerprints.
+    Rows with equal values have equal fingerprints. Rows whose value is missing have
+    `NO_FINGERPRINT`.
     """
     if isinstance(column, tf.Tensor):
         column = tf.RaggedTensor.from_tensor(_matrix(column))
@@ -86,15 +97,13 @@ def fingerprints(column: AnyTensor) -> tf.Tensor:
     # The lengths distinguish ["a", "b"] from ["a\x1fb"].
     joined = tf.strings.reduce_join(texts, axis=-1, separator="\x1f")
     is_missing = joined == ""
-    whole = tf.strings.join([tf.strings.as_string(texts.row_lengths()), joined], "\x1f")
-    found = tf.strings.to_hash_bucket_fast(whole, tf.int64.max)
-    return tf.where(is_missing, tf.constant(NO_FINGERPRINT, tf.int64), found)[:, tf.newaxis]
+    keys = tf.strings.join([tf.strings.as_string(texts.row_lengths()), joined], "\x1f")
+    hashes = tf.strings.to_hash_bucket_fast(keys, tf.int64.max)
+    return tf.where(is_missing, tf.constant(NO_FINGERPRINT, tf.int64), hashes)[:, tf.newaxis]
 
 
 def parse_numbers(texts: tf.Tensor, number_format: NumberFormat) -> tf.Tensor:
-    """Returns the numbers in texts of a number format, float32 of the same shape; NaN for other
-    texts.
-    """
+    """Returns strings as numbers, float32 of the same shape; NaN for strings of another format."""
     is_number = tf.strings.regex_full_match(texts, number_format.pattern)
     pieces = tf.strings.regex_replace(texts, f"^{number_format.pattern}$", number_format.rewrite)
     if number_format.style == "clock":
@@ -129,39 +138,40 @@ def list_strings(column: AnyTensor, length: int, separator: str | None = None) -
     """Returns rows of several values, [batch, length] string, padded with empty strings.
 
     Args:
-      column: lists; with a separator, texts.
-      length: the most values; further values are dropped.
-      separator: the separator of the values in a text.
+      column: lists of values, or strings if there is a separator.
+      length: the maximum number of values per row; further values are dropped.
+      separator: the separator of the values in a string.
     """
     if separator is None:
-        return _cut(column, length, _as_string, "")
-    between = rf"(?:\s*{re.escape(separator)}\s*)+"
-    texts = tf.strings.regex_replace(dense_strings(column)[:, 0], between, separator)
-    texts = tf.strings.regex_replace(texts, rf"^{between}|{between}$|^\s+|\s+$", "")
+        return _truncate_or_pad(column, length, _as_string, "")
+    separators = rf"(?:\s*{re.escape(separator)}\s*)+"
+    texts = tf.strings.regex_replace(dense_strings(column)[:, 0], separators, separator)
+    texts = tf.strings.regex_replace(texts, rf"^{separators}|{separators}$|^\s+|\s+$", "")
     return tf.strings.split(texts, separator).to_tensor("", shape=[None, length])
 
 
 def list_numbers(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
-    """Returns rows of several numbers, [batch, length] float32, NaN where missing; as
-    `list_strings`.
+    """Returns rows of several numbers, [batch, length] float32, padded with NaN.
 
-    Parts of a text that are not numbers are missing.
+    Parts of a string that are not numbers are NaN. The arguments are those of `list_strings`.
     """
     if separator is None:
-        return _cut(column, length, lambda values: tf.cast(values, tf.float32), float("nan"))
+        return _truncate_or_pad(
+            column, length, lambda values: tf.cast(values, tf.float32), float("nan")
+        )
     texts = list_strings(column, length, separator)
     is_number = tf.strings.regex_full_match(texts, _NUMBER)
     numbers = tf.strings.to_number(tf.where(is_number, texts, "0"))
     return tf.where(is_number, numbers, float("nan"))
 
 
-def _cut(
+def _truncate_or_pad(
     column: AnyTensor,
     length: int,
     convert: Callable[[tf.Tensor], tf.Tensor],
     missing: float | str,
 ) -> tf.Tensor:
-    """Returns the first values of each list, padded with `missing`: [batch, length]."""
+    """Returns the first `length` converted values of each list, padded with `missing`."""
     if isinstance(column, tf.Tensor):
         column = convert(_matrix(column))[:, :length]
         gap = [[0, 0], [0, length - column.shape[1]]]
@@ -189,9 +199,9 @@ def _as_string(values: tf.Tensor) -> tf.Tensor:
 
 
 def _one_value(column: tf.SparseTensor, missing: float | str) -> tf.Tensor:
-    """Returns a column as [batch, 1].
+    """Returns a column as a dense tensor, [batch, 1].
 
-    TensorFlow raises an error, index out of bounds, for an example with several values.
+    For an example with several values, TensorFlow raises an error: index out of bounds.
     """
     shape = tf.stack([column.dense_shape[0], 1])
     return tf.sparse.to_dense(tf.SparseTensor(column.indices, column.values, shape), missing)

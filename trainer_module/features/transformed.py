@@ -1,4 +1,4 @@
-"""An input of a model, as Transform's output describes it."""
+"""The description of an input of a model in Transform's output."""
 
 from __future__ import annotations
 
@@ -14,39 +14,42 @@ from trainer_module.features import feature_class
 
 @dataclass(frozen=True)
 class TransformedFeature:
-    """An input of a model: a transformed feature with its shape and vocabulary size."""
+    """A transformed feature, which is an input of a model."""
 
     name: str
     kind: str
-    """The feature type, a name in `trainer_module.features.FEATURES`."""
+    """The feature type: a name in FEATURES, or the import path of the user's class."""
     shape: tuple[int, ...]
-    """The shape of one example, without the batch."""
+    """The shape of one example, without the batch dimension."""
     vocabulary_size: int = 0
-    """The number of indices, including out-of-vocabulary buckets; 0 without a vocabulary."""
+    """The number of indices, including out-of-vocabulary buckets; 0 if the values are not indices.
+    """
     many: bool = False
-    """Whether a row holds several values of one feature, padded with index 0."""
+    """Whether a row holds several indices, padded with index 0."""
     encoding: str | None = None
-    """The encoding of indices in the config, such as embedding or one_hot; None: the model decides.
+    """The encoding in the config, such as `embedding` or `one_hot`; None for the model's default.
     """
     indices_of: str = ""
-    """A description of indices without a vocabulary, such as the buckets of a hash."""
+    """The result of `BaseFeature.indices_of`."""
     places: tuple[str, ...] = ()
-    """The names of the numbers of an example; empty if they have none."""
+    """The names of the numbers of an example, or () if they have no names."""
 
     @property
     def dtype(self) -> tf.DType:
-        """The dtype: int64 for categories and tokens, float32 for numbers, images and bags of
-        terms.
-        """
+        """The data type: int64 for categories and tokens, float32 for numbers, images and bags."""
         return tf.float32 if self.is_bag else tf.as_dtype(feature_class(self.kind).dtype)
 
     @property
     def is_bag(self) -> bool:
-        """Whether an example consists of pairs of a term's index and its weight."""
+        """Whether an example is a bag: a list of pairs of a term's index and its weight."""
         return self.kind == "text" and len(self.shape) == 2
 
     def layer_name(self, role: str) -> str:
-        """Returns a layer name that TensorFlow allows, whatever the name of the column."""
+        """Returns a valid name for a layer of the feature.
+
+        Args:
+          role: the purpose of the layer, which becomes the suffix of the name.
+        """
         name = self.name
         if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.-]*", name):
             safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)

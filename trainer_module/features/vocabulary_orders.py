@@ -1,6 +1,4 @@
-"""Orders of vocabularies: functions from the counts of a column's values to its sorted
-vocabulary.
-"""
+"""Orders of vocabularies: functions that sort the counted values of a column into a vocabulary."""
 
 from __future__ import annotations
 
@@ -12,44 +10,47 @@ from dataclasses import dataclass
 from trainer_module.errors import DataError
 
 _SHOWN = 20
-"""The most classes in a message."""
+"""The maximum number of classes in a message."""
 
 logger = logging.getLogger(__name__)
 
 MOST_COUNTED = 200_000
-"""The number of most frequent values whose counts are kept, to limit the memory."""
+"""The number of most frequent values per column whose counts are kept, to limit the memory."""
 
 Counts = Sequence[tuple[bytes, int]]
-"""The values of one column, each with the number of its occurrences."""
+"""The values of one column, each with its number of occurrences."""
 
 Order = Callable[[Counts], list[bytes]]
+"""A function from the counts of a column's values to the vocabulary, in the order of its indices.
+"""
 Weigh = Callable[[Counts], Sequence[float]]
 """A function from the counts of a column's values to numbers that the graph stores."""
 
 
 def most_frequent(count: tuple[bytes, int]) -> tuple[int, bytes]:
-    """Returns a sort key of a count: by descending frequency, ties in the order of bytes."""
-    return -count[1], count[0]
+    """Returns a sort key: the most frequent value first, equally frequent values by their bytes."""
+    value, occurrences = count
+    return -occurrences, value
 
 
 @dataclass(frozen=True)
 class ByFrequency:
-    """An order by descending frequency, with ties in the order of bytes."""
+    """The order of `most_frequent`."""
 
     size: int
-    """The most values, besides the first ones."""
+    """The maximum number of values after the entries of `first`."""
     first: tuple[str, ...] = ()
-    """Entries before all others, whether they occur or not."""
+    """Entries with which the vocabulary begins, whether they occur or not."""
     column: str = ""
     """The name of the column, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the vocabulary by index; logs a warning for a column with very many values."""
+        """Returns the vocabulary; logs a warning for a column with very many different values."""
         if len(counts) >= MOST_COUNTED:
             logger.warning(
-                "column %r has %d different values or more, of which the %d most frequent have "
-                "an index of their own: if it is an identifier, set features: {%s: {type: "
-                "ignore}}; otherwise hash_buckets distinguishes the others",
+                "column %r has at least %d different values; only the %d most frequent values have "
+                "their own index. If the column is an identifier, set features: {%s: {type: "
+                "ignore}}; otherwise set hash_buckets to distinguish the other values",
                 self.column, MOST_COUNTED, self.size, self.column,
             )  # fmt: skip
         first = [value.encode() for value in self.first]
@@ -59,15 +60,18 @@ class ByFrequency:
 
 @dataclass(frozen=True)
 class ClassOrder:
-    """An order of all values: as numbers if `numeric`, bytewise otherwise."""
+    """The order of a label's classes: by number or by bytes."""
 
     label: str
     """The name of the label's column, for messages."""
     numeric: bool
+    """Whether the classes are whole numbers, and are ordered by number."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the classes by index; raises DataError without a class, or for a fractional
-        number.
+        """Returns the classes in order.
+
+        Raises:
+          DataError: there is no class, or `numeric` is true and a class is not a whole number.
         """
         classes = sorted(value for value, _ in counts)
         if not classes:
@@ -85,7 +89,7 @@ class ClassOrder:
 
 @dataclass(frozen=True)
 class GivenOrder:
-    """An order that is given, whether its classes occur or not."""
+    """The order of the classes in the config, whether they occur in the data or not."""
 
     label: str
     """The name of the label's column, for messages."""
@@ -94,24 +98,22 @@ class GivenOrder:
     """The config key of the order, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the classes by index; raises DataError if another class occurs."""
-        known = {name.encode(): None for name in self.classes}
+        """Returns the classes in order; raises DataError if another class occurs."""
+        classes = {name.encode(): None for name in self.classes}
         for value, _ in counts:
-            if value not in known:
-                found = value.decode(errors="backslashreplace")
+            if value not in classes:
+                text = value.decode(errors="backslashreplace")
                 raise DataError(
-                    f"label {self.label!r} holds {found!r}, which {self.key} lacks; "
-                    f"{self._right(found)}"
+                    f"label {self.label!r} holds {text!r}, which is not in {self.key}; "
+                    f"{self._describe_classes(text)}"
                 )
-        return [*known]
+        return [*classes]
 
-    def _right(self, found: str) -> str:
-        """Returns a list of the valid classes for a message, with the closest one if there are
-        many.
-        """
+    def _describe_classes(self, value: str) -> str:
+        """Returns the classes for a message, or some of them and the most similar to the value."""
         more = len(self.classes) - _SHOWN
         if more <= 0:
-            return f"it has {', '.join(self.classes)}."
-        near = difflib.get_close_matches(found, self.classes, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        return f"{hint}It has {', '.join(self.classes[:_SHOWN])} and {more:,} more."
+            return f"its classes are {', '.join(self.classes)}."
+        similar = difflib.get_close_matches(value, self.classes, n=1)
+        hint = f"did you mean {similar[0]!r}? " if similar else ""
+        return f"{hint}Its classes are {', '.join(self.classes[:_SHOWN])} and {more:,} more."

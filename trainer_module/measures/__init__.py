@@ -1,7 +1,6 @@
-"""The Evaluator's metrics that training can also measure, after each epoch on its held-out
-examples.
+"""Keras metrics with which training measures the Evaluator's metrics on held-out examples.
 
-Importing this package does not import TensorFlow, as the check of a config reads the registry.
+Importing this package does not import TensorFlow, as the check of a config reads `MEASURES`.
 """
 
 from __future__ import annotations
@@ -24,13 +23,15 @@ class Measure:
     """The Keras class that measures one of the Evaluator's metrics."""
 
     path: str
+    """The import path of the Keras class."""
     options: dict[str, Any] = field(default_factory=dict)
-    """The arguments of the class, besides its name and the options of the Evaluator's class."""
+    """The arguments of the Keras class, besides the name and the options of the Evaluator's class.
+    """
     counts_classes: bool = False
-    """Whether its first argument is the number of classes."""
+    """Whether the first argument of the Keras class is the number of classes."""
 
 
-_SAME = (
+_SAME_NAME = (
     "AUC",
     "BinaryAccuracy",
     "MeanAbsoluteError",
@@ -43,8 +44,9 @@ _SAME = (
     "SparseCategoricalCrossentropy",
     "SparseTopKCategoricalAccuracy",
 )
+"""The Evaluator's classes whose Keras class has the same name."""
 
-MEASURES = {name: Measure(f"{_KERAS}.{name}") for name in _SAME} | {
+MEASURES = {name: Measure(f"{_KERAS}.{name}") for name in _SAME_NAME} | {
     "AUCPrecisionRecall": Measure(f"{_KERAS}.AUC", {"curve": "PR"}),
     "BalancedAccuracy": Measure(f"{_OWN}.own.BalancedAccuracy", counts_classes=True),
     "BinaryCrossEntropy": Measure(f"{_KERAS}.BinaryCrossentropy"),
@@ -57,28 +59,31 @@ MEASURES = {name: Measure(f"{_KERAS}.{name}") for name in _SAME} | {
     "PoissonDeviance": Measure(f"{_OWN}.own.PoissonDeviance"),
     "RankError": Measure(f"{_OWN}.own.RankError"),
 }
-"""The measures by the Evaluator's class of the metric; training cannot measure other metrics."""
+"""The measures by the name of the Evaluator's class; training cannot measure other metrics."""
 
 
 def measures_of(task: BaseTask) -> list[str]:
-    """Returns the names of the Evaluator's metrics that training can measure, in the task's
-    order.
-    """
+    """Returns the names of the task's metrics that training can measure."""
     return [name for name, metric in task.metrics().items() if metric.class_name in MEASURES]
 
 
 def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Metric:
-    """Returns a new metric, which compares the Evaluator's `predictions` with the label.
+    """Returns a new Keras metric, which compares the Evaluator's `predictions` with the label.
 
     Args:
       task: the task of the model.
-      classes: the number of classes; 0 for a number.
-      name: the name of the metric; raises KeyError if training cannot measure it.
+      classes: the number of classes; 0 for a numeric label.
+      name: the name of the metric.
+
+    Raises:
+      KeyError: training cannot measure the metric.
     """
     from trainer_module.compat.keras import change_compared  # It imports TensorFlow.
 
     metric = task.metrics()[name]
     measure = MEASURES[metric.class_name]
     count = (classes,) if measure.counts_classes else ()
-    made = import_registered(measure.path)(*count, name=name, **measure.options, **metric.options)
-    return change_compared(made, lambda true, given: (true, task.measured(given)["predictions"]))
+    keras = import_registered(measure.path)(*count, name=name, **measure.options, **metric.options)
+    return change_compared(
+        keras, lambda label, output: (label, task.measured(output)["predictions"])
+    )

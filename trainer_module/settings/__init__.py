@@ -1,6 +1,6 @@
 """Typed settings of Transform and Trainer, which the config of a pipeline composes.
 
-Nothing here imports TensorFlow, so that a config is checked in a fraction of a second.
+Nothing here imports TensorFlow, so the check of a config takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -44,35 +44,36 @@ from trainer_module.strategies.synchronous import (
 )
 
 
-def _any_of(features: dict[str, str]) -> Any:
-    """Returns the type of a feature's mapping, whose key `type` selects the class of the other
-    keys.
+def _feature_type(features: dict[str, str]) -> Any:
+    """Returns the pydantic type of a column's feature settings; the key `type` selects the class.
+
+    Args:
+      features: the import paths of the feature classes by their name in `type`.
     """
     registered = tagged_union(features.values(), "type")
     adapter = TypeAdapter[Any](registered)
 
     def validate(value: Any, handler: Any) -> Any:
-        """Returns the settings of the type that the value names, so that messages are about it
-        alone.
-        """
+        """Returns the validated settings; errors are only about the class that `type` names."""
         del handler
         kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
         if isinstance(kind, str) and is_own(kind):
             return OwnFeature.model_validate(value)
         return adapter.validate_python(value)
 
-    either: Any = Union[registered, OwnFeature]  # noqa: UP007 - of a value
-    return Annotated[either, WrapValidator(validate)]
+    # The operator | does not accept `registered`, which is a value and not a type.
+    any_feature: Any = Union[registered, OwnFeature]  # noqa: UP007
+    return Annotated[any_feature, WrapValidator(validate)]
 
 
-Feature: TypeAlias = Annotated[BaseFeature, Registered(FEATURES, _any_of)]
+Feature: TypeAlias = Annotated[BaseFeature, Registered(FEATURES, _feature_type)]
 
 
 Section = TypeVar("Section", bound=Settings)
 
 DEFAULTS_DEPEND_ON = {"learning_rate": "optimizer", "early_stopping": "epochs"}
-"""Keys of `train` whose defaults apply only if the config leaves the other key at the model's
-default."""
+"""Pairs of keys of `train`: the model's default of the first key applies only if the config leaves
+the second key at the model's default."""
 
 
 def complete(
@@ -80,65 +81,65 @@ def complete(
 ) -> tuple[ModelSettings, TrainSettings]:
     """Returns the settings with the defaults that follow from the features and the model.
 
-    Values in the config are kept; complete settings are returned unchanged.
+    The values of the config are kept; complete settings are returned unchanged.
     """
-    given = model.model_fields_set
-    valued = [key for key in given if getattr(model, key) is not None]
-    kind = kind_for(feature_types, valued) if model.kind == AUTO else model.kind
+    keys = [key for key in model.model_fields_set if getattr(model, key) is not None]
+    kind = kind_for(feature_types, keys) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
-    usual = (spec.fine_tuning_defaults if model.weights else None) or spec.train
-    other = _explicit_keys(train, usual)
-    defaults = {
-        key: value for key, value in usual.items() if DEFAULTS_DEPEND_ON.get(key) not in other
+    defaults = (spec.fine_tuning_defaults if model.weights else None) or spec.train
+    changed = _changed_keys(train, defaults)
+    applicable = {
+        key: value for key, value in defaults.items() if DEFAULTS_DEPEND_ON.get(key) not in changed
     }
-    return _filled(model, spec.model), _filled(train, defaults)
+    return _fill_absent_keys(model, spec.model), _fill_absent_keys(train, applicable)
 
 
-def _explicit_keys(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
-    """Returns the keys that the config gives, except an optimizer of the model's default kind."""
-    kind = usual.get("optimizer", {}).get("kind")
-    same = {"optimizer"} if train.optimizer.kind == kind else set()
-    return train.model_fields_set - same
+def _changed_keys(train: TrainSettings, defaults: Mapping[str, Any]) -> set[str]:
+    """Returns the keys in the config, without `optimizer` if it has the model's default kind."""
+    kind = defaults.get("optimizer", {}).get("kind")
+    unchanged = {"optimizer"} if train.optimizer.kind == kind else set()
+    return train.model_fields_set - unchanged
 
 
 def complete_features(
     features: Mapping[str, BaseFeature], model: ModelSettings
 ) -> dict[str, BaseFeature]:
-    """Returns the settings of the columns, with the model's defaults for keys that the config
-    omits.
-    """
+    """Returns the settings of the columns; keys that the config omits get the model's defaults."""
     defaults = dict(ZOO[model.kind].features) if model.kind in ZOO else {}
     text = defaults.get("text", {})
     if model.weights and text.get("tokens") == "wordpiece":
         defaults["text"] = {**text, "vocabulary": model.weights}
-    return {name: _completed(f, defaults.get(f.type, {})) for name, f in features.items()}
+    return {name: _complete_feature(f, defaults.get(f.type, {})) for name, f in features.items()}
 
 
-def left_out(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
-    """Returns the keys by section whose values depend on a model that the features will
-    determine.
+def undetermined_keys(model: ModelSettings, train: TrainSettings) -> dict[str, set[str]]:
+    """Returns, by section, the keys whose values are undetermined until the features are known.
+
+    With `model.kind: auto`, the features determine the model, and the model determines defaults.
+    The result is empty if the config names the kind of model.
     """
     if model.kind != AUTO:
         return {}
-    of_model = {key for spec in ZOO.values() for key in spec.model}
-    of_train = {key for spec in ZOO.values() for key in spec.train} | {*DEFAULTS_DEPEND_ON.values()}
+    model_keys = {key for spec in ZOO.values() for key in spec.model}
+    train_keys = {key for spec in ZOO.values() for key in spec.train}
+    train_keys.update(DEFAULTS_DEPEND_ON.values())
     return {
-        "model": {"kind", *(of_model - model.model_fields_set)},
-        "train": of_train - train.model_fields_set,
+        "model": {"kind", *(model_keys - model.model_fields_set)},
+        "train": train_keys - train.model_fields_set,
     }
 
 
-def _completed(feature: BaseFeature, defaults: Mapping[str, Any]) -> BaseFeature:
+def _complete_feature(feature: BaseFeature, defaults: Mapping[str, Any]) -> BaseFeature:
     absent = {k: v for k, v in defaults.items() if k not in feature.model_fields_set}
-    # Contradictions are reported by a rule of the config.
+    # The values are not validated here: a rule of the config reports contradictions.
     return feature.model_copy(update=absent) if absent else feature
 
 
-def _filled(section: Section, defaults: Mapping[str, Any]) -> Section:
+def _fill_absent_keys(section: Section, defaults: Mapping[str, Any]) -> Section:
     absent = {k: v for k, v in defaults.items() if k not in section.model_fields_set}
-    given = type(section).model_validate(absent)
-    return section.model_copy(update={key: getattr(given, key) for key in absent})
+    validated = type(section).model_validate(absent)
+    return section.model_copy(update={key: getattr(validated, key) for key in absent})
 
 
 __all__ = [
@@ -184,32 +185,32 @@ OWN_PREPROCESSING_KEY = "preprocessing"
 
 
 class TrainerSettings(Settings):
-    """The settings of Transform and Trainer, which travel as JSON in TFX's `custom_config`."""
+    """The settings of Transform and Trainer, which receive them as JSON in `custom_config`."""
 
     label: str
+    """The name of the label's column."""
     weight: str | None = None
-    """The column of the examples' weights; None if all examples count alike."""
+    """The name of the column with the examples' weights; None if all examples count alike."""
     split_by: str | None = None
-    """The column whose equal values stay in the same part when the train split is divided."""
+    """The name of a column; rows with the same value are held out together or not at all."""
     order_by: str | None = None
-    """The column by which the train split is divided in time: the held-out rows are the later ones.
-    """
+    """The name of a column by which the rows are ordered in time; the last rows are held out."""
     target: TaskSettings = Field(alias="task")
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     evaluate: CrossValidation = CrossValidation()
     optimize: WhileTraining = WhileTraining()
-    _left_out: dict[str, set[str]] = PrivateAttr(default_factory=dict)
-    """The keys by section whose values depend on the features that the data determines."""
+    _undetermined_keys: dict[str, set[str]] = PrivateAttr(default_factory=dict)
+    """The result of `undetermined_keys` for the settings before their defaults were filled in."""
 
     @model_validator(mode="after")
     def _complete(self) -> TrainerSettings:
         types = [feature.type for feature in self.features.values()]
-        self._left_out = left_out(self.model, self.train)
+        self._undetermined_keys = undetermined_keys(self.model, self.train)
         model, train = complete(self.model, self.train, types)
         features = complete_features(self.features, model)
-        # The model is frozen, so that plain assignment raises an error.
+        # The class is frozen: a plain assignment would raise an error.
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "train", train)
         object.__setattr__(self, "features", features)
@@ -217,7 +218,7 @@ class TrainerSettings(Settings):
 
     @property
     def label_task(self) -> BaseTask:
-        """The supervised task; raises TypeError if the task has no label."""
+        """The supervised task that reads the label; raises TypeError if the task has no label."""
         return as_task(self.target)
 
     @property
@@ -237,19 +238,17 @@ class TrainerSettings(Settings):
 
     @property
     def own_features(self) -> dict[str, str]:
-        """The import paths of the user's feature types, which Transform runs too, by config key."""
+        """The import paths of the user's feature types, by config key; Transform runs them, too."""
         types = {f"features.{name}.type": feature.type for name, feature in self.features.items()}
         return {key: path for key, path in types.items() if is_own(path)}
 
     def is_requested(self, column: str) -> bool:
-        """Returns whether a request needs a raw column: an input, or a column that an input is made
-        of.
-        """
+        """Returns whether requests contain a raw column: whether a feature reads the column."""
         if column == self.weight:
             return False
-        own = self.features.get(column)
-        # The common case of a plain column is decided first, so that wide tables stay fast.
-        if own is None or (own.is_input and column in own.columns_of(column)):
+        feature = self.features.get(column)
+        # Most columns are decided here; the search below is slow for tables with many columns.
+        if feature is None or (feature.is_input and column in feature.columns_of(column)):
             return True
         inputs = ((name, feature) for name, feature in self.features.items() if feature.is_input)
         return any(column in feature.columns_of(name) for name, feature in inputs)
@@ -257,17 +256,18 @@ class TrainerSettings(Settings):
     def to_custom_config(self) -> dict[str, Any]:
         """Returns the `custom_config` that carries these settings to Transform and Trainer.
 
-        It is part of TFX's cache key, so keys that do not change the model are left out.
+        The `custom_config` is part of TFX's cache key. It therefore omits keys that do not change
+        the model, and keys whose values the features determine.
         """
-        later = {section: dict.fromkeys(keys, True) for section, keys in self._left_out.items()}
-        excluded = {**later, "train": NOT_IN_CACHE_KEY | later.get("train", {})}
+        undetermined = {
+            section: dict.fromkeys(keys, True) for section, keys in self._undetermined_keys.items()
+        }
+        excluded = {**undetermined, "train": NOT_IN_CACHE_KEY | undetermined.get("train", {})}
         return {SETTINGS_KEY: self.model_dump(mode="json", exclude=excluded)}
 
     @classmethod
     def from_custom_config(cls, custom_config: Mapping[str, Any]) -> TrainerSettings:
-        """Returns the settings that `to_custom_config` stored; raises KeyError if they are
-        missing.
-        """
+        """Returns the settings from a `custom_config`; raises KeyError if it has no settings."""
         return cls.model_validate(custom_config[SETTINGS_KEY])
 
     def with_strategy(self, strategy: BaseStrategy) -> TrainerSettings:

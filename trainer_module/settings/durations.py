@@ -8,27 +8,27 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
-_LONGEST = timedelta(days=366)
+_MAX = timedelta(days=366)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _parse_duration(value: Any) -> timedelta:
-    found = re.fullmatch(r"(\d+)\s*([smhd])", str(value))
     if isinstance(value, timedelta):
         return value
-    if found is None:
+    match = re.fullmatch(r"(\d+)\s*([smhd])", str(value))
+    if match is None:
         raise ValueError("a duration is a whole number with a unit, such as 30s, 5m, 4h or 1d")
-    if int(found[1]) > _LONGEST.total_seconds():
-        raise ValueError(f"a duration is at most {show_duration(_LONGEST)}")
-    duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
-    if duration > _LONGEST:
-        raise ValueError(f"a duration is at most {show_duration(_LONGEST)}")
-    return duration
+    count, unit = int(match[1]), _UNITS[match[2]]
+    # A larger count would overflow timedelta.
+    is_short = count <= _MAX.total_seconds() and timedelta(**{unit: count}) <= _MAX
+    if not is_short:
+        raise ValueError(f"a duration is at most {show_duration(_MAX)}")
+    return timedelta(**{unit: count})
 
 
-def _is_some(value: timedelta) -> timedelta:
+def _check_positive(value: timedelta) -> timedelta:
     if not value:
-        raise ValueError("it has to be at least 1s")
+        raise ValueError("the duration must be at least 1s")
     return value
 
 
@@ -42,9 +42,9 @@ def show_duration(value: timedelta) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Returns a duration in words for people, such as `3 min 20 s`."""
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+    """Returns a duration in minutes and seconds for messages, such as `3 min 20 s`."""
+    rounded = round(seconds)
+    return f"{rounded} s" if rounded < 60 else f"{rounded // 60} min {rounded % 60} s"
 
 
 Duration = Annotated[
@@ -55,5 +55,5 @@ Duration = Annotated[
 ]
 
 
-SomeTime = Annotated[Duration, AfterValidator(_is_some)]
-"""A duration that is not zero."""
+SomeTime = Annotated[Duration, AfterValidator(_check_positive)]
+"""A duration of at least one second."""

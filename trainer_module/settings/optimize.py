@@ -1,7 +1,7 @@
 """The section `optimize` of a config: pruning, quantization, and variants of the trained model.
 
-The Trainer reads the first part of the section, the Optimizer the rest, so a change of `variants`
-or `accept` does not train the model again.
+The Trainer reads `prune` and `quantize`, and the Optimizer reads the other keys. A change of
+`variants` or `accept` therefore does not train the model again.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from trainer_module.sections import Settings
 from trainer_module.settings.model import NETWORKS, is_forest
 
 EXTRA = "scopeline[optimize]"
-"""The extra of the package that this section needs."""
+"""The package extra that this section requires."""
 
 TWO_BY_FOUR: Literal["2by4"] = "2by4"
-"""The sparsity pattern of the sparse tensor cores of NVIDIA's GPUs."""
+"""The sparsity pattern that the sparse tensor cores of NVIDIA's GPUs support."""
 
 SPARSITY_OF_2BY4 = 0.5
 """The sparsity of the 2by4 pattern: two of every four weights are zero."""
 
 NOT_QUANTISED = ("tabular", *NETWORKS)
-"""The models that TFMOT cannot quantise: their weights are in custom layers or in nested models."""
+"""The kinds of models that TFMOT cannot quantise, as their weights are in custom layers or in
+nested models."""
 
 
 class PruneSchedule(StrEnum):
@@ -33,37 +34,41 @@ class PruneSchedule(StrEnum):
     POLYNOMIAL = "polynomial"
     """A cubic curve from 0 to `sparsity`, steep at first (Zhu and Gupta, arXiv:1710.01878)."""
     CONSTANT = "constant"
+    """The value `sparsity` from the beginning of pruning to the end of the training."""
 
 
 class BlockStructure(Settings):
     """Blocks of weights that become zero together."""
 
     block: tuple[PositiveInt, PositiveInt]
-    """The height and width of a block in a layer's matrix of weights, inputs by outputs, such as
-    [1, 4]."""
+    """The height and width of a block in a layer's matrix of weights, whose rows are inputs and
+    whose columns are outputs, such as [1, 4]."""
 
 
 class PruneSettings(Settings):
-    """Make the smallest weights of a network zero during training."""
+    """Pruning, which makes the smallest weights of a network zero during training."""
 
     sparsity: float = Field(default=0.5, gt=0, lt=1)
-    """The share of each layer's weights that are zero at the end."""
+    """The share of each layer's weights that are zero at the end of the training."""
     schedule: PruneSchedule | None = None
-    """`polynomial`: the sparsity rises from 0 to `sparsity` between `begin` and `end`; `constant`:
-    it is `sparsity` from `begin` on. Default: `polynomial`, and `constant` for 2by4."""
+    """`polynomial`: the share of zeros rises from 0 at `begin` to `sparsity` at `end`. `constant`:
+    the share is `sparsity` after `begin`. Default: `constant` for `structure: 2by4`, otherwise
+    `polynomial`."""
     begin: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """The beginning of pruning: below 1 a share of the training's steps, from 2 on a number of
-    steps."""
+    """The beginning of pruning: a value less than 1 is a share of the training's steps, a value of
+    2 or more is a number of steps."""
     end: float = Field(default=0.5, gt=0, allow_inf_nan=False)
-    """The end of the `polynomial` schedule, when `sparsity` is reached: up to 1 a share of the
-    training's steps, from 2 on a number of steps. Only later epochs can become the model."""
+    """The end of the `polynomial` schedule, at which the share of zeros is `sparsity`: a value of
+    at most 1 is a share of the training's steps, a value of 2 or more is a number of steps. Only
+    epochs after `end` can become the model."""
     structure: Literal["2by4"] | BlockStructure | None = None
-    """`2by4`: two of four neighbours in each column, the pattern of NVIDIA's sparse tensor cores;
-    `{block: [1, 4]}`: whole blocks. Default: single weights."""
+    """The pattern of the zeros. `2by4`: two of every four neighbours in a column are zero, as the
+    sparse tensor cores of NVIDIA's GPUs require. `{block: [1, 4]}`: whole blocks are zero. Default:
+    no pattern."""
 
     @property
     def is_constant(self) -> bool:
-        """Whether the sparsity is constant from the beginning of pruning on."""
+        """Whether the sparsity is constant after the beginning of pruning."""
         default = PruneSchedule.CONSTANT if self.is_2by4 else PruneSchedule.POLYNOMIAL
         return (self.schedule or default) is PruneSchedule.CONSTANT
 
@@ -73,7 +78,7 @@ class PruneSettings(Settings):
         return self.structure == TWO_BY_FOUR
 
     @model_validator(mode="after")
-    def _ends_after_it_begins(self) -> PruneSettings:
+    def _check_schedule(self) -> PruneSettings:
         if self.is_2by4 and self.sparsity != SPARSITY_OF_2BY4:
             raise ValueError(
                 f"structure 2by4 makes two of four weights zero, but sparsity is "
@@ -81,8 +86,8 @@ class PruneSettings(Settings):
             )
         if self.is_2by4 and self.schedule is PruneSchedule.POLYNOMIAL:
             raise ValueError(
-                "structure 2by4 has no sparsity between none and a half, to grow by polynomial; "
-                "use schedule: constant"
+                "found schedule: polynomial, but structure 2by4 has one sparsity, 0.5, which "
+                "cannot grow; use schedule: constant"
             )
         for key, value in (("begin", self.begin), ("end", self.end)):
             if value > 1 and value != int(value):
@@ -92,17 +97,17 @@ class PruneSettings(Settings):
                 )
         if self.begin == 1:
             raise ValueError(
-                "begin is 1, all of the training's steps; give a smaller share, or a number of "
-                "steps from 2 on"
+                "begin is 1, all of the training's steps; give a share less than 1, or a number of "
+                "steps of 2 or more"
             )
         if not self.is_constant and self.begin and (self.begin > 1) != (self.end > 1):
             raise ValueError(
-                f"begin is {_amount(self.begin)} and end {_amount(self.end)}; give both as shares, "
-                "or both as numbers of steps"
+                f"begin is {_amount(self.begin)} and end is {_amount(self.end)}; give two shares "
+                "of the steps, or two numbers of steps"
             )
         if not self.is_constant and self.begin >= self.end:
             raise ValueError(
-                f"begin is {self.begin:g} and end {self.end:g}; give an end that is after begin"
+                f"begin is {self.begin:g} and end is {self.end:g}; end must be greater than begin"
             )
         return self
 
@@ -115,14 +120,15 @@ class WhileTraining(Settings):
     """The part of the section that the Trainer reads: pruning and quantization-aware training."""
 
     prune: PruneSettings | None = None
-    """Make the smallest weights zero, so that the model compresses well; default: none."""
+    """Pruning, which makes the smallest weights zero, so that the model compresses well. Default:
+    no pruning."""
     quantize: Literal["qat"] | None = None
     """`qat`: quantization-aware training, which simulates weights and activations of 8 bits, so
-    that int8 variants lose less accuracy. Default: none."""
+    that int8 variants lose less accuracy. Default: no quantization-aware training."""
 
     @property
     def changes_training(self) -> bool:
-        """Whether the settings change the training."""
+        """Whether the settings prune or quantise during training."""
         return self.prune is not None or self.quantize is not None
 
     def suits(self, kind: str) -> bool:
@@ -153,8 +159,8 @@ class VariantName(StrEnum):
 
     @property
     def weight_bits(self) -> int:
-        """The bits per weight in the file; TensorRT reduces the precision when it loads the
-        file.
+        """The bits per weight in the file: 32 for TensorRT, which reduces the precision when it
+        loads the file.
         """
         if self.is_for_gpu or self in (VariantName.FLOAT, VariantName.ONNX):
             return 32
@@ -162,9 +168,7 @@ class VariantName(StrEnum):
 
     @property
     def is_for_gpu(self) -> bool:
-        """Whether the variant is for NVIDIA's GPUs, so that measurements on a CPU do not apply to
-        it.
-        """
+        """Whether the variant is for NVIDIA's GPUs; it cannot be measured on a CPU."""
         return self.startswith("tensorrt")
 
 
@@ -172,36 +176,35 @@ Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class AcceptSettings(Settings):
-    """The requirements on the eval split that a variant has to meet to be pushed."""
+    """The requirements that a variant has to meet on the eval split before its push."""
 
     max_metric_drop: float = Field(default=0.005, ge=0, allow_inf_nan=False)
-    """The largest decline relative to the model in the deciding metric: the first one with a
-    threshold, otherwise the first of `evaluate.metrics`. For errors in the label's unit, such as
-    `mse` and `mae`, and for your own metrics, a share of the model's value: 0.005 is half a
-    percent."""
+    """The maximum decline of the deciding metric, compared with the model. The deciding metric is
+    the first metric with a threshold, or else the first of `evaluate.metrics`. For errors in the
+    label's unit, such as `mse` and `mae`, and for your own metrics, the decline is a share of the
+    model's value: 0.005 is half a percent."""
     max_size_ratio: Limit | None = None
-    """The largest size of the file, as a share of the size of the model's weights in float32."""
+    """The maximum size of the file, as a share of the size of the model's weights in float32."""
     max_latency_ratio: Limit | None = None
-    """The largest latency of one example, as a share of the SavedModel's."""
+    """The maximum latency of one example, as a share of the latency of the SavedModel."""
     slices: bool = False
-    """Whether `max_metric_drop` applies to each of `evaluate.slices`, too."""
+    """Whether `max_metric_drop` also applies to each slice of `evaluate.slices`."""
     unmeasured: bool = False
-    """Whether to accept a variant for TensorRT without a measurement, if the Optimizer's machine
-    has no GPU; its latency and accuracy are unknown then."""
+    """Whether to accept a variant for TensorRT if the Optimizer's machine has no GPU to measure the
+    variant. The latency and accuracy of the variant are then unknown."""
 
 
 class OptimizeSettings(WhileTraining):
-    """Smaller and faster variants of the model, which are evaluated and measured as the model
-    is.
-    """
+    """Pruning, quantization-aware training, and smaller and faster variants of the model."""
 
     variants: list[VariantName] = []
-    """The variants to make after training: for LiteRT `float`, `float16`, `dynamic` (weights of 8
-    bits), `int8` and `int16x8`; for ONNX Runtime `onnx`, `onnx_float16`, `onnx_int8`,
+    """The variants to make after training. LiteRT runs `float`, `float16`, `dynamic` (weights of 8
+    bits), `int8` and `int16x8`. ONNX Runtime runs `onnx`, `onnx_float16`, `onnx_int8`,
     `tensorrt_float16` and `tensorrt_int8`."""
     accept: AcceptSettings = AcceptSettings()
     required: list[VariantName] | bool = []
-    """The variants that have to be accepted before the model is pushed; `true`: all."""
+    """The variants that must be accepted; otherwise the model is not pushed. `true`: all
+    variants."""
 
     @property
     def required_variants(self) -> list[VariantName]:

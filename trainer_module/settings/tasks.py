@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 CLASS_METRICS = "components.evaluator.own_metrics.classes"
 NUMBER_METRICS = "components.evaluator.own_metrics.numbers"
-"""The modules of the metrics that neither TFMA nor Keras has."""
+"""The modules of the project's own metrics, which TFMA and Keras lack."""
 
 
 class Task(StrEnum):
-    """The kind of a label: one of two classes, one of several, or a number.
+    """The kind of a label: one of two classes, one of more classes, or a number.
 
-    Every supervised task is of one of these kinds; code that reads labels only distinguishes them.
+    Every supervised task has one of these kinds; code that reads labels does not distinguish
+    further.
     """
 
     BINARY = "binary"
@@ -45,41 +46,41 @@ class Metric:
     """A metric: the TFMA or Keras class that computes it, and its properties."""
 
     class_name: str = ""
-    """The name of the class; empty if a function of the task's family computes the metric."""
+    """The name of the class, or an empty string if the task's family computes the metric."""
     higher_is_better: bool = True
     module: str = ""
-    """The module of the class; empty if TFMA or Keras finds the class by its name."""
+    """The module of the class, or an empty string if TFMA or Keras finds the class by its name."""
     options: dict[str, Any] = field(default_factory=dict)
     """The arguments of the class besides the name."""
     is_compared: bool = True
-    """Whether a threshold also compares the model with the one in service; `False` for metrics
-    whose best value lies in the middle, or that another model may lack."""
+    """Whether a threshold also compares the model with the model in service. False for metrics
+    whose best value is neither the smallest nor the largest, and for metrics that another model may
+    lack."""
     is_half: bool = False
-    """Whether the metric is one side of a trade-off, such as recall and precision; without a
-    threshold it does not block a model."""
+    """Whether the metric is one side of a trade-off, such as recall or precision. Such a metric
+    blocks a model only if it has a threshold."""
     has_unit: bool = False
-    """Whether the size of its values follows from the label's unit, or is unknown, so that models
-    are compared by the ratio of the values. The values of other metrics lie between 0 and 1, or are
-    independent of the label's unit, and are compared by their difference."""
+    """Whether the values depend on the label's unit, or have an unknown range; models are then
+    compared by the ratio of their values. Otherwise they are compared by the difference."""
     is_number: bool = True
-    """Whether its value is a number; a matrix or a curve is stored in TFMA's plots, under the name
-    that TFMA's views expect, and has no thresholds."""
+    """Whether the value is a number. A matrix or a curve has no thresholds; it is stored in TFMA's
+    plots, under the name that TFMA's views expect."""
 
 
 class LabelStatistics(Protocol):
-    """The statistics of the label on the train split; `Problem` implements it."""
+    """The statistics of the label on the train split; `Problem` implements this protocol."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes in the order of their indices; empty for a number."""
+        """The classes in the order of their indices; empty for a numeric label."""
 
     @property
     def label_mean(self) -> float:
-        """The mean of a label that is a number."""
+        """The mean of a numeric label."""
 
     @property
     def label_deviation(self) -> float:
-        """The standard deviation of a label that is a number."""
+        """The standard deviation of a numeric label."""
 
     @property
     def output_units(self) -> int:
@@ -87,75 +88,87 @@ class LabelStatistics(Protocol):
 
 
 class LearningTask(Settings):
-    """The settings of a task of any family; the tasks of a family add their options."""
+    """The base class of all tasks: the settings of a task, with the metrics it can be measured by.
+
+    The subclasses add the options of their task.
+    """
 
     kind: str
     family: ClassVar[str]
     """The name of the task's family in `FAMILIES`."""
     monitor: ClassVar[str] = "val_loss"
-    """The metric in the training history that selects the best epoch and stops training; smaller is
-    better."""
+    """The metric in the training history that selects the best epoch and stops training. A smaller
+    value is better."""
 
     @property
     def of_rows(self) -> BaseTask | None:
-        """The supervised task whose rows with labels are read; None if the task does not learn from
-        such rows.
+        """The supervised task for reading rows with labels; None if this task learns from other
+        data.
         """
         return None
 
     @property
     def needs_label(self) -> bool:
-        """Whether every row needs a label, with more than one value over all rows."""
+        """Whether every row needs a label, and the labels need at least two different values."""
         return True
 
     @property
     def has_options(self) -> bool:
-        """Whether the config gives options besides the name of the task."""
+        """Whether the task has an option that differs from its default."""
         return len(self.model_dump(exclude_defaults=True)) > 1
 
     def without_model_keys(self) -> LearningTask:
-        """Returns the task with only the keys that components other than the Trainer read.
+        """Returns the task without the keys that only the Trainer reads.
 
-        Keys that only a model reads stay out of the cache keys of those components.
+        The other components use this task in their cache keys: a change of a key that only the
+        Trainer reads does not run them again.
         """
         return self
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns the metrics that the Evaluator can measure, by their name in a config."""
+        """Returns the metrics that the Evaluator can measure, by their name in the config."""
         raise NotImplementedError
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the names of the default metrics; without thresholds, the first one decides."""
+        """Returns the names of the main default metrics.
+
+        Without thresholds, the first of these metrics decides whether a model is blessed.
+        """
         raise NotImplementedError
 
     def reported_metrics(self) -> tuple[str, ...]:
-        """Returns metrics that a config without names reports as well, and that decide nothing."""
+        """Returns the names of further default metrics, which never decide on a model."""
         return ()
 
     def default_metrics(self) -> tuple[str, ...]:
-        """Returns the metrics that a config without names measures, the deciding one first."""
+        """Returns the names of the metrics for a config without `evaluate.metrics`."""
         known = self.metrics()
-        return (*self.usual_metrics(), *(one for one in self.reported_metrics() if one in known))
+        return (*self.usual_metrics(), *(name for name in self.reported_metrics() if name in known))
 
 
 class BaseTask(LearningTask):
-    """The settings of a supervised task, and its treatment of labels and of a model's output."""
+    """The base class of supervised tasks, which learn from rows with labels.
+
+    A task transforms the labels, builds the last layer and the loss of a model, and converts the
+    model's output for the Evaluator and for clients.
+    """
 
     family: ClassVar[str] = "supervised"
     label_kind: ClassVar[Task]
     """The kind of the task's label."""
     alternatives: ClassVar[str] = ""
-    """The names of alternative tasks for labels that do not suit this one, for messages."""
+    """The names of other tasks, which messages suggest for labels that this task cannot use."""
     needs_activation: ClassVar[bool] = False
-    """Whether the range of a model's output is restricted, which needs an activation."""
+    """Whether the model's output has a restricted range, so that the last layer needs an
+    activation."""
     most_classes: ClassVar[int | None] = None
-    """The most classes that a label may have; None for no limit."""
+    """The maximum number of classes of a label; None for no limit."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
-    """The names of the metrics that `make_metrics` returns, the most informative first."""
+    """The names of the metrics that `make_metrics` returns, the most informative metric first."""
 
     @property
     def of_rows(self) -> BaseTask:
-        """The task itself, as it learns from rows with labels."""
+        """The task itself, as every supervised task reads rows with labels."""
         return self
 
     @property
@@ -165,51 +178,54 @@ class BaseTask(LearningTask):
 
     @property
     def needs(self) -> str:
-        """The requirement on every label, in words for messages; empty if any value is valid."""
+        """The requirement on every label for messages, such as "a whole number"; empty if every
+        value is valid.
+        """
         return ""
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Returns which raw labels are valid, [rows] bool; called only if `needs` is not empty."""
+        """Returns which raw labels are valid, [rows] bool; only called if `needs` is not empty."""
         return np.ones(len(labels), bool)
 
     @property
     def takes_own_loss(self) -> bool:
-        """Whether a loss of the user's compares a model's whole output with the label."""
+        """Whether `train.loss` can be the user's own loss, which compares the model's whole output
+        with the label.
+        """
         return True
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the label in the form that the loss takes, [batch, 1].
+        """Returns the label in the form that the loss reads, [batch, 1].
 
         Args:
           column: the raw column.
           label: the name of the column, for messages.
 
         Returns:
-          float32 for a number, NaN where missing; int64 for a class, its index, -1 where the class
-          is missing or not in the train split.
+          For a number float32, with NaN for a missing label. For a class its index as int64, with
+          -1 if the label is missing or the train split does not contain the class.
 
         Raises:
-          DataError: the column is not of a type that the task can use.
+          DataError: the task cannot use the type of the column.
         """
         raise NotImplementedError
 
     def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns which transformed labels are not missing, bool of the same shape."""
+        """Returns which transformed labels are present, a bool tensor of the labels' shape."""
         raise NotImplementedError
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
-        """Raises TrainingError where the classes of the train split do not suit the task."""
+        """Raises TrainingError if the task cannot use the classes of the train split."""
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the meanings of the units of a model's last layer; equal names mean equal
-        semantics.
+        """Returns the name of each unit of a model's last layer.
+
+        A warm start copies the weights of the units whose names are equal.
         """
         raise NotImplementedError
 
     def output_width(self, classes: tuple[str, ...]) -> int:
-        """Returns the length of a model's output per example, after the activation of its last
-        layer.
-        """
+        """Returns how many numbers a model outputs per example, after the last activation."""
         return len(self.outputs(classes))
 
     @property
@@ -218,54 +234,54 @@ class BaseTask(LearningTask):
         raise NotImplementedError
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a layer that maps the last layer's sums, [batch, units], to the output, in
+        """Returns a layer that maps the logits of the last layer, [batch, units], to the output in
         float32.
         """
         raise NotImplementedError
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns the last layer of a model with its activation, called `output`."""
+        """Returns a model's last layer, including its activation; the layer is named `output`."""
         raise NotImplementedError
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Returns a new object of the task's default loss."""
+        """Returns a new instance of the task's default loss."""
         raise NotImplementedError
 
     def make_class_loss(
         self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
     ) -> tf_keras.losses.Loss:
-        """Returns a new cross-entropy loss, or with a `gamma` a focal loss."""
+        """Returns a new cross-entropy loss, or a focal loss if `gamma` is not None."""
         raise NotImplementedError
 
     def logit_shift(self, class_weights: Sequence[float]) -> list[float]:
-        """Returns the shift of the logits that class weights cause: log 2 for a weight of 2."""
+        """Returns the shift of each logit that class weights cause: log 2 for a weight of 2."""
         return [math.log(weight or 1.0) for weight in class_weights]
 
     def loss_unit(self, problem: LabelStatistics) -> float:
-        """Returns the divisor of labels and predictions of numbers in the loss."""
+        """Returns the number by which the loss divides numeric labels and predictions."""
         del problem
         return 1.0
 
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """Returns the loss of a model's whole output, from the loss of its classes or its number.
+        """Returns a loss of the model's whole output, made from a loss of a number or of classes.
 
         Args:
-          loss: the loss of the number, or of the classes.
-          problem: the problem that is learnt.
-          degree: 2 for a loss in squares of a number's units, otherwise 1.
+          loss: a loss that compares the predicted number, or the predicted classes, with the label.
+          problem: the learning problem.
+          degree: 2 if the loss has the squared unit of the number, such as `mse`; otherwise 1.
         """
         del problem, degree
         return loss
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Returns new metrics that are shown after each epoch."""
+        """Returns new instances of the metrics that training shows after each epoch."""
         raise NotImplementedError
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the tensors that the Evaluator reads: `predictions`, and inputs of this project's
-        metrics.
+        """Returns the tensors that the Evaluator reads: `predictions`, and inputs of the project's
+        own metrics.
         """
         return {"predictions": output}
 
@@ -277,7 +293,7 @@ class BaseTask(LearningTask):
         return label
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """Returns a model's outputs by the names that clients read, [batch, ...] each."""
+        """Returns the model's outputs by their name in a response, [batch, ...] each."""
         raise NotImplementedError
 
 
@@ -300,34 +316,37 @@ TASKS = {
 
 def task_class(kind: str) -> type[LearningTask]:
     """Returns the class of a task by its name in the config."""
-    found: type[LearningTask] = import_registered(TASKS[kind])
-    return found
+    task: type[LearningTask] = import_registered(TASKS[kind])
+    return task
 
 
 def supervised_class(kind: str) -> type[BaseTask]:
     """Returns the class of a supervised task by its name; raises TypeError if the task has no
     label.
     """
-    found = task_class(kind)
-    if not issubclass(found, BaseTask):
-        raise TypeError(f"task {kind} has no label")
-    return found
+    task = task_class(kind)
+    if not issubclass(task, BaseTask):
+        raise TypeError(f"`task: {kind}` has no label")
+    return task
 
 
 def as_task(task: LearningTask | str) -> BaseTask:
-    """Returns the supervised task of a task, or the task without options that a name stands for.
+    """Returns the supervised task for reading rows with labels.
+
+    Args:
+      task: a task, or the name of a supervised task without options.
 
     Raises:
-      TypeError: the task is of another family and does not learn from rows with labels.
+      TypeError: the task does not learn from rows with labels.
     """
-    found = supervised_class(task)(kind=str(task)) if isinstance(task, str) else task
-    if (of_rows := found.of_rows) is None:
-        raise TypeError(f"task {found.kind} has no label")
-    return of_rows
+    settings = supervised_class(task)(kind=str(task)) if isinstance(task, str) else task
+    if (supervised := settings.of_rows) is None:
+        raise TypeError(f"`task: {settings.kind}` has no label")
+    return supervised
 
 
-def _any_of(tasks: dict[str, str]) -> Any:
+def _task_type(tasks: dict[str, str]) -> Any:
     return named_or_mapping("Task", "What the model predicts.", tasks)
 
 
-TaskSettings: TypeAlias = Annotated[LearningTask, Registered(TASKS, _any_of)]
+TaskSettings: TypeAlias = Annotated[LearningTask, Registered(TASKS, _task_type)]

@@ -1,4 +1,4 @@
-"""The section `train` of a config, and the defaults that follow from the data."""
+"""The section `train` of a config, and the values that are derived from the size of the data."""
 
 from __future__ import annotations
 
@@ -32,34 +32,39 @@ from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
 from trainer_module.strategies.synchronous import DefaultStrategy
 
 FEWEST_EPOCHS = 10
-"""The fewest epochs of `epochs: auto`, for data with thousands of steps per epoch."""
+"""The minimum number of epochs of `epochs: auto`; it applies to data with thousands of steps per
+epoch."""
 
 STEPS_OF_AN_EPOCH = 100
-"""The approximate steps per epoch: each epoch ends with an evaluation and a checkpoint, whose cost
-is about the same."""
+"""The approximate number of steps per epoch of `epochs: auto`.
+
+At the end of each epoch, the evaluation and the checkpoint take a roughly constant time, so shorter
+epochs would be inefficient."""
 
 PATIENCE_STEPS = 500
-"""The steps without an improvement after which a further improvement is unlikely."""
+"""The number of steps without an improvement after which automatic early stopping ends training."""
 
 FEWEST_PATIENT_EPOCHS = 5
-"""The smallest patience in epochs, as the evaluation loss of a few epochs may be worse by chance.
-"""
+"""The minimum patience in epochs, as the evaluation loss of a few epochs may be worse by chance."""
 
 STEPS_OF_SMALL_DATA = 4 * STEPS_OF_AN_EPOCH // 3
-"""The most steps per pass over the examples for data that counts as small.
+"""The maximum number of steps per epoch for which `train.steps.small` applies.
 
-It equals the steps of the longest epoch that repeats the examples."""
+An epoch that passes over the examples several times has at most this number of steps."""
 
 SMALLEST_BATCH = 8
-"""The smallest automatic batch size; gradients of fewer examples are mostly noise."""
+"""The minimum automatic batch size; the gradients of fewer examples vary too much."""
 
 STEPS_OF_A_ROUND = 16
-"""The fewest steps of one pass over all examples, as small tables learn better from small batches.
-"""
+"""The minimum number of steps per pass over the examples, which limits the automatic batch size.
+
+Models of small tables are better with small batches."""
 
 
 def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int:
-    """Returns the examples per replica and step; an automatic batch size is a power of two.
+    """Returns the number of examples per replica and step.
+
+    Below its limit, an automatic batch size is a power of two.
 
     Args:
       train: the settings.
@@ -67,49 +72,51 @@ def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int
       replicas: the number of replicas that share each step.
 
     Raises:
-      TrainingError: the replicas cannot divide the given global batch evenly.
+      TrainingError: the replicas cannot divide the global batch of the config evenly.
     """
     match train.batch_size:
-        case int(given):
-            return given
+        case int(size):
+            return size
         case BatchSize(of_all_replicas=int(total)):
             return share_batch(total, replicas)
-        case BatchSize(at_most=most):
+        case BatchSize(at_most=limit):
             pass
         case _:
-            most = BatchSize().at_most
+            limit = BatchSize().at_most
     fitting = examples // (STEPS_OF_A_ROUND * replicas)
-    return min(most, max(SMALLEST_BATCH, 2 ** (max(1, fitting).bit_length() - 1)))
+    return min(limit, max(SMALLEST_BATCH, 2 ** (max(1, fitting).bit_length() - 1)))
 
 
 def share_batch(total: int, replicas: int) -> int:
-    """Returns the examples per replica of a global batch.
+    """Returns the number of examples per replica of a global batch.
 
     Args:
-      total: the examples of the global batch.
+      total: the number of examples of the global batch.
       replicas: the number of replicas.
 
     Raises:
       TrainingError: the replicas cannot divide the batch evenly.
     """
-    share, left = divmod(total, replicas)
-    if left:
+    share, remainder = divmod(total, replicas)
+    if remainder:
         lower = share * replicas
-        near = [str(size) for size in (lower, lower + replicas) if size]
+        suggestions = [str(size) for size in (lower, lower + replicas) if size]
         raise TrainingError(
             f"train.batch_size.global is {total}, which {replicas} replicas cannot share evenly; "
-            f"right is a multiple of {replicas}, such as {' or '.join(near)}."
+            f"give a multiple of {replicas}, such as {' or '.join(suggestions)}."
         )
     return share
 
 
 def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
-    """Returns the number of passes over the examples per epoch: one, unless the epochs are
-    automatic.
+    """Returns the number of passes over the examples per epoch.
+
+    The number is 1 if the config gives `epochs` or `steps_per_epoch`; otherwise an epoch has about
+    STEPS_OF_AN_EPOCH steps.
 
     Args:
       train: the settings.
-      steps_per_round: the steps of one pass.
+      steps_per_round: the number of steps per pass.
     """
     if train.epochs != AUTO or train.steps_per_epoch:
         return 1
@@ -117,11 +124,11 @@ def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
 
 
 def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
-    """Returns the largest number of epochs to train.
+    """Returns the maximum number of epochs of a training.
 
     Args:
       train: the settings.
-      steps_per_epoch: the steps of an epoch.
+      steps_per_epoch: the number of steps per epoch.
     """
     if train.epochs != AUTO:
         return train.epochs
@@ -140,63 +147,62 @@ def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
 
 
 def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStoppingSettings | None:
-    """Returns the settings of early stopping; None for no early stopping.
+    """Returns the settings of early stopping, or None for no early stopping.
 
     Args:
       train: the settings.
-      steps_per_epoch: the steps of an epoch.
+      steps_per_epoch: the number of steps per epoch.
     """
     match train.early_stopping:
-        case EarlyStoppingSettings() as given:
-            return given
+        case EarlyStoppingSettings() as settings:
+            return settings
         case None | False:
             return None
         case True:
             return EarlyStoppingSettings()
-    # Early stopping would end a training before a decaying learning rate has fallen.
-    planned = (CosineSchedule, LinearSchedule, StepSchedule, str)
-    is_planned = isinstance(train.learning_rate, planned)
-    if train.epochs != AUTO or is_planned:
+    # Early stopping could end the training before the learning rate reaches the end of its decay.
+    decaying = (CosineSchedule, LinearSchedule, StepSchedule, str)
+    if train.epochs != AUTO or isinstance(train.learning_rate, decaying):
         return None
     return EarlyStoppingSettings(
         patience=max(FEWEST_PATIENT_EPOCHS, math.ceil(PATIENCE_STEPS / steps_per_epoch))
     )
 
 
-def is_chosen(train: TrainSettings, steps_per_epoch: int) -> bool:
-    """Returns whether a training needs held-out examples, for early stopping or the user's
-    callbacks.
+def needs_held_out(train: TrainSettings, steps_per_epoch: int) -> bool:
+    """Returns whether training needs held-out examples, for early stopping or the user's callbacks.
 
     Args:
       train: the settings.
-      steps_per_epoch: the steps of an epoch.
+      steps_per_epoch: the number of steps per epoch.
     """
     return choose_stopping(train, steps_per_epoch) is not None or bool(train.callbacks)
 
 
-_NAMES = "The tf.distribute strategies by name; `auto` picks one by the machine and TF_CONFIG."
+_STRATEGIES_DOC = (
+    "The tf.distribute strategies by name; `auto` selects a strategy by the machine and TF_CONFIG."
+)
 
 
-def _any_of(strategies: dict[str, str]) -> Any:
-    return named_or_mapping("Strategy", _NAMES, strategies)
+def _strategy_type(strategies: dict[str, str]) -> Any:
+    return named_or_mapping("Strategy", _STRATEGIES_DOC, strategies)
 
 
-StrategySettings: TypeAlias = Annotated[BaseStrategy, Registered(STRATEGIES, _any_of)]
+StrategySettings: TypeAlias = Annotated[BaseStrategy, Registered(STRATEGIES, _strategy_type)]
 
 
 def _describe_cluster(schema: dict[str, Any]) -> None:
-    """Puts the names of the strategies that use several processes into the section's
-    description.
-    """
+    """Writes the descriptions of the section and of `parameter_servers`, which name strategies."""
     several = [f"`{kind}`" for kind in strategies_of_several_processes()]
-    schema["description"] = f"The processes that {enumerate_names(several, 'and')} train in."
+    names = enumerate_names(several, "and")
+    schema["description"] = f"The processes in which the strategies {names} train."
     with_servers = [f"`{k}`" for k in STRATEGIES if processes_of(k) is Processes.SERVERS]
     servers = schema["properties"]["parameter_servers"]
     servers["description"] = f"{DOCSTRING} for {enumerate_names(with_servers, 'and')}."
 
 
 class ClusterSettings(Settings):
-    """The processes of strategies that train in several processes."""
+    """The processes of a strategy that trains in several processes."""
 
     model_config = ConfigDict(json_schema_extra=_describe_cluster)
 
@@ -205,15 +211,15 @@ class ClusterSettings(Settings):
     parameter_servers: PositiveInt = 1
     """The number of processes that store the variables,"""
     launcher: Literal["local", "kubernetes"] = "local"
-    """The launcher of the processes: `local` on this machine, `kubernetes` as pods of a pipeline on
-    Kubeflow. If TF_CONFIG is set, training joins the cluster that it describes instead."""
+    """`local` starts the processes on this machine; `kubernetes` starts them as pods of a pipeline
+    on Kubeflow. If TF_CONFIG is set, nothing is started: training joins the cluster in TF_CONFIG.
+    """
     start_timeout: PositiveFloat = 300.0
-    """The timeout in seconds for an unresponsive process, counted from the time when all processes
-    run."""
+    """The maximum time in seconds from the start of all processes until each process responds."""
 
 
 def as_kind(value: Any) -> Any:
-    """Returns a mapping without options for a name alone, any other value unchanged."""
+    """Returns `{kind: value}` for a string, any other value unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 
@@ -222,15 +228,15 @@ class StepSchedule(Settings):
 
     schedule: Literal["steps"]
     values: list[PositiveFloat] = Field(min_length=1)
-    """The learning rates, one more than there are boundaries."""
+    """The learning rates: one value more than `boundaries` has."""
     boundaries: list[PositiveInt]
-    """The epochs, counted from 0, at which the next value begins; ascending."""
+    """The epochs, counted from 0, at which the next learning rate begins, in ascending order."""
 
     @field_validator("boundaries")
     @classmethod
     def _ascending(cls, boundaries: list[int]) -> list[int]:
         if any(a >= b for a, b in itertools.pairwise(boundaries)):
-            raise ValueError("must be ascending epochs, such as [3, 7]")
+            raise ValueError("the epochs must be in ascending order, such as [3, 7]")
         return boundaries
 
     @field_validator("boundaries")
@@ -250,15 +256,15 @@ class CosineSchedule(Settings):
     schedule: Literal["cosine"]
     initial: PositiveFloat | Literal["auto"]
     """The learning rate at the start of the decay. `auto`: 0.004 for a global batch of 256
-    examples, scaled with the square root of the global batch size otherwise."""
+    examples, and proportional to the square root of the global batch size."""
     final_fraction: float = Field(default=0.0, ge=0, le=1)
     """The learning rate at the end, as a fraction of `initial`."""
     warmup_epochs: int = Field(default=0, ge=0)
-    """The epochs in which the learning rate rises from 0 to `initial`."""
+    """The number of epochs in which the learning rate rises from 0 to `initial`."""
 
 
 class LinearSchedule(Settings):
-    """A linear warm-up, then a linear decay to 0 over all epochs, as for BERT."""
+    """A linear warm-up and then a linear decay to 0 at the end of the last epoch, as for BERT."""
 
     schedule: Literal["linear"]
     initial: PositiveFloat
@@ -268,20 +274,20 @@ class LinearSchedule(Settings):
 
 
 class ExponentialSchedule(Settings):
-    """Exponential decay: the learning rate is multiplied by `decay` in every epoch, step by
-    step.
-    """
+    """Exponential decay: each step lowers the learning rate, by the factor `decay` per epoch."""
 
     schedule: Literal["exponential"]
     initial: PositiveFloat
+    """The learning rate of the first step."""
     decay: float = Field(gt=0, lt=1)
+    """The learning rate after an epoch, as a fraction of the learning rate before it."""
 
 
 _CONSTANT_RATE, _OWN_RATE = "a number", "the import path of a function"
 
 
 def _learning_rate_kind(value: Any) -> str:
-    """Returns the tag of the member of `LearningRate` that a value of the config is meant for."""
+    """Returns the tag of the type in `LearningRate` that validates a value of the config."""
     if isinstance(value, Mapping):
         return f"schedule: {value.get('schedule')}"
     if isinstance(value, str) and not _is_number(value):
@@ -290,7 +296,9 @@ def _learning_rate_kind(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Returns whether a text is a number, as YAML reads 1e-3, which has no dot, as a text."""
+    """Returns whether a string is a number; YAML reads a number without a dot, such as 1e-3, as a
+    string.
+    """
     try:
         float(text)
     except ValueError:
@@ -298,21 +306,19 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _is_no_schedule(path: str) -> str:
-    """Returns the import path; raises ValueError if it is the name of a schedule, which needs
-    options.
-    """
+def _check_own_rate(path: str) -> str:
+    """Returns the import path; raises ValueError if it is the name of a schedule."""
     if path in ("steps", "cosine", "linear", "exponential"):
         raise ValueError(
-            f"must be a mapping with the options of the schedule: {{schedule: {path}, ...}}; the "
-            "import path of one of yours has a dot"
+            f"give the schedule with its options, {{schedule: {path}, ...}}, or the import path "
+            "of a schedule of yours, which has a dot"
         )
     return path
 
 
 LearningRate = Annotated[
     Annotated[PositiveFloat, Tag(_CONSTANT_RATE)]
-    | Annotated[str, AfterValidator(_is_no_schedule), Tag(_OWN_RATE)]
+    | Annotated[str, AfterValidator(_check_own_rate), Tag(_OWN_RATE)]
     | Annotated[StepSchedule, Tag("schedule: steps")]
     | Annotated[CosineSchedule, Tag("schedule: cosine")]
     | Annotated[LinearSchedule, Tag("schedule: linear")]
@@ -323,12 +329,12 @@ LearningRate = Annotated[
 
 @dataclass(frozen=True)
 class LossSpec:
-    """The properties of a loss that are needed before TensorFlow is imported."""
+    """The properties of a loss by which a config is checked, without TensorFlow."""
 
     tasks: tuple[str, ...]
-    """The names of the tasks that the loss is for."""
+    """The names of the tasks that the loss supports."""
     reads: tuple[str, ...] = ()
-    """The keys that this loss reads and others ignore."""
+    """The keys of LossSettings that the loss reads, besides `kind`."""
 
 
 _CLASSES = ("binary", "multiclass", "ordinal")
@@ -341,7 +347,7 @@ LOSSES = {
     "mae": LossSpec(_NUMBERS),
     "huber": LossSpec(_NUMBERS, reads=("delta",)),
 }
-"""The losses by name; the first one that supports a task is the task's default."""
+"""The losses by name; the first loss that supports a task is the task's default."""
 
 
 def losses_for(task: str) -> list[str]:
@@ -362,18 +368,19 @@ class LossSettings(Settings):
     """A loss with its options."""
 
     kind: str = Field(json_schema_extra=_name_losses)
-    """or the import path of one of yours: a function of labels and predictions that returns a loss
-    per example, or a subclass of `tf_keras.losses.Loss`."""
+    """or the import path of a loss of yours: a function of labels and predictions that returns a
+    loss per example, or a subclass of `tf_keras.losses.Loss`."""
     gamma: NonNegativeFloat = 2.0
-    """focal: the focusing parameter, which reduces the weight of examples that the model predicts
-    with confidence (arXiv:1708.02002)."""
+    """focal: the focusing parameter; the larger it is, the less count examples that the model
+    predicts with confidence (arXiv:1708.02002)."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """cross_entropy, focal: the share of a label that is distributed over all classes."""
+    """cross_entropy, focal: the share of the label's probability that is distributed evenly over
+    all classes."""
     delta: PositiveFloat | None = None
-    """huber: the error above which the loss is linear. Default: the standard deviation of the
+    """huber: the error above which the loss grows linearly. Default: the standard deviation of the
     label."""
     options: dict[str, Any] = {}
-    """The arguments of a class of yours."""
+    """The arguments of your subclass of `tf_keras.losses.Loss`."""
 
     @property
     def is_custom(self) -> bool:
@@ -387,9 +394,13 @@ class LossSettings(Settings):
             if key in ("kind", "options") or getattr(self, key) == field.default or key in reads:
                 continue
             readers = [name for name, spec in LOSSES.items() if key in spec.reads]
-            raise ValueError(f"{key} is for {enumerate_names(readers, 'and')}, not {self.kind}")
+            raise ValueError(
+                f"{key} is a key of {enumerate_names(readers, 'and')}; the loss is {self.kind}"
+            )
         if self.options and not self.is_custom:
-            raise ValueError(f"options are for a class of yours, not {self.kind}")
+            raise ValueError(
+                f"options are the arguments of a loss class of yours; the loss is {self.kind}"
+            )
         return self
 
 
@@ -399,7 +410,7 @@ AnyLoss = Annotated[
 
 
 class OptimizerName(StrEnum):
-    """The optimizers by name; the learning rate is `train.learning_rate`."""
+    """The names of the optimizers."""
 
     ADAM = "adam"
     ADAMW = "adamw"
@@ -412,7 +423,8 @@ READERS = {
     "momentum": (OptimizerName.SGD, OptimizerName.RMSPROP),
     "nesterov": (OptimizerName.SGD,),
 }
-"""The optimizers that read a key which others ignore."""
+"""The keys of OptimizerSettings that not every optimizer reads, with the optimizers that read them.
+"""
 
 
 class OptimizerSettings(Settings):
@@ -420,27 +432,32 @@ class OptimizerSettings(Settings):
 
     kind: OptimizerName = OptimizerName.ADAM
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    """sgd, rmsprop: the momentum, the share of the last step that is added to the next one."""
+    """sgd, rmsprop: the momentum, the share of each step that is added to the next step."""
     nesterov: bool = False
-    """sgd: whether to use Nesterov momentum, with the gradient at the position after the momentum
-    step."""
+    """sgd: whether to use Nesterov momentum, which computes the gradient after the momentum step.
+    """
     weight_decay: float | None = Field(default=None, ge=0)
-    """The share of the weights, times the learning rate, that each step subtracts from them; biases
-    and weights of normalisation layers are exempt. Default: 0.004 for adamw, otherwise none."""
+    """The weight decay: each step multiplies the weights by 1 - `weight_decay` times the learning
+    rate. Biases and the weights of normalisation layers do not decay. Default: 0.004 for adamw,
+    otherwise no decay."""
     clip_norm: PositiveFloat | None = None
-    """The largest global norm of the gradients; larger gradients are scaled down to it."""
+    """The maximum global norm of the gradients; larger gradients are scaled down to this norm.
+    Default: no limit."""
     layer_decay: float | None = Field(default=None, gt=0, le=1)
-    """bert: the ratio of the learning rate of each block to the one above it; the output layer has
-    `learning_rate`. Default with `model.weights`: 0.9."""
+    """bert: the factor by which the learning rate falls from each block to the block below; the
+    output layer has `learning_rate`. Default: 0.9 if `model.weights` is set, otherwise 1."""
     ema: float | None = Field(default=None, gt=0, lt=1)
-    """The decay of an exponential moving average of the weights, such as 0.99; each epoch ends with
-    the average as the weights. Default: none."""
+    """The decay of an exponential moving average of the weights, such as 0.99. At the end of each
+    epoch, the average replaces the weights. Default: no average."""
 
     @model_validator(mode="after")
     def _options_are_read(self) -> OptimizerSettings:
         for key, readers in READERS.items():
             if getattr(self, key) and self.kind not in readers:
-                raise ValueError(f"{key} is for {enumerate_names(readers, 'and')}, not {self.kind}")
+                raise ValueError(
+                    f"{key} is a key of {enumerate_names(readers, 'and')}; the optimizer is "
+                    f"{self.kind}"
+                )
         return self
 
 
@@ -451,42 +468,42 @@ AnyOptimizer = Annotated[
 
 
 class AugmentSettings(Settings):
-    """Random changes of pictures, different in every training step; evaluation and serving do not
-    apply them.
+    """Random changes of pictures. They differ in every training step; evaluation and the exported
+    model do not apply them.
     """
 
     flip: Literal["horizontal", "vertical", "both"] | None = None
-    """The axes along which every other picture is mirrored: left and right, top and bottom, or both
-    independently."""
+    """The mirroring of pictures, with a probability of one half: `horizontal` swaps left and right,
+    `vertical` swaps top and bottom, `both` swaps them independently. Default: no mirroring."""
     rotate: float = Field(default=0.0, ge=0, le=0.5)
-    """The largest rotation, as a share of a full turn, in both directions: 0.05 is 18 degrees."""
+    """The maximum rotation, as a share of a full turn, in both directions: 0.05 is 18 degrees."""
     shift: float = Field(default=0.0, ge=0, lt=1)
-    """The largest shift, as a share of the picture's height and width, in both directions."""
+    """The maximum shift, as a share of the picture's height and width, in both directions."""
     zoom: float = Field(default=0.0, ge=0, lt=1)
-    """The largest change of scale, in both directions: 0.1 is 10 percent."""
+    """The maximum change of scale, in both directions: 0.1 is 10 percent."""
     contrast: float = Field(default=0.0, ge=0, lt=1)
-    """The largest change of contrast: the share by which the differences from the mean grow or
-    shrink."""
+    """The maximum change of contrast, in both directions: with 0.1, differences from the picture's
+    mean grow or shrink by up to 10 percent."""
     cutout: NonNegativeInt = 0
-    """The side in pixels of the square that is covered with the picture's mean (DeVries and Taylor,
-    2017, arXiv:1708.04552)."""
+    """The side in pixels of a square that is filled with the picture's mean (DeVries and Taylor,
+    2017, arXiv:1708.04552). 0: no square."""
     mixup: float = Field(default=0.0, ge=0, le=10)
-    """The parameter of mixup, which mixes each picture and its label with another one in shares
-    drawn from Beta(mixup, mixup) (Zhang et al., 2018, arXiv:1710.09412); 0.2 is usual, 0 disables
-    it."""
+    """The parameter of mixup, which mixes each picture and its label with another picture and its
+    label in shares drawn from Beta(mixup, mixup) (Zhang et al., 2018, arXiv:1710.09412). A common
+    value is 0.2. 0: no mixup."""
 
     @model_validator(mode="after")
     def _changes_something(self) -> AugmentSettings:
         if not any(dict(self).values()):
             raise ValueError(
-                "changes nothing; give one of flip, rotate, shift, zoom, contrast, cutout and "
-                "mixup, or leave augment out"
+                "all values are 0, which changes nothing; give at least one of flip, rotate, "
+                "shift, zoom, contrast, cutout and mixup, or leave augment out"
             )
         return self
 
     @property
     def moves(self) -> bool:
-        """Whether the changes move pixels, other than by mirroring."""
+        """Whether rotations, shifts or zooms are set."""
         return bool(self.rotate or self.shift or self.zoom)
 
 
@@ -494,13 +511,12 @@ class CrossValidation(Settings):
     """Cross-validation on the train split, which measures how much the metrics vary."""
 
     folds: int | None = Field(default=None, ge=2)
-    """The number of folds of cross-validation: each fold of the train split is held out from a
-    training of its own. These trainings are in addition to the training of the model. Default: no
-    cross-validation."""
+    """The number of folds of cross-validation. For each fold of the train split, an additional
+    model is trained without the fold and measured on it. Default: no cross-validation."""
 
 
 AUTO: Literal["auto"] = "auto"
-"""The value of keys that are chosen by the data."""
+"""The value of keys whose setting is derived from the data."""
 
 NOT_IN_CACHE_KEY: dict[str, Any] = {
     "retries": True,
@@ -515,7 +531,7 @@ READ_WITHOUT_STEPS = ("class_weights", "early_stopping", "retries", "run_fn", "s
 
 
 class Loop(StrEnum):
-    """The training loop: Keras's `fit`, or a custom one."""
+    """The training loop: Keras's `fit`, or the explicit loop in `trainer_module/training/`."""
 
     FIT = "fit"
     CUSTOM = "custom"
@@ -533,48 +549,46 @@ class EarlyStoppingSettings(Settings):
     """Early stopping by the loss on a held-out part of the train split."""
 
     patience: PositiveInt = 3
-    """The epochs without improvement before training stops."""
+    """The number of epochs without an improvement after which training stops."""
     min_delta: float = Field(default=0.0, ge=0)
     """The smallest decrease of the loss that counts as an improvement."""
 
 
 class BatchSize(Settings):
-    """A batch size that is chosen by the data up to a limit, or the global batch size."""
+    """The upper limit of an automatic batch size, or the global batch size."""
 
     at_most: PositiveInt = 64
-    """The largest number of examples per replica and step; small data gets fewer."""
+    """The maximum number of examples per replica and step; a small train split gets fewer."""
     of_all_replicas: PositiveInt | None = Field(default=None, alias="global")
-    """The global batch size, which the replicas divide evenly; in place of `at_most`. Under
-    `parameter_server` it is the batch size of each worker's step."""
+    """The global batch size, which is divided evenly among the replicas and cannot be given with
+    `at_most`. For the strategy `parameter_server`, `global` is the batch size of each worker."""
 
     @model_validator(mode="after")
-    def _is_one_of_both(self) -> BatchSize:
-        # Serialised settings contain all keys, so default values count as absent.
+    def _has_one_key(self) -> BatchSize:
+        # Serialised settings contain all keys, so a default value counts as absent.
         if self.of_all_replicas and self.at_most != type(self).model_fields["at_most"].default:
-            raise ValueError("has both at_most and global; leave one of them out")
+            raise ValueError("found both at_most and global; remove one of the two keys")
         return self
 
 
 class StepsBySize(Settings):
-    """The steps of a training, by the size of the data."""
+    """The number of training steps for small and for large data."""
 
     small: PositiveInt
-    """The steps for data whose examples take at most 133 steps per pass."""
+    """The number of steps if a pass over the examples takes at most 133 steps."""
     large: PositiveInt
-    """The steps for larger data; with fewer, each example would be seen only a few times."""
+    """The number of steps if a pass over the examples takes more than 133 steps."""
 
 
-def _fits_epochs(name: str) -> str:
-    """Returns the name; raises ValueError if it is no file name, or not different for every
-    epoch.
-    """
+def _check_name_pattern(name: str) -> str:
+    """Returns the pattern; raises ValueError unless it gives each epoch a different file name."""
     try:
         names = {name.format(epoch=epoch) for epoch in range(1, 101)}
     except (IndexError, KeyError, ValueError):
         names = set()
     if len(names) < 100 or not all(re.fullmatch(r"[\w.=-]*\w", name) for name in names):
         raise ValueError(
-            "must be a file's name with the epoch's number, such as ckpt_{epoch} or cp-{epoch:04d}"
+            "give a file name that contains the epoch, such as ckpt_{epoch} or cp-{epoch:04d}"
         )
     return name
 
@@ -583,22 +597,22 @@ class CheckpointSettings(Settings):
     """The checkpoints that are kept after training."""
 
     keep: PositiveInt = 3
-    """The number of last epochs whose checkpoints are kept, besides the best epoch's."""
+    """The number of last epochs whose checkpoints are kept, in addition to the best epoch."""
     every: PositiveInt | Literal["best"] | None = None
-    """The interval in epochs between kept checkpoints, in place of `keep`; the best and the last
-    epoch's are kept as well. `best`: only the best epoch's."""
+    """The interval in epochs between kept checkpoints; cannot be given with `keep`. The best and
+    the last epoch are also kept. `best`: only the best epoch is kept."""
     weights_only: bool = False
-    """Whether to omit the optimizer's state, without which a training with more `epochs` cannot
-    resume."""
-    name: Annotated[str, AfterValidator(_fits_epochs)] | None = None
-    """The pattern of the names: `ckpt_{epoch}`, `cp-{epoch:04d}`. Default: `ckpt-` and the number
-    of steps."""
+    """Whether to omit the optimizer's state. Without this state, a training with more `epochs`
+    cannot resume."""
+    name: Annotated[str, AfterValidator(_check_name_pattern)] | None = None
+    """The pattern of the checkpoints' names, such as `ckpt_{epoch}` and `cp-{epoch:04d}`. Default:
+    `ckpt-` and the number of steps."""
 
     @model_validator(mode="after")
-    def _keeps_in_one_way(self) -> CheckpointSettings:
-        # Serialised settings contain all keys, so default values count as absent.
+    def _has_one_key(self) -> CheckpointSettings:
+        # Serialised settings contain all keys, so a default value counts as absent.
         if self.every and self.keep != type(self).model_fields["keep"].default:
-            raise ValueError("has both keep and every; leave one of them out")
+            raise ValueError("found both keep and every; remove one of the two keys")
         return self
 
     def epochs(self, ended: int, best: int) -> set[int]:
@@ -606,7 +620,7 @@ class CheckpointSettings(Settings):
 
         Args:
           ended: the number of finished epochs.
-          best: the best epoch; 0 if there is none.
+          best: the number of the best epoch, or 0 if no epoch has been evaluated.
         """
         if self.every == "best":
             return {best}
@@ -619,10 +633,11 @@ class TensorBoardSettings(Settings):
     """The contents of TensorBoard besides the curves of losses, metrics and the learning rate."""
 
     graph: bool = False
-    """Whether to show the graph of the model: its layers and their operations."""
+    """Whether to show the model's graph of layers and operations."""
     every: Literal["epoch", "batch"] = "epoch"
-    """The interval of the points: `batch` adds a point per step with the epoch's running loss and
-    metrics; under `loop: custom` it is the loss of the single step."""
+    """`epoch`: the curves have a point per epoch. `batch`: they also have a point per step, with
+    the mean loss and metrics since the start of the epoch, or with `loop: custom` the loss of the
+    step."""
     profile: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)] | None = None
     """The first and the last step to profile, counted from 1 at the start or the resumption of
     training: `[10, 20]`. Default: none."""
@@ -631,38 +646,41 @@ class TensorBoardSettings(Settings):
     @classmethod
     def _in_order(cls, profile: list[int] | None) -> list[int] | None:
         if profile and profile[0] > profile[1]:
-            raise ValueError("must be the first and the last step, such as [10, 20]")
+            raise ValueError("give the first and the last step in this order, such as [10, 20]")
         return profile
 
     @property
     def looks_at_steps(self) -> bool:
-        """Whether the callback has to be called after each step."""
+        """Whether the TensorBoard callback has to be called after each step."""
         return self.every == "batch" or self.profile is not None
 
 
 def _name_strategies(schema: dict[str, Any]) -> None:
-    """Puts the names of the strategies that use a cluster before the description of the key."""
+    """Writes the description of `cluster`, which names the strategies that use a cluster."""
     several = enumerate_names([f"`{kind}`" for kind in strategies_of_several_processes()], "and")
     schema["description"] = f"For {several}; {DOCSTRING}"
 
 
-def _by_name(value: Any) -> Any:
-    """Returns class weights by the names of the classes; raises ValueError for a class true or
-    false.
+def _weights_by_name(value: Any) -> Any:
+    """Returns class weights whose keys are strings, any other value unchanged.
 
-    YAML reads `yes` and `no` without quotes as booleans.
+    Raises:
+      ValueError: a key is a boolean, as YAML reads `yes` and `no` without quotes.
     """
     if not isinstance(value, dict):
         return value
     for name in value:
         if isinstance(name, bool):
-            raise ValueError(f'found the class {name}; quote its name, as in `"yes": 2`')
+            raise ValueError(
+                f"found the class {name}, a boolean; write the name of the class in quotes, as in "
+                '`"yes": 2`'
+            )
     return {str(name): weight for name, weight in value.items()}
 
 
 ClassWeights = Annotated[
     Literal["balanced"] | dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
-    BeforeValidator(_by_name),
+    BeforeValidator(_weights_by_name),
 ]
 
 
@@ -670,97 +688,99 @@ class TrainSettings(Settings):
     """The training of the model."""
 
     epochs: PositiveInt | Literal["auto"] = AUTO
-    """The number of epochs. `auto`: as many as the data needs for enough `steps`."""
+    """The number of epochs. `auto`: the number that results from `steps`."""
     steps: PositiveInt | StepsBySize = 8000
-    """The steps of a training with `epochs: auto`; it always has at least 10 epochs. Default of the
-    model `tabular`: `{small: 2000, large: 8000}`, where `large` applies to data whose examples take
-    more than 133 steps per pass; of `convnet` 1000."""
+    """The number of training steps with `epochs: auto`, which trains for at least 10 epochs.
+    Default of the model `tabular`: `{small: 2000, large: 8000}`, where `large` applies if a pass
+    over the examples takes more than 133 steps. Default of the model `convnet`: 1000."""
     batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
-    """The examples per replica and step; the global batch size is this times the number of
-    replicas, or is given by `{global: 200}`. `auto`: 64, and fewer for a small train split. Default
-    of the model `tabular`: `{at_most: 256}`; of `convnet` 32."""
+    """The number of examples per replica and step. The global batch size is this number times the
+    number of replicas; `{global: 200}` sets the global batch size itself. `auto`: 64, and fewer for
+    a small train split. Default of the model `tabular`: `{at_most: 256}`. Default of the model
+    `convnet`: 32."""
     steps_per_epoch: PositiveInt | None = None
-    """The steps of an epoch; examples are repeated, and each epoch continues where the last one
-    ended. Default: enough steps for every example."""
+    """The number of steps per epoch. The examples repeat, and each epoch continues where the
+    previous epoch ended. Default: as many steps as a pass over the examples takes."""
     validation_steps: PositiveInt | None = None
-    """The global batches of the held-out part that evaluate each epoch, the same in every epoch;
-    the Evaluator always uses the whole eval split. Default: all."""
+    """The number of global batches of the held-out part that evaluate each epoch; they are the same
+    in every epoch. The Evaluator always uses the whole eval split. Default: all batches."""
     learning_rate: LearningRate = 0.001
-    """A constant, a schedule over the epochs, or the import path of yours: a function of the epoch,
-    counted from 0, that returns a rate, or a `LearningRateSchedule` of tf_keras: an object, a
-    class, or a function without arguments. Default of the model `tabular`, if the optimizer is of
-    its default kind: `{schedule: cosine, initial: auto}`; of `convnet`, under the same condition,
-    with an `initial` of 0.002."""
+    """A constant, a schedule over the epochs, or an import path of yours. The import path names a
+    function of the epoch, counted from 0, that returns a rate; or a `LearningRateSchedule` of
+    tf_keras: an object, a class, or a function without arguments. The models `tabular` and
+    `convnet` have other defaults, which apply if the optimizer has its default kind: `{schedule:
+    cosine, initial: auto}` for `tabular`, `{schedule: cosine, initial: 0.002}` for `convnet`."""
     scale_learning_rate: bool = False
-    """Multiply the learning rate by the number of replicas, in proportion to the global batch size
-    (arXiv:1706.02677)."""
+    """Whether to multiply the learning rate by the number of replicas, as the global batch size
+    grows with it (arXiv:1706.02677)."""
     optimizer: AnyOptimizer = OptimizerSettings()
-    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the models
-    `tabular` and `convnet`: `{kind: adamw, weight_decay: 0.01}`."""
+    """A name, or a mapping with the optimizer's options: `{kind: sgd, momentum: 0.9}`. Default of
+    the models `tabular` and `convnet`: `{kind: adamw, weight_decay: 0.01}`."""
     l2: NonNegativeFloat = 0.0
     """The factor of L2 regularization: the sum of the squares of all kernels, times this factor, is
-    added to the loss (1e-5 in TensorFlow's TPU guide); only for models of the zoo.
-    `optimizer.weight_decay` is separate from the loss."""
+    added to the loss. TensorFlow's TPU guide uses 1e-5. Only built-in models support this key.
+    `optimizer.weight_decay` does not change the loss."""
     loss: AnyLoss | None = None
-    """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
-    classes, `mse` for regression."""
+    """A name, or a mapping with the loss's options: `{kind: focal, gamma: 2}`. Default:
+    `cross_entropy` for classes, `mse` for `regression`, `poisson` for `count`."""
     class_weights: ClassWeights | None = None
     """The weight of each class in the loss: a mapping from the classes' names, or `balanced`, which
     gives all classes the same total weight on the train split. Default: all examples count alike.
     """
     augment: AugmentSettings | None = None
-    """Random changes of pictures, different in every training step; evaluation and the exported
-    model do not apply them. Default of the model `convnet`: `{shift: 0.1, zoom: 0.1}`; `null` for
-    none."""
+    """Random changes of pictures. They differ in every training step; evaluation and the exported
+    model do not apply them. Default of the model `convnet`: `{shift: 0.1, zoom: 0.1}`. `null`: no
+    changes."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
     cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)
-    """default: 2 workers, 1 parameter server.
-    """
+    """the processes of the cluster. Default: 2 workers, 1 parameter server."""
     loop: Loop = Loop.FIT
-    """The training loop: `fit` is Keras's own; `custom` is an explicit loop in
-    `trainer_module/training/` for you to change."""
+    """The training loop: `fit` is Keras's own loop; `custom` is an explicit loop in
+    `trainer_module/training/`, which you can change."""
     precision: Precision = Precision.FLOAT32
     """The data type of computations: `mixed_float16` (with loss scaling) for GPUs, `mixed_bfloat16`
     for TPUs and newer CPUs."""
     steps_per_execution: PositiveInt | None = None
-    """The steps that run in the graph before control returns to Python; default: chosen by the
-    number of steps."""
+    """The number of steps that run in the graph before control returns to Python. Default: derived
+    from the number of steps."""
     retries: NonNegativeInt = 3
-    """How often training resumes from its checkpoint after a process was killed or lost."""
+    """How many times training resumes from its last backup after a process was killed or lost."""
     backup_steps: PositiveInt | None = None
-    """The steps between the checkpoints for resuming; default: one checkpoint at the end of each
-    epoch."""
+    """The number of steps between two backups, from which an interrupted training resumes. Default:
+    a backup at the end of each epoch."""
     checkpoints: CheckpointSettings | None = None
-    """Keep checkpoints, with the optimizer's state, in the model's run folder, where `load_weights`
-    of tf_keras reads them; a training with more `epochs` then resumes from the last one. Default:
-    none are kept after training."""
+    """The checkpoints that are kept in the model's run folder, where `load_weights` of tf_keras
+    reads them. A later training with more `epochs` resumes from the last checkpoint. Default: no
+    checkpoint is kept after training."""
     tensorboard: TensorBoardSettings = TensorBoardSettings()
-    """The contents of TensorBoard besides the curves of the epochs, which are always written."""
+    """The contents of TensorBoard besides the curves per epoch, which are always written."""
     callbacks: list[str] = []
-    """Import paths of Keras callbacks of yours: classes, or functions that return one. Their `val_`
-    metrics are measured on a held-out part of the train split."""
+    """Import paths of Keras callbacks of yours: classes, or functions that return a callback. Their
+    `val_` metrics are measured on a held-out part of the train split."""
     run_fn: str | None = None
-    """Import path of a `run_fn(fn_args)` of yours, as for TFX's Trainer; the other keys of the
-    section are then yours to read. Default: the one of Scopeline, which implements the section."""
+    """The import path of a `run_fn(fn_args)` of yours, as for TFX's Trainer. Your function then
+    replaces Scopeline's training, and only your function reads the other keys of `train`. Default:
+    Scopeline's `run_fn`."""
     seed: int = Field(default=42, ge=0, lt=2**32)
-    """The seed of weights, shuffling and dropout: the same seed gives the same model on one
+    """The seed of weights, shuffling and dropout: the same seed gives the same model on the same
     machine."""
     early_stopping: EarlyStoppingSettings | Literal["auto"] | bool | None = AUTO
-    """Early stopping by the loss on a held-out part of the train split. `false` or `null`: never.
-    `auto`: if `epochs` is `auto`, with a patience that is chosen by the data, unless the learning
-    rate follows a schedule that may have a fixed end, such as `cosine` or one of yours."""
+    """Early stopping by the loss on a held-out part of the train split. `true`: with a patience of
+    3 epochs. `false` or `null`: no early stopping. `auto`: early stopping if `epochs` is `auto` and
+    `learning_rate` is a constant or `exponential`, with a patience that depends on the size of the
+    data."""
 
     @property
     def global_seed(self) -> int:
-        """TensorFlow's global seed; not 0, as tf.data then rejects a per-operation seed that is a
-        tensor.
+        """TensorFlow's global seed, which must not be 0: tf.data would reject tensors as seeds of
+        its operations.
         """
         return self.seed or 2**32 - 1
 
     @property
     def own_code(self) -> dict[str, str]:
-        """The import paths of the user's code, by their key below `train`."""
+        """The import paths of the user's code, by their key in `train`."""
         loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
         run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
         own_rate = self.learning_rate if isinstance(self.learning_rate, str) else ""
@@ -770,17 +790,17 @@ class TrainSettings(Settings):
 
     @property
     def cluster_or_default(self) -> ClusterSettings:
-        """The processes of the cluster, for a strategy that needs several."""
+        """The value of `cluster`, or its default."""
         return self.cluster or ClusterSettings()
 
     @model_validator(mode="after")
-    def _warmup_ends(self) -> TrainSettings:
+    def _check_warmup(self) -> TrainSettings:
         rate = self.learning_rate
         if self.epochs == AUTO or not isinstance(rate, CosineSchedule):
             return self
         if rate.warmup_epochs >= self.epochs:
             raise ValueError(
                 f"learning_rate.warmup_epochs is {rate.warmup_epochs}; "
-                f"it must be less than epochs, {self.epochs}"
+                f"it must be less than epochs ({self.epochs})"
             )
         return self

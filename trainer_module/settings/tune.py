@@ -22,15 +22,15 @@ from trainer_module.settings.durations import SomeTime
 TUNE_KEY = "tune"
 """The key of these settings in the `custom_config` of the Tuner."""
 
-USUAL_TRIALS = 20
-"""The number of trials if `space` is given, but neither `trials` nor `timeout`."""
+DEFAULT_TRIALS = 20
+"""The number of trials if the config has a `space`, but neither `trials` nor `timeout`."""
 
-USUAL_TIMEOUT = timedelta(minutes=10)
-"""The timeout if none of `space`, `trials` and `timeout` is given."""
+DEFAULT_TIMEOUT = timedelta(minutes=10)
+"""The timeout if the config has none of `space`, `trials` and `timeout`."""
 
 
 class Algorithm(StrEnum):
-    """The search algorithm, which proposes the values of each trial."""
+    """The algorithm that proposes the values of each trial."""
 
     TPE = "tpe"
     """A tree-structured Parzen estimator fitted to the earlier trials (Bergstra et al., 2011)."""
@@ -38,15 +38,15 @@ class Algorithm(StrEnum):
     GRID = "grid"
     """Every combination of the choices, in order."""
     HYPERBAND = "hyperband"
-    """The proposals of `tpe`, with Hyperband (Li et al., 2018) to prune trials instead of `prune`.
+    """The proposals of `tpe`; Hyperband (Li et al., 2018) prunes trials, and `prune` has no effect.
     """
 
 
 class Range(Settings):
-    """The search range of a key; one of the four fields is set."""
+    """The search range of a key: exactly one of the four fields is set."""
 
     choice: list[JsonValue] | None = None
-    """The values to choose from, of any type that the key accepts."""
+    """The values to choose from; they may have any type that the key accepts."""
     integers: tuple[int, int] | None = Field(default=None, alias="int")
     """The smallest and the largest whole number."""
     numbers: tuple[float, float] | None = Field(default=None, alias="float")
@@ -55,29 +55,28 @@ class Range(Settings):
     """The smallest and the largest number, sampled uniformly on a logarithmic scale."""
 
     @model_validator(mode="after")
-    def _is_one_range(self) -> Range:
-        given = (self.choice, self.integers, self.numbers, self.log)
-        if sum(one is not None for one in given) != 1:
+    def _check_range(self) -> Range:
+        fields = (self.choice, self.integers, self.numbers, self.log)
+        if sum(value is not None for value in fields) != 1:
             raise ValueError(
                 "give one of {choice: [32, 64]}, {int: [1, 4]}, {float: [0, 0.5]} and "
                 "{log: [1e-4, 1e-2]}"
             )
         if self.choice is not None:
             if not self.choice:
-                raise ValueError("choice is empty; name at least one value, such as {choice: [32]}")
+                raise ValueError("choice is empty; give at least one value, such as {choice: [32]}")
             return self
         name, (low, high) = self._bounds()
         if not (math.isfinite(low) and math.isfinite(high)):
             raise ValueError(f"{name} needs two finite numbers, found {low:g} and {high:g}")
         if low >= high:
             raise ValueError(
-                f"{name} goes from {low:g} to {high:g}, in which there is nothing; the smaller "
-                "number comes first"
+                f"{name} is [{low:g}, {high:g}]; the first number must be less than the second"
             )
         if name == "log" and low <= 0:
             raise ValueError(
-                f"log begins at {low:g}, which has no logarithm; begin above 0, such as at "
-                f"{high / 1000:g}, or use float"
+                f"log is [{low:g}, {high:g}]; the first number must be greater than 0, such as "
+                f"{high / 1000:g}; for a range from 0, use float"
             )
         return self
 
@@ -86,7 +85,7 @@ class Range(Settings):
             return "int", self.integers
         if self.numbers is not None:
             return "float", self.numbers
-        assert self.log is not None  # noqa: S101 - one of them is set
+        assert self.log is not None  # noqa: S101 - exactly one field is set
         return "log", self.log
 
     @property
@@ -96,8 +95,8 @@ class Range(Settings):
 
     @property
     def probes(self) -> list[Any]:
-        """The values to validate before a search: the extremes, and of numbers also a fractional
-        one.
+        """The values to validate before a search: the extremes, and for `float` and `log` also a
+        fractional number between them.
         """
         if self.choice is not None or self.integers is not None:
             return self.extremes
@@ -111,45 +110,47 @@ def _as_mapping(value: Any) -> Any:
 
 
 class TuneSettings(Settings):
-    """The hyperparameter search before the training and its limits; without the section there is
-    none.
+    """The hyperparameter search before the training, and its limits. If the config has no `tune`,
+    there is no search.
     """
 
     auto: bool = False
-    """Whether the search space follows from the features and the task; this is the default without
-    a `space`. The first trial is the config as it stands; another trial replaces it only if it is
-    better by more than random variation."""
+    """Whether the search space follows from the features and the task, which is the default if
+    there is no `space`. The first trial uses the values of the config. Another trial replaces these
+    values only if it is significantly better."""
     space: dict[str, Range] = {}
     """The values to choose from, by key of `model` and `train`: `train.learning_rate: {log: [1e-4,
     1e-2]}`, `model.dropout: {float: [0, 0.5]}`, `model.members: {int: [2, 16]}`, `train.batch_size:
-    {choice: [32, 64]}`. A key is searched only for the kinds of models that read it."""
+    {choice: [32, 64]}`. A trial varies only the keys that its kind of model reads."""
     objective: str | None = None
-    """The metric that the search optimizes: `val_loss`, or `val_` and a metric of the Evaluator
-    that training can measure too, such as `val_f1` and `val_macro_recall`. Default: `val_auc` for
-    two classes, `val_accuracy` for several, `val_rmse` for numbers, `val_loss` for counts."""
+    """The metric that the search optimizes: `val_loss`, or `val_` and the name of a metric that
+    both the Evaluator and training can measure, such as `val_f1` and `val_macro_recall`. Default:
+    `val_auc` for two classes, `val_accuracy` for more classes, `val_rmse` for numbers, `val_loss`
+    for counts."""
     trials: PositiveInt | None = None
-    """The most trials; default: 20 if there is a `space` and no `timeout`."""
+    """The maximum number of trials. Default: 20 if there is a `space` and no `timeout`, otherwise
+    no limit."""
     timeout: SomeTime | None = None
-    """The longest time of the search, such as 20m; default: 10m if there are neither `trials` nor a
-    `space`."""
+    """The maximum duration of the search, such as 20m. Default: 10m if there is neither `trials`
+    nor a `space`, otherwise no limit."""
     algorithm: Algorithm = Algorithm.TPE
     """The search algorithm: `tpe`, `random`, `grid` or `hyperband`."""
     prune: bool = True
     """Whether poor trials are pruned, by successive halving over the epochs."""
     parallel: PositiveInt = 1
-    """The number of parallel trials, each in a process of its own; with 1, the same seed gives the
-    same trials."""
+    """The number of parallel trials, each in its own process. Only with `parallel: 1` does the same
+    seed give the same trials."""
     reuse: bool = False
-    """Whether later runs on other data reuse the result of an earlier search, until the config or
-    the code changes or the data has drifted (`drift`)."""
+    """Whether later runs on other data reuse the result of an earlier search. A new search starts
+    after a change of the config or the code, and after a drift of the data (`drift`)."""
 
     @field_validator("algorithm", mode="before")
     @classmethod
     def _is_no_gaussian_process(cls, value: Any) -> Any:
         if value == "gp":
             raise ValueError(
-                "Optuna's Gaussian processes need PyTorch, which is not installed with TensorFlow; "
-                f"right is one of {', '.join(Algorithm)}"
+                "gp, Optuna's Gaussian processes, needs PyTorch, which Scopeline does not install; "
+                f"supported: {', '.join(Algorithm)}"
             )
         return value
 
@@ -165,19 +166,19 @@ class TuneSettings(Settings):
         return not self.space
 
     @property
-    def most_trials(self) -> int | None:
-        """The most trials; None if only the time limits the search."""
+    def max_trials(self) -> int | None:
+        """The maximum number of trials; None if only the time limits the search."""
         if self.trials is None and self.timeout is None and self.space:
-            return USUAL_TRIALS
+            return DEFAULT_TRIALS
         return self.trials
 
     @property
-    def most_seconds(self) -> float | None:
-        """The longest time of the search in seconds; None if only the number of trials limits
-        it.
+    def max_seconds(self) -> float | None:
+        """The maximum duration of the search in seconds; None if only the number of trials limits
+        the search.
         """
         if self.trials is None and self.timeout is None and not self.space:
-            return USUAL_TIMEOUT.total_seconds()
+            return DEFAULT_TIMEOUT.total_seconds()
         return None if self.timeout is None else self.timeout.total_seconds()
 
 
@@ -187,5 +188,5 @@ AnyTune = Annotated[
 ]
 """The section `tune`: `auto`, or a mapping."""
 
-HOW_LONG = ("trials", "timeout", "parallel")
-"""The keys of TuneSettings that limit a search and do not change its space."""
+SEARCH_LIMITS = ("trials", "timeout", "parallel")
+"""The keys of TuneSettings that limit a search and do not affect its space or its objective."""

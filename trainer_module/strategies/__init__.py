@@ -1,8 +1,8 @@
-"""The registry of tf.distribute strategies, and the one object of each in a process.
+"""The registry of tf.distribute strategies, and the strategies that this process has built.
 
-The collective operations of two MirroredStrategy objects in one process collide, so a strategy is
-built once, before anything else uses the devices, and kept. Importing this package, or a strategy's
-module, does not import TensorFlow, so that a config is checked quickly.
+A process builds a strategy once, before other code uses the devices, and keeps the object: the
+collective operations of two MirroredStrategy objects in one process collide. Importing this
+package, or the module of a strategy, does not import TensorFlow, so that checking a config is fast.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ STRATEGIES = {
     "parameter_server": f"{_STRATEGIES}.parameter_server.ParameterServerStrategy",
     "tpu": f"{_STRATEGIES}.tpu.TPUStrategy",
 }
-"""Import paths of the strategies' settings by the name in `train.strategy`."""
+"""The import path of each strategy's settings, by the name in `train.strategy`."""
 
 _BUILT: dict[str, tf.distribute.Strategy] = {}
 
 
 def strategy_class(kind: str) -> type[BaseStrategy]:
-    """Returns the settings of a strategy, by its name in the config."""
-    found: type[BaseStrategy] = import_registered(STRATEGIES[kind])
-    return found
+    """Returns the settings class of a strategy, by its name in the config."""
+    settings: type[BaseStrategy] = import_registered(STRATEGIES[kind])
+    return settings
 
 
 def hooks_of(strategy: tf.distribute.Strategy) -> type[BaseStrategy]:
-    """Returns the class with the training hooks of a TensorFlow strategy, wherever it was built."""
+    """Returns the class with the training hooks of any TensorFlow strategy."""
     names = {kind.__name__ for kind in type(strategy).__mro__}
-    own = (strategy_class(kind) for kind in STRATEGIES)
-    return next((found for found in own if names & {*found.tensorflow_names}), BaseStrategy)
+    classes = (strategy_class(kind) for kind in STRATEGIES)
+    return next((c for c in classes if names & {*c.tensorflow_names}), BaseStrategy)
 
 
 def processes_of(kind: str) -> Processes:
@@ -53,19 +53,19 @@ def processes_of(kind: str) -> Processes:
 
 
 def strategies_of_several_processes() -> list[str]:
-    """Returns the names of the strategies whose processes `train.cluster` counts."""
+    """Returns the names of the strategies that train in several processes."""
     return [kind for kind in STRATEGIES if processes_of(kind) is not Processes.ONE]
 
 
 def build_strategy(settings: BaseStrategy) -> tf.distribute.Strategy:
-    """Returns the strategy of these settings; the same object for equal settings.
+    """Returns the strategy of the settings, which is the same object for equal settings.
 
-    `multi_worker_mirrored` and `parameter_server` read the cluster from TF_CONFIG, and return once
-    every process of it has answered.
+    For `multi_worker_mirrored` and `parameter_server` the function reads the cluster from
+    TF_CONFIG, and waits until every process of the cluster has answered.
 
     Raises:
-      ConfigError: if a configured device is missing, or the TPU does not answer.
-      ValueError: for `auto`, which `runtime.choose_strategy` resolves first.
+      ConfigError: a configured device is missing, or the TPU does not answer.
+      ValueError: the strategy is `auto`, which `runtime.choose_strategy` must resolve first.
     """
     if settings.kind == Strategy.DEFAULT:
         return settings.build()

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class Strategy(StrEnum):
-    """The strategies that code refers to by name; `STRATEGIES` is the registry of all."""
+    """The strategies that code refers to by name; `STRATEGIES` is the registry of all
+    strategies.
+    """
 
     AUTO = "auto"
     DEFAULT = "default"
@@ -35,20 +37,22 @@ class Strategy(StrEnum):
 
 
 class Processes(StrEnum):
-    """The kind of processes that train together, which determines the restart after one is lost."""
+    """The kind of processes that train together; it determines the restart after a process
+    is lost.
+    """
 
     ONE = "one"
     """A single process with any number of devices."""
     IN_STEP = "in_step"
-    """Workers that synchronise in every step: all are restarted."""
+    """Workers that synchronise in every step: after a loss, all workers are restarted."""
     SERVERS = "servers"
-    """A chief, workers and parameter servers: lost servers are restarted, and the chief continues.
+    """A chief, workers and parameter servers: lost servers are restarted while the chief continues.
     """
 
 
 def _check_device(name: str) -> str:
     if not re.fullmatch(r"(cpu|gpu):[0-9]+", name):
-        raise ValueError("right is a device such as `gpu:0` or `cpu:1`")
+        raise ValueError("expected a device such as `gpu:0` or `cpu:1`")
     return name
 
 
@@ -63,7 +67,7 @@ class BaseStrategy(Settings):
     scales_losses: ClassVar[bool] = True
     """Whether the strategy supports Keras's loss scaling, which float16 needs."""
     tensorflow_names: ClassVar[tuple[str, ...]] = ()
-    """The names of TensorFlow's classes whose training this class implements."""
+    """The names of the TensorFlow classes to which these hooks apply."""
     has_step_hooks: ClassVar[bool] = True
     """Whether this process runs the steps in order, so that callbacks are called after each step
     and `fit` evaluates. Otherwise workers run steps asynchronously on examples that they read
@@ -72,10 +76,10 @@ class BaseStrategy(Settings):
     """Whether one graph call of this process may run several steps."""
 
     def check(self) -> None:
-        """Checks that this machine has the configured devices, before anything is computed.
+        """Checks that this machine has the configured devices; call it before any computation.
 
         Raises:
-          ConfigError: if a configured device is missing.
+          ConfigError: a configured device is missing.
         """
 
     def is_on_cpu(self) -> bool:
@@ -88,30 +92,33 @@ class BaseStrategy(Settings):
         """Returns a new strategy; strategies of several processes read the cluster from TF_CONFIG.
 
         Raises:
-          ConfigError: if a configured device is missing.
-          ValueError: if another strategy has to be chosen in its place first.
+          ConfigError: a configured device is missing.
+          ValueError: the strategy is `auto`, which must be resolved first.
         """
-        raise ValueError(f"strategy {self.kind} has to be resolved first")
+        raise ValueError(f"strategy {self.kind} must be resolved first")
 
     @staticmethod
-    def distribute(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Any:
+    def distribute(strategy: tf.distribute.Strategy, synchronous: Read, asynchronous: Read) -> Any:
         """Returns the dataset that `fit` and `evaluate` take.
 
         Args:
           strategy: the built strategy.
-          in_step: reads the batches of workers that run their steps synchronously.
-          by_itself: reads the batches of a worker that runs asynchronously.
+          synchronous: the function that reads the batches of workers with synchronous steps.
+          asynchronous: the function that reads the batches of a worker with asynchronous steps.
         """
-        del by_itself
-        return strategy.distribute_datasets_from_function(in_step)
+        del asynchronous
+        return strategy.distribute_datasets_from_function(synchronous)
 
     @staticmethod
-    def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
-        """Returns an iterator over the training batches for `run_steps`; takes the arguments of
-        `distribute`.
+    def iterate(
+        strategy: tf.distribute.Strategy, synchronous: Read, asynchronous: Read
+    ) -> Iterator[Any]:
+        """Returns an iterator over the training batches for `run_steps`.
+
+        The arguments are the arguments of `distribute`.
         """
-        del by_itself
-        return iter(strategy.distribute_datasets_from_function(in_step))
+        del asynchronous
+        return iter(strategy.distribute_datasets_from_function(synchronous))
 
     @staticmethod
     def run_steps(
@@ -120,7 +127,7 @@ class BaseStrategy(Settings):
         batches: Iterator[Any],
         count: int,
     ) -> Any:
-        """Runs `count` steps and returns their result; None if the steps run asynchronously."""
+        """Runs `count` steps and returns their result, or None if the steps run asynchronously."""
         del strategy
         return steps(batches, count)
 
@@ -132,23 +139,25 @@ class BaseStrategy(Settings):
     def evaluate_with(
         build: Callable[[], tf_keras.Model], read: Callable[[], tf.data.Dataset]
     ) -> CopyOnCoordinator | None:
-        """Returns the callback that evaluates each epoch on a copy of the model; None if `fit`
-        evaluates.
+        """Returns the callback that evaluates a copy of the model after each epoch.
+
+        The result is None if the training loop evaluates the model itself.
 
         Args:
-          build: returns a compiled copy of the trained model, built outside of the scope.
-          read: returns the examples to evaluate on, in batches.
+          build: the function that builds a compiled copy of the model outside of the scope.
+          read: the function that returns the evaluation examples in batches.
         """
 
     @staticmethod
     def examples_per_worker(workers: int, examples: int) -> list[int | None]:
-        """Returns how many examples each worker has trained on; None for a worker that does not
-        answer.
+        """Returns the number of examples that each worker has trained on.
+
+        The number is None for a worker that does not answer.
         """
         return [examples // workers] * workers
 
 
 class AutoStrategy(BaseStrategy):
-    """The strategy that suits TF_CONFIG, `train.cluster` and the machine."""
+    """A strategy that is chosen by TF_CONFIG, `train.cluster` and the machine."""
 
     kind: Literal[Strategy.AUTO]

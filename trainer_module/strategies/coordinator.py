@@ -1,7 +1,7 @@
 """The coordinator's part of parameter server training: a copy of the model, and example counts.
 
-The coordinator cannot see which worker ran which step, so each worker counts its examples in a
-variable of its own process, to which its input pipeline adds. The counts include a few batches that
+The coordinator cannot determine which worker ran which step. So the input pipeline of each worker
+counts its examples in a variable of the worker's process. The counts include a few batches that
 were prefetched but not used.
 """
 
@@ -14,22 +14,25 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-_PART = 20
-"""The bits of a part, which float32 holds exactly: all strategies sum float32, not all sum int64.
-"""
+_PART_BITS = 20
+"""The number of bits of a part of an integer.
+
+Some strategies cannot sum int64. All strategies sum float32, which holds 20 bits exactly."""
 _PARTS = 4
+"""The number of parts of an integer."""
 
 
 def all_workers_equal(strategy: tf.distribute.Strategy, value: int) -> bool:
-    """Returns whether all synchronous workers pass the same value; blocks until all have called it.
+    """Returns whether all synchronous workers pass the same value; all get the same result.
 
-    All workers get the same result.
+    The function blocks until all workers have called it.
 
     Args:
       strategy: the strategy of the workers.
       value: an integer from 0 up to 2**80, exclusive.
     """
-    parts = [value >> _PART * place & (1 << _PART) - 1 for place in range(_PARTS)]
+    mask = (1 << _PART_BITS) - 1
+    parts = [value >> _PART_BITS * index & mask for index in range(_PARTS)]
 
     def own_column() -> tf.Tensor:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -40,62 +43,60 @@ def all_workers_equal(strategy: tf.distribute.Strategy, value: int) -> bool:
     def gather() -> tf.Tensor:
         return strategy.reduce("SUM", strategy.run(own_column), axis=None)
 
-    gathered = gather().numpy()  # [parts, replicas]: of each sum one term alone is not 0.
+    gathered = gather().numpy()  # [parts, replicas]: each replica adds only its own column.
     return bool((gathered == gathered[:, :1]).all())
 
 
 DatasetCreator = tf_keras.utils.experimental.DatasetCreator
-"""The wrapper with which `fit` has each worker read its own dataset."""
+"""Keras's wrapper for a dataset that each worker reads itself."""
 
 _COUNTER = "scopeline_examples_drawn"
 
 
 class CopyOnCoordinator(tf_keras.callbacks.Callback):
-    """A callback for parameter servers that keeps a copy of the model and evaluates each epoch with
-    it.
+    """A callback for parameter servers that evaluates a copy of the model after each epoch.
 
-    The workers would sample the eval split at random; here every example is evaluated once. And a
-    model whose variables are sharded among servers loses them when it is saved.
+    The workers would evaluate random samples of the eval split; the copy evaluates every example
+    once. The copy is also exported, because saving a model with sharded variables loses them.
     """
 
     def __init__(self, copy: tf_keras.Model, read: Callable[[], tf.data.Dataset]) -> None:
-        """Stores the copy and the reader of its examples.
+        """Stores the copy and the function that reads the evaluation examples.
 
         Args:
-          copy: a compiled copy of the trained model, built outside of its scope.
-          read: returns the examples to evaluate on, in batches.
+          copy: a compiled copy of the model that was built outside of the strategy's scope.
+          read: the function that returns the evaluation examples in batches.
         """
         super().__init__()
         self.copy = copy
         self._read = read
-        # `fit` calls this in the scope of the strategy; a separate thread is outside of the scope.
+        # `fit` calls the callback in the scope of the strategy, but the copy must be evaluated
+        # outside of the scope. A separate thread is outside of the scope.
         self._thread = ThreadPoolExecutor(max_workers=1)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Adds the evaluation to the logs; has to precede the callbacks that read them."""
-        found = self._thread.submit(self._evaluate).result()
+        """Adds the evaluation to the logs; callbacks that read the logs must come later."""
+        metrics = self._thread.submit(self._evaluate).result()
         if logs is not None:
-            logs.update({f"val_{name}": value for name, value in found.items()})
+            logs.update({f"val_{name}": value for name, value in metrics.items()})
 
     def fetch(self) -> tf_keras.Model:
         """Returns the copy with the current weights of the servers."""
         parts = iter(self.model.weights)
         for weight in self.copy.weights:
-            weight.assign(_joined(parts, weight.shape))
+            weight.assign(_concatenate_shards(parts, weight.shape))
         return self.copy
 
     def _evaluate(self) -> dict[str, float]:
         return self.fetch().evaluate(self._read(), verbose=0, return_dict=True)
 
 
-def _joined(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
-    """Returns the next weight, joined from its shards if several servers store a part of its
-    rows.
-    """
-    found = [tf.identity(next(parts))]
-    while sum(len(part) for part in found if shape.rank) < (shape[0] if shape.rank else 0):
-        found.append(tf.identity(next(parts)))
-    return tf.concat(found, 0) if len(found) > 1 else found[0]
+def _concatenate_shards(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
+    """Returns the next weight; if several servers store its rows, their shards are concatenated."""
+    shards = [tf.identity(next(parts))]
+    while sum(len(shard) for shard in shards if shape.rank) < (shape[0] if shape.rank else 0):
+        shards.append(tf.identity(next(parts)))
+    return tf.concat(shards, 0) if len(shards) > 1 else shards[0]
 
 
 def count_from_zero() -> None:
@@ -109,7 +110,10 @@ def count(examples: int) -> None:
 
 
 def read_counts(workers: int) -> list[int | None]:
-    """Returns each worker's example count since its start; None for one that does not answer."""
+    """Returns the example count of each worker since the worker's start.
+
+    The count is None for a worker that does not answer.
+    """
     return [_read_count(worker) for worker in range(workers)]
 
 

@@ -15,20 +15,20 @@ def count_gpus() -> int:
 
 
 def check_devices(names: Sequence[str]) -> None:
-    """Checks that this machine has the named devices, such as `gpu:0`.
+    """Checks that this machine has the devices, such as `gpu:0`.
 
-    Any number of CPUs may be named: they are logical devices that share the cores.
+    Any number of CPUs is valid, because they are logical devices that share the cores.
 
     Raises:
-      ConfigError: names the first missing device, and lists those that exist.
+      ConfigError: a device is missing; the message lists the existing devices.
     """
     gpus = count_gpus()
-    there = [f"gpu:{index}" for index in range(gpus)] or ["no GPU"]
+    existing = [f"gpu:{index}" for index in range(gpus)] or ["no GPU"]
     for name in names:
-        if name.startswith("gpu:") and name not in there:
+        if name.startswith("gpu:") and name not in existing:
             raise ConfigError(
-                f"train.strategy asks for {name}, but TensorFlow sees {', '.join(there)} on this "
-                "machine; name a device that is there, such as cpu:0, or none."
+                f"train.strategy names {name}, but TensorFlow finds {', '.join(existing)} on this "
+                "machine; name an existing device, such as cpu:0, or remove the device."
             )
     if len(set(names)) < len(names):
         raise ConfigError(f"train.strategy names a device twice: {', '.join(names)}.")
@@ -37,29 +37,29 @@ def check_devices(names: Sequence[str]) -> None:
 def open_devices(names: Sequence[str]) -> list[str]:
     """Returns TensorFlow's names of the devices, such as `/gpu:0`.
 
-    Creates as many logical CPUs as are named, which is possible only before TensorFlow uses a
+    The function creates the logical CPUs in `names`. This is possible only before TensorFlow uses a
     device.
 
     Args:
-      names: such as `gpu:1`; an empty list, or an empty name, stands for all GPUs, or else all
-        CPUs.
+      names: the devices, such as `gpu:1`. An empty list, or an empty name, stands for all GPUs, or
+        for all CPUs if there is no GPU.
 
     Raises:
-      ConfigError: if a device is missing.
+      ConfigError: a device is missing.
     """
     names = [name for name in names if name]
     check_devices(names)
     _make_logical_cpus(1 + max((_index(name) for name in names if "cpu" in name), default=0))
     if names:
         return [f"/{name}" for name in names]
-    return _logical("gpu") or _logical("cpu")
+    return _logical_devices("gpu") or _logical_devices("cpu")
 
 
 def _index(name: str) -> int:
     return int(name.partition(":")[2])
 
 
-def _logical(kind: str) -> list[str]:
+def _logical_devices(kind: str) -> list[str]:
     count = len(tf.config.list_logical_devices(kind.upper()))
     return [f"/{kind}:{index}" for index in range(count)]
 
@@ -74,6 +74,7 @@ def _make_logical_cpus(count: int) -> None:
         )
     except RuntimeError:
         raise ConfigError(
-            f"train.strategy asks for cpu:{count - 1}, but TensorFlow has begun with "
-            f"{', '.join(_logical('cpu'))}; build the strategy before anything else."
+            f"train.strategy names cpu:{count - 1}, but TensorFlow has already started with "
+            f"{', '.join(_logical_devices('cpu'))}; build the strategy before any other use of "
+            "TensorFlow."
         ) from None

@@ -1,10 +1,10 @@
 """Keeps TensorFlow's servers of a local cluster off the network.
 
-TensorFlow's server listens on every network interface and executes requests of any client, and no
-option changes this. But it can share its port with other sockets. So this process listens on the
-port first, with a socket that drops all connections, and attaches a filter to the port by which
-Linux passes only connections from this machine to TensorFlow. Both are in place before TensorFlow
-listens, and last as long as the process; connections from other machines get no answer.
+TensorFlow's server listens on every network interface and executes the requests of any client. No
+option changes this, but the server can share its port with other sockets. So this process first
+listens on the port with a guard, a socket that drops all connections. A filter on the port makes
+Linux pass only connections from this machine to TensorFlow's socket. Guard and filter exist before
+TensorFlow listens and as long as the process. Connections from other machines get no answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCALHOST = "localhost"
 """The host name of all tasks of a local cluster."""
 
 _REUSE_PORT = "TF_GRPC_REUSE_PORT"
-"""The environment variable that lets TensorFlow's server share its port."""
+"""The environment variable that makes TensorFlow's server share its port."""
 _LOOPBACK = "lo"
 _SO_ATTACH_FILTER = 26
 _SO_ATTACH_REUSEPORT_CBPF = 51
@@ -37,7 +37,7 @@ _TO_FIRST_SOCKET: _Instruction = (0x06, 0, 0, 0)
 _TO_SECOND_SOCKET: _Instruction = (0x06, 0, 0, 1)
 
 _GUARDS: dict[int, socket.socket] = {}
-"""The first socket of each local port; none is ever closed."""
+"""The guard of each local port; guards are never closed."""
 
 
 @contextmanager
@@ -45,12 +45,12 @@ def kept_local(config: TFConfig | None) -> Iterator[None]:
     """Keeps the server that this process starts in a `with` block off the network.
 
     Args:
-      config: the cluster and the task of this process; None, and a cluster with tasks on other
-        machines, change nothing.
+      config: the cluster and the task of this process. The function does nothing for None, and for
+        a cluster with tasks on other machines.
 
     Raises:
       OSError: another process listens on the task's port.
-      TrainingError: the server would accept connections from the network; it has been stopped.
+      TrainingError: the server would accept connections from the network, and has been stopped.
     """
     before = find_exposed()
     keep_port_local(config)
@@ -59,8 +59,8 @@ def kept_local(config: TFConfig | None) -> Iterator[None]:
     if config and _is_local(config) and ports:
         _shut_down(ports)
         raise TrainingError(
-            f"TensorFlow listened on port {', '.join(map(str, sorted(ports)))} which Scopeline "
-            "cannot restrict to this machine, so the server was stopped; install the versions of "
+            f"TensorFlow listened on port {', '.join(map(str, sorted(ports)))}, which Scopeline "
+            "cannot restrict to this machine, so the server was stopped; install the versions in "
             "uv.lock."
         )
 
@@ -69,11 +69,11 @@ def keep_port_local(config: TFConfig | None) -> None:
     """Guards the port of a task, before this process starts a server on it.
 
     Args:
-      config: as for `kept_local`.
+      config: the cluster and the task, as for `kept_local`.
 
     Raises:
       OSError: another process listens on the task's port.
-      TrainingError: this system lacks the filter.
+      TrainingError: this system does not support the filter.
     """
     if config is None or not _is_local(config):
         return
@@ -84,13 +84,16 @@ def keep_port_local(config: TFConfig | None) -> None:
 
 
 def find_exposed() -> dict[int, int]:
-    """Returns the TCP ports of this process that accept other machines, by the inodes of the
-    sockets.
+    """Returns the TCP ports of this process that accept connections from other machines.
+
+    Returns:
+      The ports by the inodes of their sockets.
     """
     return {
-        inode: twin.getsockname()[1]
-        for inode, twin in _tcp_sockets()
-        if twin.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and not _is_kept(twin)
+        inode: duplicate.getsockname()[1]
+        for inode, duplicate in _tcp_sockets()
+        if duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        and not _is_restricted(duplicate)
     }
 
 
@@ -106,7 +109,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _is_kept(listening: socket.socket) -> bool:
+def _is_restricted(listening: socket.socket) -> bool:
     """Returns whether a socket is bound to the loopback, or shares its port with a guard."""
     host, port, *_ = address = listening.getsockname()
     guard = _GUARDS.get(port)
@@ -121,9 +124,10 @@ def _guard(port: int) -> socket.socket:
     try:
         if guard.family is socket.AF_INET6:
             guard.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # As in gRPC: lingering connections of an earlier server do not block the port.
+        # Like gRPC: lingering connections of an earlier server must not block the port.
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Sharing is allowed only after binding, so that another process's port is refused.
+        # The socket shares its port only after binding, so binding fails if another process
+        # uses the port.
         guard.bind(("", port))
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         _attach(guard, _SO_ATTACH_FILTER, _DROP)
@@ -143,8 +147,9 @@ def _guard(port: int) -> socket.socket:
 
 
 def _family_of_grpc() -> socket.AddressFamily:
-    """Returns IPv6, if this machine has it, as gRPC uses it for IPv4 connections too; otherwise
-    IPv4.
+    """Returns the address family of gRPC's sockets: IPv6 if this machine has it, otherwise IPv4.
+
+    On an IPv6 socket, gRPC accepts IPv4 connections as well.
     """
     try:
         with socket.socket(socket.AF_INET6) as probe:
@@ -161,47 +166,47 @@ def _attach(guard: socket.socket, option: int, *instructions: _Instruction) -> N
       TrainingError: the system does not support the filter.
     """
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
-    held = ctypes.create_string_buffer(program, len(program))
+    buffer = ctypes.create_string_buffer(program, len(program))
     try:
         guard.setsockopt(
             socket.SOL_SOCKET,
             option,
-            struct.pack("HP", len(instructions), ctypes.addressof(held)),
+            struct.pack("HP", len(instructions), ctypes.addressof(buffer)),
         )
     except OSError as error:
         raise TrainingError(
             "TensorFlow's servers accept every connection from every network, and this system has "
             f"no filter that restricts a cluster on {LOCALHOST} to this machine "
-            f"({error.strerror}); "
-            "train in one process, or, in a trusted network, write this machine's address in "
-            "TF_CONFIG."
+            f"({error.strerror}); train in one process, or, in a trusted network, write this "
+            "machine's address in TF_CONFIG."
         ) from None
 
 
 def _shut_down(ports: set[int]) -> None:
-    """Shuts down all sockets of this process on some ports."""
-    for _, twin in _tcp_sockets():
+    """Shuts down all sockets of this process on the given ports."""
+    for _, duplicate in _tcp_sockets():
         with suppress(OSError):  # The connection has ended.
-            if twin.getsockname()[1] in ports:
-                twin.shutdown(socket.SHUT_RDWR)
+            if duplicate.getsockname()[1] in ports:
+                duplicate.shutdown(socket.SHUT_RDWR)
 
 
 def _tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
-    """Yields the inode of each TCP socket of this process with a duplicate, which closes at the
-    next step.
+    """Yields each TCP socket of this process: its inode, and a duplicate of the socket.
+
+    The duplicate is closed when the iteration continues.
     """
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         try:
             status = os.fstat(descriptor)
-            twin = (
+            duplicate = (
                 socket.socket(fileno=os.dup(descriptor)) if stat.S_ISSOCK(status.st_mode) else None
             )
-        except OSError:  # The descriptor has been closed meanwhile.
+        except OSError:  # Another thread has closed the descriptor.
             continue
-        if twin is not None:
-            with twin:
+        if duplicate is not None:
+            with duplicate:
                 if (
-                    twin.family in (socket.AF_INET, socket.AF_INET6)
-                    and twin.type == socket.SOCK_STREAM
+                    duplicate.family in (socket.AF_INET, socket.AF_INET6)
+                    and duplicate.type == socket.SOCK_STREAM
                 ):
-                    yield status.st_ino, twin
+                    yield status.st_ino, duplicate

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ParameterServerStrategy(BaseStrategy):
-    """Asynchronous training: workers run at their own pace, parameter servers store the
+    """Asynchronous training: workers run their steps independently, parameter servers store the
     variables.
     """
 
@@ -29,31 +29,33 @@ class ParameterServerStrategy(BaseStrategy):
     has_step_hooks: ClassVar[bool] = False
     repeats_steps: ClassVar[bool] = False
     partitioner: Literal["none", "min_size", "max_size", "fixed_shards"] = "none"
-    """Whether and how large variables are sharded among the parameter servers: into shards of at
-    least `shard_bytes` (`min_size`), of at most `shard_bytes` (`max_size`), or one per server
-    (`fixed_shards`)."""
+    """How large variables are sharded among the parameter servers: not at all (`none`), into shards
+    of at least `shard_bytes` (`min_size`), of at most `shard_bytes` (`max_size`), or into one shard
+    per server (`fixed_shards`)."""
     shard_bytes: PositiveInt = 256 * 1024
-    """The smallest or largest size of a shard, for `min_size` and `max_size`."""
+    """The minimum (`min_size`) or maximum (`max_size`) size of a shard in bytes."""
 
     def build(self) -> tf.distribute.Strategy:
         """Returns the strategy once every server of TF_CONFIG has answered."""
         return connect(self)
 
     @staticmethod
-    def distribute(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Any:
+    def distribute(strategy: tf.distribute.Strategy, synchronous: Read, asynchronous: Read) -> Any:
         """Returns the dataset creator by which each worker reads its own dataset in `fit`."""
         from trainer_module.strategies.coordinator import DatasetCreator
 
-        del strategy, in_step
-        return DatasetCreator(by_itself)
+        del strategy, synchronous
+        return DatasetCreator(asynchronous)
 
     @staticmethod
-    def iterate(strategy: tf.distribute.Strategy, in_step: Read, by_itself: Read) -> Iterator[Any]:
-        """Returns an iterator over batches that are read by the workers."""
-        del in_step
+    def iterate(
+        strategy: tf.distribute.Strategy, synchronous: Read, asynchronous: Read
+    ) -> Iterator[Any]:
+        """Returns an iterator over batches that the workers read."""
+        del synchronous
         return iter(
             _coordinator(strategy).create_per_worker_dataset(
-                lambda: strategy.distribute_datasets_from_function(by_itself)
+                lambda: strategy.distribute_datasets_from_function(asynchronous)
             )
         )
 
@@ -106,7 +108,7 @@ def connect(
 
     Args:
       settings: the sharding of large variables.
-      cluster: the addresses by task type; None reads TF_CONFIG.
+      cluster: the addresses by task type; None to read TF_CONFIG.
     """
     import tensorflow as tf
 

@@ -18,10 +18,10 @@ from trainer_module.strategies.network import LOCALHOST, kept_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config, task_name
 
 CLUSTER_VARIABLE = "SCOPELINE_CLUSTER"
-"""The environment variable of the path of the cluster's file, if the code does not give it."""
+"""The environment variable with the path of the cluster's file, the default of `connect`."""
 DEFAULT_FILE = "output/cluster/cluster.json"
 PROBE_SECONDS = 5.0
-"""The timeout for an address that does not answer, at which TensorFlow would wait forever."""
+"""The timeout in seconds for an address that does not answer; TensorFlow would wait forever."""
 
 _SERVERS = ("worker", "ps")
 _PROXY_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
@@ -34,12 +34,12 @@ _CONNECTED: dict[str, tf.distribute.ParameterServerStrategy] = {}
 def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStrategy:
     """Makes this process the coordinator of a persistent cluster.
 
-    Models are then built and compiled in the strategy's scope. Repeated calls, as from a notebook's
-    cell that runs twice, return the same strategy.
+    Build and compile models in the scope of the strategy. Repeated calls, for example from a
+    notebook cell that runs twice, return the same strategy.
 
     Args:
-      path: the cluster's file; default: the path in SCOPELINE_CLUSTER, or else
-        output/cluster/cluster.json.
+      path: the cluster's file; by default the path in SCOPELINE_CLUSTER, or
+        output/cluster/cluster.json if that variable is not set.
 
     Raises:
       ConfigError: the file is missing or invalid, a server does not answer, or Keras is not the
@@ -55,21 +55,21 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
         settings = parameter_server.ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
         # The chief's address in the file may be in use by a run.
         with socket.create_server(("", 0)) as probe:
-            places = {"chief": [f"{LOCALHOST}:{probe.getsockname()[1]}"], **cluster}
-        with kept_local(TFConfig(places, "chief", 0)):
-            _CONNECTED[key] = parameter_server.connect(settings, places)
+            addresses = {"chief": [f"{LOCALHOST}:{probe.getsockname()[1]}"], **cluster}
+        with kept_local(TFConfig(addresses, "chief", 0)):
+            _CONNECTED[key] = parameter_server.connect(settings, addresses)
     return _CONNECTED[key]
 
 
 def _check_keras() -> None:
-    """Checks that `tensorflow.keras` is tf_keras, however it is imported."""
+    """Checks that `tensorflow.keras` is tf_keras for each way of importing it."""
     imported = importlib.import_module("tensorflow.keras")
     if imported.Model is tf_keras.Model and tf.keras.Model is tf_keras.Model:
         return
     raise ConfigError(
-        "tensorflow.keras is Keras 3 in this process, which cannot train with parameter servers: "
-        f"TF_USE_LEGACY_KERAS is {os.environ.get('TF_USE_LEGACY_KERAS', 'unset')} or was set "
-        "after TensorFlow had been imported; restart the kernel, and set "
+        "tensorflow.keras is Keras 3 in this process, and Keras 3 cannot train with parameter "
+        f"servers: TF_USE_LEGACY_KERAS is {os.environ.get('TF_USE_LEGACY_KERAS', 'unset')}, or was "
+        "set after TensorFlow had been imported; restart the kernel, and set "
         'os.environ["TF_USE_LEGACY_KERAS"] = "1" in the first cell, before all imports.'
     )
 
@@ -82,19 +82,19 @@ def _read(file: Path) -> dict[str, list[str]]:
     except FileNotFoundError:
         raise ConfigError(
             f"there is no {file} (looked for in {Path.cwd()}); start a cluster with {_START}, or "
-            f"name its file here or in {CLUSTER_VARIABLE}."
+            f"pass the path of its file to connect, or set {CLUSTER_VARIABLE} to the path."
         ) from None
     except (OSError, UnicodeDecodeError, ConfigError) as error:
-        found = str(error).partition(";")[0].replace(VARIABLE, "it")
+        problem = str(error).partition(";")[0].replace(VARIABLE, "its content")
         raise ConfigError(
-            f"{file} is not a cluster's file: {found}; {_START} writes one."
+            f"{file} is not the file of a cluster: {problem}; {_START} writes such a file."
         ) from None
     cluster = {kind: config.cluster[kind] for kind in _SERVERS if config and kind in config.cluster}
     if len(cluster) < len(_SERVERS):
         found = ", ".join(cluster) or "no servers"
         raise ConfigError(
-            f"{file} is not a file of a standing cluster: it names {found}, but `worker` and `ps` "
-            f"are needed; {_START} writes one."
+            f"{file} is not the file of a persistent cluster: it names {found}, but `worker` and "
+            f"`ps` are needed; {_START} writes such a file."
         )
     return cluster
 
@@ -108,7 +108,7 @@ def _check_answers(file: Path, cluster: Mapping[str, Sequence[str]]) -> None:
     ]
     if missing:
         raise ConfigError(
-            f"no answer from {', '.join(missing)}, of the cluster in {file}; start it again: "
+            f"no answer from {', '.join(missing)}, of the cluster in {file}; restart the cluster: "
             f"{_RESTART}."
         )
 
@@ -123,9 +123,9 @@ def _answers(address: str) -> bool:
 
 
 def _prepare_grpc() -> None:
-    # Without it the coordinator waits forever for a lost worker.
+    # Without this variable, the coordinator waits forever for a lost worker.
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
-    # Without it gRPC connects to this machine through a proxy.
-    own, general = _PROXY_EXCEPTIONS
-    direct = os.environ.get(own) or os.environ.get(general)
-    os.environ[own] = f"{direct},{LOCALHOST}" if direct else LOCALHOST
+    # Without this variable, gRPC may connect to this machine through a proxy.
+    grpc_variable, general_variable = _PROXY_EXCEPTIONS
+    hosts = os.environ.get(grpc_variable) or os.environ.get(general_variable)
+    os.environ[grpc_variable] = f"{hosts},{LOCALHOST}" if hosts else LOCALHOST

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class DefaultStrategy(BaseStrategy):
-    """TensorFlow's default strategy: one replica, on the GPU if there is one."""
+    """TensorFlow's default strategy: one replica, on the first GPU or, without a GPU, on
+    the CPU.
+    """
 
     kind: Literal[Strategy.DEFAULT]
 
@@ -27,11 +29,11 @@ class DefaultStrategy(BaseStrategy):
 
 
 class OneDeviceStrategy(BaseStrategy):
-    """A single replica on a device that you name."""
+    """A single replica on a device of your choice."""
 
     kind: Literal[Strategy.ONE_DEVICE]
     device: Device | None = None
-    """The device, such as `gpu:1`; default: the first GPU, or the CPU."""
+    """The device, such as `gpu:1`; default: the first GPU, or the CPU without a GPU."""
 
     def check(self) -> None:
         """Checks that the device exists."""
@@ -40,11 +42,11 @@ class OneDeviceStrategy(BaseStrategy):
         check_devices([self.device] if self.device else [])
 
     def is_on_cpu(self) -> bool:
-        """Returns whether the named device, or by default this machine's, is a CPU."""
+        """Returns whether the device of the replica is a CPU."""
         return self.device.startswith("cpu:") if self.device else super().is_on_cpu()
 
     def build(self) -> tf.distribute.Strategy:
-        """Returns the strategy of the device; logical CPUs are created as needed."""
+        """Returns the strategy of the device, and creates logical CPUs as needed."""
         import tensorflow as tf
 
         from trainer_module.strategies.devices import open_devices
@@ -71,14 +73,14 @@ class MultiWorkerMirroredStrategy(BaseStrategy):
     bytes_per_pack: int = Field(default=0, ge=0)
     """The size of the packs in which gradients are sent; 0 lets TensorFlow choose."""
     timeout: PositiveFloat | None = None
-    """The timeout in seconds of an exchange that a worker does not join; default: none."""
+    """The timeout in seconds of an exchange that a worker does not join; default: no timeout."""
 
     def check(self) -> None:
         """Checks that this worker supports the configured communication."""
         if self.communication is Communication.NCCL and self.is_on_cpu():
             raise ConfigError(
-                "train.strategy.communication: nccl needs a GPU on every worker, but here is none; "
-                "use ring, or leave it out."
+                "train.strategy.communication: nccl needs a GPU on every worker, but this worker "
+                "has no GPU; use ring, or remove the key."
             )
 
     def build(self) -> tf.distribute.Strategy:
@@ -115,9 +117,10 @@ class _ReplicatedStrategy(BaseStrategy):
         check_devices(self.devices)
 
     def is_on_cpu(self) -> bool:
-        """Returns whether one of the named devices, or by default this machine's, is a CPU."""
-        named = [name.startswith("cpu:") for name in self.devices]
-        return any(named) if named else super().is_on_cpu()
+        """Returns whether the device of any replica is a CPU."""
+        if self.devices:
+            return any(name.startswith("cpu:") for name in self.devices)
+        return super().is_on_cpu()
 
 
 class MirroredStrategy(_ReplicatedStrategy):
@@ -126,7 +129,7 @@ class MirroredStrategy(_ReplicatedStrategy):
     kind: Literal[Strategy.MIRRORED]
     devices: list[Device] = []
     """The devices, such as `[gpu:0, gpu:1]`, or `[cpu:0, cpu:1]` for replicas that share the CPU;
-    default: all GPUs, or the CPU."""
+    default: all GPUs, or the CPU without a GPU."""
     reduction: Reduction | None = None
     """The implementation of the sum of gradients; default: nccl on GPUs, reduction_to_one
     otherwise."""
@@ -138,7 +141,7 @@ class MirroredStrategy(_ReplicatedStrategy):
             raise ConfigError(
                 f"train.strategy.reduction: nccl needs GPUs, but the replicas are on "
                 f"{', '.join(self.devices) or 'the CPU'}; use hierarchical_copy or "
-                "reduction_to_one, or leave it out."
+                "reduction_to_one, or remove the key."
             )
 
     def build(self) -> tf.distribute.Strategy:
@@ -159,7 +162,9 @@ class MirroredStrategy(_ReplicatedStrategy):
 
 
 class CentralStorageStrategy(_ReplicatedStrategy):
-    """A replica on each device, with the variables in one place: on the CPU, or on the only GPU."""
+    """A replica on each device; the variables are on the CPU, or on the GPU if there is
+    only one.
+    """
 
     kind: Literal[Strategy.CENTRAL_STORAGE]
     scales_losses: ClassVar[bool] = False

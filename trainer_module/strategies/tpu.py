@@ -20,7 +20,7 @@ NAME_VARIABLE = "TPU_NAME"
 LOCAL = "local"
 """The name of a TPU that is part of this machine."""
 PROBE_SECONDS = 5.0
-"""The timeout for an address that does not answer, at which TensorFlow would wait forever."""
+"""The timeout in seconds for an address that does not answer; TensorFlow would wait forever."""
 
 _HELP = (
     "set train.strategy to {kind: tpu, name: ...} with the name of a running Cloud TPU, "
@@ -36,19 +36,19 @@ class TPUStrategy(BaseStrategy):
     tensorflow_names: ClassVar[tuple[str, ...]] = ("TPUStrategy", "TPUStrategyV2")
     repeats_steps: ClassVar[bool] = False
     name: str = ""
-    """The TPU's name, `local` for one in this machine, or `grpc://host:port`; default: the value of
-    TPU_NAME."""
+    """The TPU's name, `local` for the TPU of this machine, or `grpc://host:port`; default: the
+    value of the environment variable TPU_NAME."""
     zone: str | None = None
-    """The TPU's Google Cloud zone, if it differs from the machine's."""
+    """The TPU's Google Cloud zone; default: the zone of this machine."""
     project: str | None = None
-    """The TPU's Google Cloud project, if it differs from the machine's."""
+    """The TPU's Google Cloud project; default: the project of this machine."""
 
     def check(self) -> None:
         """Checks the TPU's name and address without connecting to the TPU."""
         check_tpu(self)
 
     def is_on_cpu(self) -> bool:
-        """Returns False, as replicas are on the TPU."""
+        """Returns False, because the replicas are on the TPU."""
         return False
 
     def build(self) -> tf.distribute.Strategy:
@@ -65,16 +65,16 @@ def check_tpu(settings: TPUStrategy) -> None:
     """Checks the name and the address of a TPU without connecting to the TPU.
 
     Raises:
-      ConfigError: if no TPU is named and the machine has none, the name is `local` and the machine
-        has none, or the address does not answer.
+      ConfigError: there is no name and this machine has no TPU, the name is `local` and this
+        machine has no TPU, or the address does not answer.
     """
     name = settings.name or os.environ.get(NAME_VARIABLE, "")
     if not name and not has_tpu():
         raise ConfigError(
-            f"strategy tpu: no TPU is named and this machine has none; {_HELP}, or choose another "
-            "strategy."
+            f"strategy tpu: the config names no TPU and this machine has none; {_HELP}, or choose "
+            "another strategy."
         )
-    # Newer TPUs appear as vfio devices, as other hardware does too.
+    # Newer TPUs appear as vfio devices, like other hardware, so only `local` accepts them.
     if name == LOCAL and not (_has_device("accel[0-9]*") or _has_device("vfio/[0-9]*")):
         raise ConfigError(
             f"strategy tpu: the TPU is {LOCAL!r}, but this machine has none; {_HELP}, or choose "
@@ -88,7 +88,7 @@ def connect(settings: TPUStrategy) -> tf.distribute.TPUStrategy:
     """Connects to the TPU, initialises it (which clears its memory) and returns the strategy.
 
     Raises:
-      ConfigError: if it cannot be found, reached or initialised.
+      ConfigError: the TPU cannot be found, reached or initialised.
     """
     import tensorflow as tf
 
@@ -102,7 +102,7 @@ def connect(settings: TPUStrategy) -> tf.distribute.TPUStrategy:
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # Google's client, the network and TensorFlow raise what they like.
+    except Exception as error:  # Google's client and TensorFlow may raise any error.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ConfigError(
             f"strategy tpu: TPU {name!r} cannot be used ({lines[0].rstrip('.')}); {_HELP}."
@@ -115,17 +115,17 @@ def on_device(index: int = 0, kind: str = "TPU") -> Iterator[None]:
 
     Args:
       index: the index of the logical device.
-      kind: TPU, GPU or CPU.
+      kind: the kind of the device: TPU, GPU or CPU.
 
     Raises:
-      ConfigError: if there is no such device; TPU devices exist once `connect` has returned.
+      ConfigError: the device does not exist. TPU devices exist only after `connect`.
     """
     import tensorflow as tf
 
     devices = tf.config.list_logical_devices(kind)
     if index >= len(devices):
         raise ConfigError(
-            f"there is no device {kind}:{index}; TensorFlow has {len(devices)} of kind {kind}."
+            f"there is no device {kind}:{index}; the number of {kind} devices is {len(devices)}."
         )
     with tf.device(devices[index].name):
         yield
@@ -143,11 +143,11 @@ def _probe(address: str) -> None:
         socket.create_connection((parts.hostname, parts.port), PROBE_SECONDS).close()
     except ValueError:
         raise ConfigError(
-            f"strategy tpu: found {address!r} as its address; right is grpc://host:port, such as "
-            "grpc://10.0.0.2:8470."
+            f"strategy tpu: found {address!r} as the TPU's address; expected grpc://host:port, "
+            "such as grpc://10.0.0.2:8470."
         ) from None
     except OSError as error:
         raise ConfigError(
             f"strategy tpu: nothing answers at {address} ({error.strerror or error}); start the "
-            f"TPU or mend its address: {_HELP}."
+            f"TPU, or correct its address: {_HELP}."
         ) from None

@@ -1,1 +1,1 @@
-"""The training of networks: loops, callbacks, checkpoints, optimizers and compression."""
+"""Trains networks: loops, callbacks, checkpoints, optimizers and compression."""

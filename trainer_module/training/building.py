@@ -27,16 +27,16 @@ def build_model(
     strategy: tf.distribute.Strategy,
     steps_per_epoch: int,
 ) -> tf_keras.Model:
-    """Returns the model, compiled unless its builder compiled it.
+    """Builds a model, and compiles it unless its builder has compiled it.
 
     Args:
       problem: the features and the label.
       settings: the settings of the model and its training.
       strategy: the strategy in whose scope the model is built.
-      steps_per_epoch: the steps of an epoch, for the learning rate and the optimizer.
+      steps_per_epoch: the number of steps in an epoch, for the learning rate and the optimizer.
 
     Raises:
-      TrainingError: as `make_network` and `check_model` raise.
+      TrainingError: `make_network` or `check_model` raises it.
     """
     with strategy.scope():
         model = make_network(problem, settings)
@@ -59,8 +59,8 @@ def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
       settings: the settings of the model.
 
     Raises:
-      TrainingError: the builder does not exist, or does not return a tf_keras model whose variables
-        belong to the strategy, or the model cannot be quantised.
+      TrainingError: the builder does not exist or does not return a tf_keras model, a variable of
+        the model was created outside of the scope, or the model cannot be quantised.
     """
     kind = settings.model.kind
     model = load_builder(kind)(problem, settings.model)
@@ -80,11 +80,11 @@ def make_network(problem: Problem, settings: TrainerSettings) -> tf_keras.Model:
 def regularize(model: tf_keras.Model, l2: float) -> None:
     """Adds `l2` times the sum of the squares of each kernel to a model's losses.
 
-    The effect is that of `kernel_regularizer=tf_keras.regularizers.L2(l2)` in all layers, which has
-    to be set before a layer is built. Frozen kernels do not count.
+    The effect equals `kernel_regularizer=tf_keras.regularizers.L2(l2)` in all layers, an option
+    that must be set before a layer is built. Frozen kernels have no penalty.
 
     Args:
-      model: a built model; models that share a layer share its losses as well.
+      model: a built model. Models that share a layer also share its losses.
       l2: the factor.
     """
     regularizer = tf_keras.regularizers.L2(l2)
@@ -97,9 +97,9 @@ def regularize(model: tf_keras.Model, l2: float) -> None:
 
 
 def _single_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
-    """Yields the layers of a model, with nested models replaced by their layers.
+    """Yields the layers of a model, and the layers of a nested model instead of the nested model.
 
-    A nested model may be trained without the outer model.
+    A loss belongs to a layer because a nested model may be trained without the outer model.
     """
     for layer in model.layers:
         if isinstance(layer, tf_keras.Model):
@@ -109,7 +109,7 @@ def _single_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
 
 
 def _is_kernel(weight: tf.Variable) -> bool:
-    """Returns whether Keras would apply a `kernel_regularizer`, or a variant of it, to a weight."""
+    """Returns whether the last part of a weight's name ends in `kernel`."""
     return bool(weight.name.rpartition("/")[2].partition(":")[0].endswith("kernel"))
 
 
@@ -117,21 +117,21 @@ def _penalty(
     layer: tf_keras.layers.Layer, kernel: tf.Variable, regularizer: tf_keras.regularizers.L2
 ) -> tf.Tensor | None:
     """Returns the penalty of a kernel, or None if the kernel is frozen."""
-    is_learnt = any(weight is kernel for weight in layer.trainable_weights)
-    return regularizer(tf.convert_to_tensor(kernel)) if is_learnt else None
+    is_trainable = any(weight is kernel for weight in layer.trainable_weights)
+    return regularizer(tf.convert_to_tensor(kernel)) if is_trainable else None
 
 
 def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettings) -> Any:
     """Returns the model's symbolic output, after checking that the settings can train the model.
 
     Args:
-      model: the model of `make_network`; a user's builder may have compiled it.
+      model: the model of `make_network`, which a user's builder may have compiled.
       problem: the features and the label.
       settings: the settings of the training.
 
     Raises:
-      TrainingError: the output does not fit the task, or the model is compiled without support for
-        mixup or pruning, which the settings ask for.
+      TrainingError: the output does not fit the task, or the settings have mixup or pruning, but
+        the builder has compiled the model without it.
     """
     train, kind = settings.train, settings.model.kind
     output = model.output if model.inputs else model(problem.make_inputs())
@@ -140,13 +140,13 @@ def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettin
         check_output(output, problem, kind, own_loss or model.optimizer is not None)
     if model.optimizer is not None and _mixes(settings):
         raise TrainingError(
-            f"model {kind!r}: its builder has compiled it, with a loss that does not support mixed "
-            "labels; remove train.augment.mixup, or the builder's compile."
+            f"model {kind!r}: its builder has compiled the model with a loss that does not support "
+            "mixed labels; remove train.augment.mixup, or the call of compile in the builder."
         )
     if model.optimizer is not None and settings.optimize.prune:
         raise TrainingError(
-            f"model {kind!r}: its builder has compiled it, with an optimizer without pruning; "
-            "remove optimize.prune, or the builder's compile."
+            f"model {kind!r}: its builder has compiled the model with an optimizer without "
+            "pruning; remove optimize.prune, or the call of compile in the builder."
         )
     return output
 
@@ -157,13 +157,14 @@ def make_optimizer(
     steps_per_epoch: int,
     examples_per_step: int = BASE_EXAMPLES,
 ) -> tf_keras.optimizers.Optimizer:
-    """Returns the optimizer that a model is compiled with; call it in the scope of the strategy.
+    """Returns the optimizer for compiling a model; call the function in the scope of the strategy.
 
     Args:
       model: the model whose weights the optimizer may prune.
       settings: the settings of the training.
-      steps_per_epoch: the steps of an epoch, for the learning rate and updates once per epoch.
-      examples_per_step: the examples in a step of all replicas, for the learning rate.
+      steps_per_epoch: the number of steps in an epoch, for the learning rate and for updates at the
+        end of each epoch.
+      examples_per_step: the number of examples in a step of all replicas, for the learning rate.
 
     Raises:
       TrainingError: the model cannot be pruned.
@@ -178,7 +179,7 @@ def make_optimizer(
 def make_training_loss(
     model: tf_keras.Model, problem: Problem, settings: TrainerSettings
 ) -> tf_keras.losses.Loss:
-    """Returns the loss of all members of an ensemble, with support for mixed labels under mixup."""
+    """Returns the training loss, which supports ensembles, and mixed labels if mixup is set."""
     loss = make_loss(problem, settings.train.loss)
     return wrap_ensemble_loss(MixedLoss(loss) if _mixes(settings) else loss, model)
 
@@ -186,7 +187,7 @@ def make_training_loss(
 def make_training_metrics(
     problem: Problem, settings: TrainerSettings
 ) -> list[tf_keras.metrics.Metric]:
-    """Returns the metrics of each epoch; call it in the scope of the strategy."""
+    """Returns the metrics of each epoch; call the function in the scope of the strategy."""
     metrics = problem.make_metrics()
     return [with_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
 
@@ -194,16 +195,16 @@ def make_training_metrics(
 def create_variables(model: tf_keras.Model, output: Any) -> None:
     """Creates the variables of the optimizer and the metrics before the first step.
 
-    Created variables can be restored and copied, and TensorFlow traces a step twice if the step
-    creates variables. Call the function in the scope of the strategy.
+    Only existing variables can be restored and copied. TensorFlow also traces a step twice if the
+    step creates variables. Call the function in the scope of the strategy.
     """
-    like_one = tf.nest.map_structure(
+    example_output = tf.nest.map_structure(
         lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output
     )
     if not model.compiled_loss.built:
-        model.compiled_loss.build(like_one)
+        model.compiled_loss.build(example_output)
     if not model.compiled_metrics.built:
-        model.compiled_metrics.build(like_one, tf.zeros([1, 1]))
+        model.compiled_metrics.build(example_output, tf.zeros([1, 1]))
     if hasattr(model.optimizer, "build"):  # Keras's legacy optimizers have no `build`.
         model.optimizer.build(model.trainable_variables)
 
@@ -228,16 +229,16 @@ def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strat
         if not strategy.extended.variable_created_in_scope(variable):
             raise TrainingError(
                 f"model {kind!r}: its variable {variable.name!r} was created outside the "
-                "strategy's scope; create the whole model inside the builder, which is called in "
-                "the scope, not when the module is imported."
+                "strategy's scope; create all variables inside the builder, which runs in the "
+                "scope, not during the import of its module."
             )
 
 
 def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -> None:
-    """Compares the output of a user's model with the shape that the loss and the signatures expect.
+    """Checks that the output of a user's model fits the task.
 
     Args:
-      output: the output of the model as its builder returned it.
+      output: the output of the builder's model.
       problem: the features and the label.
       kind: the import path of the builder.
       has_own_loss: whether the user also supplies the loss, which may take logits.
@@ -249,22 +250,23 @@ def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -
     width = problem.target.output_width(problem.classes)
     if not hasattr(output, "shape"):
         found = f"a {type(output).__name__}"
-    elif not _fits(output.shape, width):
-        found = _show(output.shape)
+    elif not _has_shape(output.shape, width):
+        found = _describe_shape(output.shape)
     elif problem.target.needs_activation and not has_own_loss and _is_linear(output):
         found = (
-            f"{_show(output.shape)} of unrestricted numbers, as its last layer has no activation"
+            f"{_describe_shape(output.shape)} of unrestricted numbers, because its last layer has "
+            "no activation"
         )
     else:
         return
-    right = _show(tf.TensorShape([None, width]))
+    expected = _describe_shape(tf.TensorShape([None, width]))
     raise TrainingError(
-        f"model {kind!r}: its output is {found}, but task: {problem.target.kind} needs {right}: "
-        f"{problem.target.output_description}; end it with problem.make_output_layer()."
+        f"model {kind!r}: its output is {found}, but task: {problem.target.kind} needs {expected}: "
+        f"{problem.target.output_description}; end the model with problem.make_output_layer()."
     )
 
 
-def _fits(shape: tf.TensorShape, width: int) -> bool:
+def _has_shape(shape: tf.TensorShape, width: int) -> bool:
     """Returns whether a shape is [batch, width], or [batch] for a width of 1."""
     if width == 1 and shape.rank == 1:
         return True
@@ -276,7 +278,7 @@ def _is_linear(output: tf.Tensor) -> bool:
     return activation is tf_keras.activations.linear
 
 
-def _show(shape: tf.TensorShape) -> str:
+def _describe_shape(shape: tf.TensorShape) -> str:
     if shape.rank is None:
         return "a tensor of unknown shape"
     return f"[{', '.join(['batch', *('?' if n is None else str(n) for n in shape[1:])])}]"

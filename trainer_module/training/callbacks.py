@@ -1,4 +1,4 @@
-"""The callbacks of a training: TensorBoard, progress, the best weights and early stopping."""
+"""The callbacks of training: TensorBoard, progress, the best epoch and early stopping."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Logs = dict[str, Any] | None
 
 
 class LearningRate(tf_keras.callbacks.Callback):
-    """Adds the learning rate of the epoch's last step to the logs, as `learning_rate`."""
+    """Adds the learning rate of the epoch's last step to the logs as `learning_rate`."""
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Adds the learning rate; the callback must precede the callbacks that write the logs."""
@@ -45,16 +45,16 @@ class LearningRate(tf_keras.callbacks.Callback):
 
 
 class StopOnNaN(StepCallback):
-    """Raises TrainingError with the step when a loss is not a finite number.
+    """Raises TrainingError when a loss is not a finite number; the message names the step.
 
-    The callback reads a step's loss after the next step: waiting for the result would stall a GPU's
-    queue.
+    The callback reads the loss of a step after the next step, because waiting for the result would
+    leave the GPU idle.
     """
 
     def __init__(
         self, steps_per_epoch: int, losses: Sequence[str], monitor: str, is_synchronous: bool
     ) -> None:
-        # The asynchronous steps of parameter servers have no order that could be reported.
+        # Under parameter servers, steps run asynchronously and have no order.
         super().__init__(needs_step_calls=is_synchronous, takes_tensors=is_synchronous)
         self._steps = steps_per_epoch
         self._losses, self._monitor = losses, monitor
@@ -63,15 +63,15 @@ class StopOnNaN(StepCallback):
         self._next = 0
 
     def get_state(self) -> dict[str, Any]:
-        """Checks the last step before its state is saved; has no state of its own."""
+        """Checks the last step before a checkpoint is saved; returns an empty state."""
         self._check_pending()
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores nothing, as there is no state."""
+        """Does nothing, because the state is empty."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Stores the epoch, so that steps count from the beginning of training."""
+        """Stores the epoch, because messages count steps from the beginning of training."""
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
@@ -79,7 +79,9 @@ class StopOnNaN(StepCallback):
         self._next = self._epoch * self._steps + batch + 1
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Stores the last step of an execution and the mean loss of the epoch up to it."""
+        """Stores the last step of an execution, and the mean losses of the epoch up to this
+        step.
+        """
         self._check_pending()
         losses = {name: (logs or {}).get(name, 0.0) for name in self._losses}
         self._pending = (self._next, self._epoch * self._steps + batch + 1, losses)
@@ -133,18 +135,18 @@ class Progress(tf_keras.callbacks.Callback):
 
 
 def describe_epoch(logs: Mapping[str, Any]) -> str:
-    """Returns the logs of an epoch in a line, with held-out values beside the training's values.
+    """Returns the logs of an epoch in a line; each training value precedes its evaluation value.
 
     Args:
-      logs: the values by name; names of held-out values begin with `val_`.
+      logs: the values by name; the names of evaluation values begin with `val_`.
 
     Returns:
-      A text such as `loss 0.5, val_loss 0.6, accuracy 0.8, val_accuracy 0.7, learning_rate 0.001`.
+      The line, for example `loss 0.5, val_loss 0.6, accuracy 0.8, learning_rate 0.001`.
     """
     measured = [name for name in logs if name != LEARNING_RATE]
     train_names = [name for name in measured if not name.startswith("val_")]
-    pairs = [each for name in train_names for each in (name, f"val_{name}")]
-    # Under parameter servers, some metrics exist only for the held-out examples.
+    pairs = [key for name in train_names for key in (name, f"val_{name}")]
+    # Under parameter servers, some metrics exist only for the evaluation examples.
     ordered = dict.fromkeys([*pairs, *measured, LEARNING_RATE])
     return ", ".join(f"{name} {logs[name]:.4g}" for name in ordered if name in logs)
 
@@ -155,7 +157,7 @@ class EpochTimes(tf_keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
-        """The seconds of each epoch since the last interruption."""
+        """The duration of each epoch in seconds since the last interruption."""
         self._started: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -167,7 +169,7 @@ class EpochTimes(tf_keras.callbacks.Callback):
         self._end_steps()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Stops the clock if there was no evaluation; must precede slow callbacks."""
+        """Stops the clock if there was no evaluation; the callback must precede slow callbacks."""
         self._end_steps()
 
     def _end_steps(self) -> None:
@@ -180,7 +182,7 @@ def open_checkpoint(inputs: RunInputs, plan: TrainingPlan) -> CheckpointCallback
     """Returns the checkpoint callback, which holds the position where training begins or resumes.
 
     Args:
-      inputs: the inputs of the training; all workers call the function together.
+      inputs: the inputs of the training. All workers must call the function.
       plan: the epochs and steps.
     """
     return CheckpointCallback(
@@ -212,16 +214,15 @@ def make_callbacks(
     stopping_start: int = 0,
     losses: Sequence[str] = ("loss",),
 ) -> list[tf_keras.callbacks.Callback]:
-    """Returns the callbacks of a training in the order of calls; the checkpoint callback is the
-    last.
+    """Returns the callbacks of training in the order of calls; the checkpoint callback is last.
 
     Args:
       inputs: the inputs of the training.
       plan: the epochs and steps.
-      checkpoint: the callback that saves the state of the others.
-      evaluator: the callback that evaluates each epoch where Keras does not.
+      checkpoint: the callback that saves the state of the other callbacks.
+      evaluator: the callback that evaluates each epoch under parameter servers; otherwise None.
       stopping_start: the first epoch, counted from 0, that early stopping considers.
-      losses: the names of the training's losses in the logs of a step.
+      losses: the names of the losses in the logs of a step.
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings, monitor = inputs.settings, inputs.settings.target.monitor
@@ -254,21 +255,22 @@ def make_own_callbacks(settings: TrainerSettings) -> list[tf_keras.callbacks.Cal
     """Returns new instances of the callbacks in `train.callbacks`, in their order.
 
     Args:
-      settings: the argument of the user's class or function, if it has a required parameter.
+      settings: the settings of the training, which are the argument of a user's class or function
+        with a required parameter.
 
     Raises:
       TrainingError: a path cannot be imported, or its result is not a tf_keras callback.
     """
-    return [_make(path, settings) for path in settings.train.callbacks]
+    return [_make_own_callback(path, settings) for path in settings.train.callbacks]
 
 
-def _make(path: str, settings: TrainerSettings) -> tf_keras.callbacks.Callback:
+def _make_own_callback(path: str, settings: TrainerSettings) -> tf_keras.callbacks.Callback:
     make = load_own("train.callbacks", path)
     callback = make(settings) if count_needed(make) else make()
     if not isinstance(callback, tf_keras.callbacks.Callback):
         raise TrainingError(
             f"train.callbacks {path!r} returns a {type(callback).__module__}."
-            f"{type(callback).__qualname__}; right is a subclass of tf_keras.callbacks.Callback, "
+            f"{type(callback).__qualname__}; expected a subclass of tf_keras.callbacks.Callback, "
             "or a function that returns such an object."
         )
     return callback

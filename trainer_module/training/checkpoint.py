@@ -1,4 +1,4 @@
-"""The checkpoints of a training: the state to resume from, and the best weights."""
+"""The checkpoints of training: the state from which training resumes, and the best weights."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "checkpoint"
 """The file that names the latest checkpoint, in the format of `tf.train.latest_checkpoint`."""
 CHECKPOINT, WEIGHTS = "ckpt", "weights"
-"""The prefixes of the names of whole checkpoints, and of weights alone, during training."""
+"""During training, the prefixes of the names of complete checkpoints, and of weights alone."""
 NOTES_ENDING = ".json"
-"""The ending of the JSON file beside a checkpoint with the training's progress."""
+"""The extension of a checkpoint's JSON file, which contains the progress of training."""
 
 _OWN_MODULES = "trainer_module."
 
@@ -38,13 +38,13 @@ Logs = dict[str, Any] | None
 
 
 def read_notes(path: str) -> dict[str, Any]:
-    """Returns the notes of a checkpoint on its training: `epoch`, `step`, `history` and more.
+    """Returns the notes of a checkpoint on its training, such as `epoch`, `step` and `history`.
 
     Args:
-      path: the path of the checkpoint, without the ending of a file.
+      path: the path of the checkpoint, without a file extension.
 
     Returns:
-      The notes; empty for a checkpoint that Scopeline did not write.
+      The notes, or an empty dictionary for a checkpoint that Scopeline did not write.
     """
     if not tf.io.gfile.exists(notes := f"{path}{NOTES_ENDING}"):
         return {}
@@ -56,9 +56,9 @@ def read_checkpoint(path: str, model: tf_keras.Model, **others: tf_keras.Model) 
     """Restores a model from a checkpoint, with the state of its optimizer if it is compiled.
 
     Args:
-      path: the path of the checkpoint, without the ending of a file.
+      path: the path of the checkpoint, without a file extension.
       model: the model whose weights are restored.
-      others: further models to restore, by name.
+      others: additional models to restore, by name.
 
     Returns:
       TensorFlow's load status, whose methods check whether all values were found.
@@ -68,12 +68,12 @@ def read_checkpoint(path: str, model: tf_keras.Model, **others: tf_keras.Model) 
 
 @contextmanager
 def without_optimizer(model: tf_keras.Model) -> Iterator[None]:
-    """Removes a model's optimizer for the duration of a context, so that only weights are saved."""
+    """Removes a model's optimizer within a `with` block, in which only weights are saved."""
     optimizer = model.optimizer
     if optimizer is None:
         yield
         return
-    # Keras still saves the former value of an attribute unless the new value is trackable.
+    # Keras continues to save the old value of an attribute unless the new value is trackable.
     model.optimizer = tf.train.Checkpoint()
     try:
         yield
@@ -82,11 +82,11 @@ def without_optimizer(model: tf_keras.Model) -> Iterator[None]:
 
 
 class Checkpoints:
-    """Numbered checkpoints in a folder that several processes may read and one process writes.
+    """Numbered checkpoints in a folder that one process writes and several processes may read.
 
-    The files have the format of Keras's `save_weights`, so Keras's `load_weights` reads them; a
-    file with notes lies beside each. All workers have to take part in saving replicated variables,
-    so the other processes write to a scratch folder.
+    The files have the format of Keras's `save_weights`, so Keras's `load_weights` reads them. Each
+    checkpoint has an additional file with notes. Saving replicated variables needs all workers, so
+    the processes that do not write to the folder write to a scratch folder.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class Checkpoints:
 
         Args:
           directory: the folder of the checkpoints.
-          writes: whether this process writes there.
+          writes: whether this process writes to the folder.
           model: the model, which is saved with its optimizer.
-          others: further models to save, by name.
+          others: additional models to save, by name.
         """
         self._directory, self._writes = directory, writes
         self._model, self._others = model, others
@@ -110,11 +110,11 @@ class Checkpoints:
         self._scratch = None if writes else ScratchFolder()
 
     def save(self, number: int, notes: Mapping[str, Any], keep: Collection[int] = ()) -> None:
-        """Saves a checkpoint under a number, and deletes all others except those to keep.
+        """Saves a checkpoint under a number, and deletes the other checkpoints except `keep`.
 
         Args:
-          number: the number of steps done.
-          notes: the notes beside the checkpoint.
+          number: the number of completed steps.
+          notes: the notes of the checkpoint.
           keep: the numbers of other checkpoints to keep.
         """
         path = self._write(self._content, self.path(number), notes)
@@ -123,11 +123,11 @@ class Checkpoints:
             self._delete_all_but(CHECKPOINT, {number, *keep})
 
     def save_weights(self, number: int, notes: Mapping[str, Any], keep: Collection[int]) -> None:
-        """Saves the weights alone if `keep` contains their number, and deletes all others.
+        """Saves the weights alone if `keep` contains `number`, and deletes weights not in `keep`.
 
         Args:
-          number: the number of steps done.
-          notes: the notes beside the weights.
+          number: the number of completed steps.
+          notes: the notes of the weights.
           keep: the numbers of the weights to keep.
         """
         if number in keep:
@@ -138,7 +138,7 @@ class Checkpoints:
             self._delete_all_but(WEIGHTS, keep)
 
     def _write(self, content: tf.train.Checkpoint, path: str, notes: Mapping[str, Any]) -> str:
-        """Writes a checkpoint after its notes, so that a visible checkpoint is complete."""
+        """Writes the notes, then the checkpoint, so that every visible checkpoint has its notes."""
         if self._scratch is not None:
             content.write(os.path.join(self._scratch.name, CHECKPOINT))
             return path
@@ -154,7 +154,7 @@ class Checkpoints:
                 tf.io.gfile.remove(path)
 
     def path(self, number: int | str, kind: str = CHECKPOINT) -> str:
-        """Returns the path of the checkpoint, or of the weights, of a number."""
+        """Returns the path of the checkpoint, or of the weights, with a number."""
         return os.path.join(self._directory, f"{kind}-{number}")
 
     def restore(self, path: str) -> None:
@@ -173,8 +173,9 @@ def clear(directory: str) -> None:
 
 
 def write_state(directory: str, name: str) -> None:
-    """Writes the file from which `tf.train.latest_checkpoint` finds a checkpoint, even in a moved
-    folder.
+    """Writes the file from which `tf.train.latest_checkpoint` reads the latest checkpoint.
+
+    The file contains a relative path, so the folder can be moved.
 
     Args:
       directory: the folder of the checkpoints.
@@ -187,15 +188,17 @@ def write_state(directory: str, name: str) -> None:
 
 
 def find_latest(directory: str) -> str:
-    """Returns the name of the latest checkpoint in a folder; empty if there is none."""
+    """Returns the name of the latest checkpoint in a folder, or an empty string if there
+    is none.
+    """
     return os.path.basename(tf.train.latest_checkpoint(directory) or "")
 
 
 def finish_checkpoints(directory: str, settings: CheckpointSettings, best_epoch: int) -> int:
-    """Deletes the checkpoints of a finished training that are not kept, and renames the others.
+    """Deletes the checkpoints that a finished training does not keep, and renames the kept ones.
 
     Args:
-      directory: the folder of the training's checkpoints.
+      directory: the folder of the checkpoints.
       settings: the epochs to keep, and the pattern of the names.
       best_epoch: the best epoch, counted from 1.
 
@@ -209,7 +212,7 @@ def finish_checkpoints(directory: str, settings: CheckpointSettings, best_epoch:
         for path in _files(directory, name):
             tf.io.gfile.remove(path)
     new = ""
-    for epoch in kept:  # Smaller numbers are already renamed.
+    for epoch in kept:  # Checkpoints of earlier epochs have been renamed already.
         default = f"{CHECKPOINT}-{found[epoch].rpartition('-')[2]}"
         new = settings.name.format(epoch=epoch) if settings.name else default
         _rename(directory, found[epoch], new)
@@ -218,11 +221,11 @@ def finish_checkpoints(directory: str, settings: CheckpointSettings, best_epoch:
 
 
 def reopen_checkpoints(directory: str, latest: str) -> None:
-    """Renames kept checkpoints to the names by which a training finds them.
+    """Renames kept checkpoints to the names that training uses.
 
     Args:
-      directory: the folder with copies of the checkpoints. If the process is killed, the folder has
-        no latest checkpoint.
+      directory: the folder with copies of the checkpoints. It has no latest checkpoint until all
+        files are renamed.
       latest: the name of the latest checkpoint.
     """
     for _, name in sorted(names_by_epoch(directory).items(), reverse=True):
@@ -234,7 +237,7 @@ def reopen_checkpoints(directory: str, latest: str) -> None:
 
 
 def names_by_epoch(directory: str, prefix: str = "") -> dict[int, str]:
-    """Returns the names of the checkpoints at the end of an epoch, by the epoch, counted from 1.
+    """Returns the names of the checkpoints at the ends of epochs, by the epoch, counted from 1.
 
     Args:
       directory: the folder of the checkpoints.
@@ -270,7 +273,7 @@ def _rename(directory: str, name: str, new: str) -> None:
 
 
 class Stateful(Protocol):
-    """A callback whose state has to be restored when training resumes."""
+    """A callback with a state that is restored when training resumes."""
 
     def get_state(self) -> dict[str, Any]:
         """Returns the state of the callback as JSON."""
@@ -281,12 +284,12 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True)
 class Position:
-    """A position within a training."""
+    """A position in training."""
 
     epoch: int = 0
     """The number of epochs that have ended."""
     step: int = 0
-    """The number of steps done in the current epoch."""
+    """The number of completed steps in the current epoch."""
     ended: bool = False
     """Whether a callback, such as early stopping, has ended training at this position."""
 
@@ -295,9 +298,9 @@ BEGINNING = Position()
 
 
 class BestEpoch(tf_keras.callbacks.Callback):
-    """Finds the epoch with the lowest monitored value, whose weights are kept.
+    """Finds the epoch with the lowest monitored value; the weights of this epoch are kept.
 
-    `epoch` counts from 1; it is 0 until the first eligible epoch has ended.
+    `epoch` is the best epoch, counted from 1, or 0 before the end of the first eligible epoch.
     """
 
     def __init__(self, monitor: str, first: int = 0, chooses_epoch: bool = True) -> None:
@@ -306,12 +309,12 @@ class BestEpoch(tf_keras.callbacks.Callback):
         Args:
           monitor: the name of the value in an epoch's logs, such as `val_loss`.
           first: the first eligible epoch, counted from 0.
-          chooses_epoch: whether the value decides; otherwise the last epoch is the best.
+          chooses_epoch: whether the monitored value decides; if not, the last epoch is the best.
         """
         super().__init__()
         self.monitor = monitor
         self._first = first
-        self._chooses = chooses_epoch
+        self._chooses_epoch = chooses_epoch
         self.epoch = 0
         self.loss = math.inf
 
@@ -326,18 +329,18 @@ class BestEpoch(tf_keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares the epoch with the best epoch."""
         loss = float((logs or {})[self.monitor])
-        if not self._chooses or (epoch >= self._first and loss < self.loss):
+        if not self._chooses_epoch or (epoch >= self._first and loss < self.loss):
             self.epoch, self.loss = epoch + 1, loss
 
 
 class CheckpointCallback(StepCallback):
-    """Saves the state of training each epoch or every `every` steps, and resumes from it.
+    """Saves the state of training after each epoch and every `every` steps, and restores the state.
 
     The callback also keeps the checkpoint of the best epoch and restores it at the end of training.
+    It must be the last callback.
 
-    Unlike Keras's BackupAndRestore, it supports every strategy, saves the state of callbacks and
-    metrics, and resumes in mid-epoch, as step `s` has the same examples in every run. It has to be
-    the last callback.
+    Unlike Keras's BackupAndRestore, the callback supports every strategy, saves the state of
+    callbacks and metrics, and resumes within an epoch. Step `s` has the same examples in every run.
     """
 
     def __init__(
@@ -350,18 +353,19 @@ class CheckpointCallback(StepCallback):
         *,
         writes: bool = True,
     ) -> None:
-        """Finds the position where training begins or resumes, `start`, and the `history` until
-        then.
+        """Finds `start`, the position where training begins or resumes, and the `history` up to
+        this position.
 
         Args:
-          strategy: the strategy of the training; all workers construct the callback together.
-          directory: the folder of the checkpoints, which may hold those of an interrupted training.
-          steps_per_epoch: the steps of an epoch.
-          every: the steps between checkpoints; None for one at the end of each epoch.
+          strategy: the strategy of the training. All workers must construct the callback.
+          directory: the folder of the checkpoints, perhaps with checkpoints of an interrupted
+            training.
+          steps_per_epoch: the number of steps in an epoch.
+          every: the number of steps between checkpoints; None for a checkpoint per epoch.
           kept: the epochs whose checkpoints are kept; None for the best and the last epoch.
           writes: whether this process writes; False if another process writes to the same folder.
         """
-        # Without step checkpoints, Keras need not wait for the results of each step.
+        # Without checkpoints between steps, Keras does not wait for the results of each step.
         super().__init__(needs_step_calls=every is not None, takes_tensors=every is not None)
         self._strategy = strategy
         self._directory = directory
@@ -375,31 +379,31 @@ class CheckpointCallback(StepCallback):
         self.start = BEGINNING
         """The position where training begins or resumes."""
         self.history: dict[str, list[float]] = {}
-        """A value per epoch for each metric, from the first epoch on."""
+        """The values of each metric, with a value for each epoch since the first."""
         self.metrics: Callable[[], list[tf_keras.metrics.Metric]] = lambda: self.model.metrics
         """A function that returns the metrics of the current epoch."""
         self.has_next_phase = False
-        """Whether another training phase resumes from the final state of this training."""
+        """Whether another phase of training follows the current phase."""
         self._latest = self._find_resumable()
         self._saved_at = self.start.epoch * self._steps + self.start.step
 
     def watch(self, callbacks: Sequence[tf_keras.callbacks.Callback]) -> None:
-        """Stores the callbacks before this one: a `BestEpoch`, and the `Stateful` ones, whose state
-        is saved.
-        """
+        """Stores the other callbacks: the `BestEpoch`, and the `Stateful` callbacks to save."""
         self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
         self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
 
     def restore(self, model: tf_keras.Model, **others: tf_keras.Model) -> Position:
-        """Restores the model, if a checkpoint exists, and returns the position where training
-        begins.
+        """Restores the model from the latest checkpoint, if there is one.
+
+        If this process has already run epochs, the model keeps its current state.
 
         Args:
-          model: the model that is saved, with the state of its optimizer if it is compiled. After
-            epochs of this process, training continues in the model's current state; its optimizer
-            may be new.
-          others: further models to save, by name, such as a model that shares some of the weights
-            and has its own optimizer.
+          model: the model to save and restore, with the state of its optimizer if it is compiled.
+          others: additional models to save, by name, such as a model that shares some of the
+            weights and has its own optimizer.
+
+        Returns:
+          The position where training begins or resumes.
         """
         self._checkpoints = Checkpoints(self._directory, self._writes, model, others)
         if self._has_begun:
@@ -410,18 +414,18 @@ class CheckpointCallback(StepCallback):
         return self.start
 
     def _find_resumable(self) -> str | None:
-        """Returns the latest checkpoint that fits this training, or None to begin anew."""
+        """Returns the latest checkpoint if training can resume from it, otherwise None."""
         latest = tf.train.latest_checkpoint(self._directory)
         if not all_workers_equal(self._strategy, _number(latest)):
             logger.warning(
-                "The workers have different backups; training starts from the beginning."
+                "The workers found different checkpoints; training starts from the beginning."
             )
             return None
         if latest is None:
             return None
         notes = read_notes(latest)
         if not self._fits(latest, notes):
-            all_workers_equal(self._strategy, 0)  # Waits until no worker reads the files any more.
+            all_workers_equal(self._strategy, 0)  # Waits until no worker reads the files.
             if self._writes:
                 clear(self._directory)
             return None
@@ -431,18 +435,18 @@ class CheckpointCallback(StepCallback):
         return str(latest)
 
     def _fits(self, latest: str, notes: Mapping[str, Any]) -> bool:
-        """Returns whether the epochs of a checkpoint have as many steps as the epochs of this
-        training.
+        """Returns whether the steps per epoch are equal in a checkpoint and in this training.
 
-        The steps depend on the number of replicas, which may differ between machines. The number of
-        steps identifies a checkpoint, so the checkpoint of the best epoch would not be found.
+        The steps per epoch depend on the number of replicas, which may differ between machines. A
+        checkpoint's number is its number of steps, so otherwise the best epoch's checkpoint could
+        not be found.
         """
-        # In the first epoch the checkpoint's number alone does not reveal the steps per epoch.
+        # The number of a checkpoint in the first epoch does not depend on the steps per epoch.
         steps = notes.get("steps")
         if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
             return True
         logger.warning(
-            "Training starts from the beginning: an epoch now has %d steps, but another number in "
+            "Training starts from the beginning: an epoch has %d steps, but the number differs in "
             "%s; the cause may be a changed number of replicas.",
             self._steps,
             latest,
@@ -452,25 +456,26 @@ class CheckpointCallback(StepCallback):
     def maybe_load_initial_counters_from_ckpt(
         self, steps_per_epoch: int, initial_epoch: int, mode: str
     ) -> tuple[int, int]:
-        """Returns the initial epoch and step of Keras's `fit`, which calls this through
-        `begin_fit_at`.
+        """Returns the epoch and the step at which `fit` starts; Keras calls the method.
+
+        `begin_fit_at` registers this object with Keras.
         """
         del steps_per_epoch, initial_epoch, mode
         return self.start.epoch, self.start.step
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Restores the state of the callbacks before this one, which have just reset themselves."""
+        """Restores the state of the other callbacks, which have already reset their state."""
         begin_fit_at(self.model, self)
         saved = {
-            _shortened(name): state for name, state in self._notes.get("callbacks", {}).items()
+            _without_own_module(name): state
+            for name, state in self._notes.get("callbacks", {}).items()
         }
-        # A continued training may have early stopping where the earlier one had none, or the
-        # reverse.
+        # The sets may differ: early stopping may have been added or removed since the checkpoint.
         for name in saved.keys() & self._stateful.keys():
             self._stateful[name].set_state(saved[name])
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Restores the values of the metrics when training resumes in mid-epoch."""
+        """Restores the values of the metrics if training resumes within an epoch."""
         self._epoch, self._has_begun = epoch, True
         if epoch == self.start.epoch and self.start.step:
             saved = self._notes["metrics"]
@@ -492,18 +497,17 @@ class CheckpointCallback(StepCallback):
         self._save(Position(epoch + 1, ended=bool(self.model.stop_training)), {})
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Restores the best epoch at the end of training."""
+        """Restores the weights of the best epoch at the end of training."""
         forget_start(self.model)
         if self._best.epoch and (self.model.stop_training or not self.has_next_phase):
-            all_workers_equal(
-                self._strategy, self._best.epoch
-            )  # Waits until the checkpoint is written.
+            # The call waits until the checkpoint is written.
+            all_workers_equal(self._strategy, self._best.epoch)
             number = self._best.epoch * self._steps
             path = self._checkpoints.path(number)
             self._checkpoints.restore(path)
             best = self._best
             logger.info("restored epoch %d, %s %g", best.epoch, best.monitor, best.loss)
-            if self._kept.weights_only:  # An earlier run may have saved no weights.
+            if self._kept.weights_only:  # An earlier run may have kept no weights.
                 self._checkpoints.save_weights(number, read_notes(path), self._numbers_to_keep())
 
     def _save(self, position: Position, metrics: dict[str, Any]) -> None:
@@ -527,24 +531,24 @@ class CheckpointCallback(StepCallback):
     def _numbers_to_keep(self) -> set[int]:
         """Returns the numbers of the checkpoints to keep at the current position."""
         ended = self._notes["epoch"]
-        # While no epoch is eligible, the last epoch would become the model.
+        # Without an eligible epoch, training would export the last epoch.
         epochs = self._kept.epochs(ended, self._best.epoch or ended)
         return {epoch * self._steps for epoch in epochs}
 
 
 def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
-    """Returns the callbacks by class; further callbacks of a class have a number as well."""
+    """Returns the callbacks by their class; a number distinguishes callbacks of the same class."""
     named: dict[str, Stateful] = {}
     seen: Counter[str] = Counter()
     for callback in callbacks:
-        kind = _shortened(f"{type(callback).__module__}.{type(callback).__qualname__}")
+        kind = _without_own_module(f"{type(callback).__module__}.{type(callback).__qualname__}")
         seen[kind] += 1
         named[kind if seen[kind] == 1 else f"{kind} {seen[kind]}"] = callback
     return named
 
 
-def _shortened(name: str) -> str:
-    """Returns a class name without its module if the module belongs to Scopeline and may move."""
+def _without_own_module(name: str) -> str:
+    """Removes the module from the name of a Scopeline class, because modules may be renamed."""
     return name.rpartition(".")[2] if name.startswith(_OWN_MODULES) else name
 
 

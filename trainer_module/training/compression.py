@@ -1,11 +1,15 @@
 """Training that compresses a network: pruning, and quantisation-aware training for 8 bits.
 
-Both use tensorflow-model-optimization (TFMOT). Its pruning wrappers, `prune_low_magnitude`, are not
-used: they support only Keras's own layers, rename layers (which warm start, layer-wise rates and
-fine-tuning refer to), need a callback before each step (which several steps in one graph do not
-have), and mask weights before a step only, so that a checkpoint differs from the final model.
-Instead, the optimizer applies TFMOT's schedules and its selection of weights. Quantisation-aware
-training wraps the layers that TFMOT supports in a clone of the model; the layers keep their names.
+Both use tensorflow-model-optimization (TFMOT). For pruning, the optimizer applies TFMOT's schedules
+and TFMOT's selection of weights. TFMOT's own wrappers, `prune_low_magnitude`, are not suitable:
+
+- They support only Keras's own layers.
+- They rename layers, whose names warm start, layer-wise rates and fine-tuning use.
+- They need a callback before each step, but a call of the graph runs several steps.
+- They mask weights only before a step, so a checkpoint would differ from the final model.
+
+Quantisation-aware training clones the model and wraps the layers that TFMOT supports. The layers
+keep their names.
 """
 
 from __future__ import annotations
@@ -28,52 +32,52 @@ from trainer_module.compat.keras import (
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.settings.optimize import BlockStructure, PruneSettings
 
-if TYPE_CHECKING:  # Trainings without pruning skip the import, which takes seconds.
+if TYPE_CHECKING:  # The import takes seconds, and training without pruning does not need it.
     import tensorflow_model_optimization as tfmot
 
 MAX_STEPS_BETWEEN_UPDATES = 100
-"""The largest number of steps between two updates of the masks, as in TFMOT; sorting takes time."""
+"""The maximum number of steps between two updates of the masks, which sort weights; as in TFMOT."""
 MIN_UPDATES = 20
-"""The smallest number of updates of the masks in a short training."""
+"""The minimum number of updates of the masks, unless training has fewer steps."""
 
 MATRIX = 2
 RANKS_OF_2BY4 = (MATRIX, 4)
-"""The ranks of weights that TFMOT supports 2-by-4 sparsity for: dense layers and convolutions."""
+"""The ranks of weights for which TFMOT supports 2-by-4 sparsity: dense layers and convolutions."""
 
 OWN_METHOD = "get_prunable_weights"
-"""TFMOT's method for custom layers, which returns a list of variables to prune, perhaps empty."""
+"""The method of custom layers that returns the list of variables to prune, as in TFMOT."""
 
 COMPOSITE_LAYERS = (tf_keras.layers.MultiHeadAttention, tf_keras.layers.RNN)
 """Layers whose weights belong to their sublayers."""
 
 ADDITIONAL_KERNELS: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["kernel"]}
-"""Layers that TFMOT supports only as parts of other layers."""
+"""The kernels of layers that TFMOT supports only as parts of other layers."""
 
 SMALL_SIZE = 1000
-"""The size below which kernels that are also a small part of the network are not pruned.
+"""The size below which kernels are not pruned if they are also a small part of the network.
 
-Pruning them saves nothing and harms the first and the last layer most.
+Pruning small kernels saves little memory, and harms the first and the last layer most.
 """
 
 SMALL_SHARE = 0.01
-"""The share of all prunable weights that counts as a small part."""
+"""The share of all prunable weights below which a kernel is a small part of the network."""
 
 MAX_NAMES = 5
-"""The largest number of weights that a note names; the note counts the others."""
+"""The maximum number of weights that a note names; the note counts the others."""
 
 
 @dataclass(frozen=True)
 class PruningSteps:
     """The numbers of completed steps at which the masks are updated; there is no update at step 0.
 
-    Before the first steps all weights are random, so their size has no meaning.
+    Before the first step all weights are random, so their magnitudes have no meaning.
     """
 
     begin: int
     end: int
     """The step at which the final sparsity is reached."""
     every: int
-    """The steps between two updates; `end` is one of the updates."""
+    """The number of steps between two updates; there is an update at the step `end`."""
 
     def first_pruned_epoch(self, steps_per_epoch: int) -> int:
         """Returns the first epoch, counted from 0, at whose end the final sparsity is reached."""
@@ -85,7 +89,7 @@ class PrunableWeight:
     """A weight with the name of its layer."""
 
     layer: str
-    """The name of the layer after those of its outer layers: `attention/query`."""
+    """The names of the outer layers and of the layer: `attention/query`."""
     variable: tf.Variable
 
     @property
@@ -107,8 +111,9 @@ class PruningPlan:
     steps: PruningSteps
     schedule: tfmot.sparsity.keras.PruningSchedule
     make_mask: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    """A function of a weight and the completed steps that returns 1 for kept values and 0 for
-    others.
+    """A function of a weight and the number of completed steps that returns the mask of the weight.
+
+    The mask is 1 for kept values and 0 for pruned values.
     """
     notes: Sequence[str]
     """Notes for the summary of the run."""
@@ -119,7 +124,9 @@ class PruningPlan:
 
     @property
     def sparsity(self) -> dict[str, Any]:
-        """The share of zeros in the pruned weights, to 4 digits: `overall`, and by layer."""
+        """The share of zeros in the pruned weights, with 4 digits: `overall`, and `layers` by
+        name.
+        """
         zeros: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for weight in self.weights:
@@ -136,7 +143,7 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
     Args:
       model: a built model.
       prune: the sparsity, schedule and structure.
-      steps: the planned steps of the training.
+      steps: the planned number of training steps.
 
     Raises:
       TrainingError: no weight can be pruned with this structure, or a layer's prunable weights are
@@ -144,8 +151,8 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
     """
     from trainer_module.compat.model_optimization import mask_maker
 
-    planned = plan_steps(prune, steps)
-    schedule = _schedule(prune, planned)
+    pruning_steps = plan_steps(prune, steps)
+    schedule = _schedule(prune, pruning_steps)
     found, small = find_weights(model)
     supported = [weight for weight in found if _supports_structure(weight, prune)]
     unpruned = [weight.name for weight in found if weight not in supported]
@@ -153,9 +160,9 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
         raise TrainingError(_no_weights_message(prune, unpruned))
     block = prune.structure.block if isinstance(prune.structure, BlockStructure) else (1, 1)
     notes = [f"optimize.prune: {_structure_reason(prune, unpruned)}"] if unpruned else []
-    notes += [*_describe_small(small), *_describe_late(prune, steps)]
+    notes += [*_describe_small(small), *_describe_late_keys(prune, steps)]
     make_mask = mask_maker(schedule, block, prune.is_2by4)
-    return PruningPlan(supported, planned, schedule, make_mask, notes)
+    return PruningPlan(supported, pruning_steps, schedule, make_mask, notes)
 
 
 def _schedule(prune: PruneSettings, steps: PruningSteps) -> tfmot.sparsity.keras.PruningSchedule:
@@ -183,12 +190,12 @@ def _supports_structure(weight: PrunableWeight, prune: PruneSettings) -> bool:
 def _no_weights_message(prune: PruneSettings, unpruned: Sequence[str]) -> str:
     if not unpruned:
         return (
-            "optimize.prune: the model has no weights that can be pruned, such as a dense layer's; "
-            "remove optimize.prune."
+            "optimize.prune: the model has no weights that can be pruned, such as the kernel of a "
+            "dense layer; remove optimize.prune."
         )
     return (
-        f"optimize.prune.structure: {_structure_reason(prune, unpruned)}, and there are no other "
-        "weights; remove the structure."
+        f"optimize.prune.structure: {_structure_reason(prune, unpruned)}, and the model has no "
+        "other weights; remove the structure."
     )
 
 
@@ -196,13 +203,14 @@ def _structure_reason(prune: PruneSettings, unpruned: Sequence[str]) -> str:
     if prune.is_2by4:
         reason = "2by4 supports the weights of dense layers and of convolutions of pictures"
     else:
-        reason = "blocks support weights of two dimensions with several blocks each"
+        reason = "blocks support weights of two dimensions with several blocks in each dimension"
     return f"{reason}: {_describe_unpruned(unpruned)}"
 
 
 def _describe_unpruned(names: Sequence[str]) -> str:
-    """Returns a text such as `dense/kernel and output/kernel are not pruned`, with a limited number
-    of names.
+    """Returns a clause such as `dense/kernel and output/kernel are not pruned`.
+
+    The clause has at most `MAX_NAMES` names.
     """
     named, others = names[:MAX_NAMES], len(names) - MAX_NAMES
     if others > 0:
@@ -216,32 +224,32 @@ def _describe_small(small: Sequence[PrunableWeight]) -> list[str]:
         return []
     names = [f"{weight.name} ({weight.size:,})" for weight in small]
     return [
-        f"optimize.prune: {_describe_unpruned(names)}, as kernels of fewer than {SMALL_SIZE:,} "
-        f"numbers and less than {SMALL_SHARE:.0%} of the network stay whole"
+        f"optimize.prune: {_describe_unpruned(names)}: kernels with fewer than {SMALL_SIZE:,} "
+        f"numbers and less than {SMALL_SHARE:.0%} of the network keep all numbers"
     ]
 
 
-def _describe_late(prune: PruneSettings, steps: int) -> list[str]:
-    """Returns notes on pruning steps that lie after the last step of the training."""
+def _describe_late_keys(prune: PruneSettings, steps: int) -> list[str]:
+    """Returns notes on the keys whose step is later than the last step of training."""
     keys = ("begin",) if prune.is_constant else ("begin", "end")
     return [
-        f"optimize.prune.{key}: found {getattr(prune, key):,.0f} steps, but training takes "
-        f"{steps:,}, so pruning ends with the last step; write {key} as a share of the steps, or "
-        "train for more epochs"
+        f"optimize.prune.{key}: found {getattr(prune, key):,.0f} steps, but training has only "
+        f"{steps:,} steps, so pruning ends with the last step; write {key} as a share of the "
+        "steps, or train for more epochs"
         for key in keys
         if getattr(prune, key) > max(1, steps - (key == "begin"))
     ]
 
 
 def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
-    """Returns the steps at which a training updates its masks.
+    """Returns the steps at which training updates the masks.
 
     Args:
-      prune: the schedule, in shares of the training or in steps.
-      steps: the planned steps; training may end earlier, but not before `end`.
+      prune: the schedule, in shares of training or in steps.
+      steps: the planned number of steps. Training may end earlier, but not before `end`.
     """
-    begin = min(_in_steps(prune.begin, steps), steps - 1)
-    end = min(_in_steps(prune.end, steps), steps)
+    begin = min(_to_steps(prune.begin, steps), steps - 1)
+    end = min(_to_steps(prune.end, steps), steps)
     last = steps if prune.is_constant else max(begin + 1, end)
     every = max(1, min(MAX_STEPS_BETWEEN_UPDATES, (last - begin) // MIN_UPDATES))
     if prune.is_constant:
@@ -249,7 +257,7 @@ def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
     return PruningSteps(last - every * ((last - begin) // every), last, every)
 
 
-def _in_steps(amount: float, steps: int) -> int:
+def _to_steps(amount: float, steps: int) -> int:
     return round(amount * steps if amount <= 1 else amount)
 
 
@@ -296,35 +304,36 @@ def _path(variable: tf.Variable) -> tuple[str, str]:
 def _weights_of(
     layer: tf_keras.layers.Layer, kernels: Mapping[type, Sequence[str]]
 ) -> Iterator[tf.Variable]:
-    """Yields the kernels of a layer, without those of its sublayers."""
+    """Yields the kernels of a layer, without the kernels of its sublayers."""
     if hasattr(layer, OWN_METHOD):
         yield from layer.get_prunable_weights()
         return
     if isinstance(layer, (*COMPOSITE_LAYERS, tf_keras.Model)):
         return
-    # Looks up the layer's class, then its base classes.
+    # The method resolution order has the layer's class first, then its base classes.
     names = next((kernels[base] for base in type(layer).__mro__ if base in kernels), None)
     if names is not None:
         yield from (getattr(layer, name) for name in names)
         return
     # Scalars and vectors, such as a bias or a scale, are never pruned.
-    unknown = [
+    matrices = [
         variable
         for variable in own_weights(layer)
         if variable.shape.rank is None or variable.shape.rank > 1
     ]
-    if unknown:
+    if matrices:
         kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
         raise TrainingError(
             f"optimize.prune: layer {layer.name!r} is a {kind}, whose prunable weights are "
-            "unknown; "
-            f"add a method {OWN_METHOD}(self) to the class that returns them, or [], or remove "
-            "optimize.prune."
+            f"unknown; add a method {OWN_METHOD}(self) to the class, which returns a list of the "
+            "weights to prune or [], or remove optimize.prune."
         )
 
 
 class PruningOptimizer(AfterUpdates):
-    """An optimizer that multiplies weights by masks after each step; checkpoints have the masks."""
+    """An optimizer that multiplies weights by masks after each step; checkpoints contain
+    the masks.
+    """
 
     updates_used_for = "optimize.prune"
     _plan: PruningPlan | None = None
@@ -342,14 +351,14 @@ class PruningOptimizer(AfterUpdates):
         self._masks = [_make_mask(weight) for weight in self._plan.weights]
 
     def strip(self) -> None:
-        """Removes the masks at the end of training, when the weights themselves are zero."""
+        """Removes the masks at the end of training, because the pruned weights are already zero."""
         if self._plan is not None:
             self._plan = None
             del self._masks
             self.forget_saved("_masks")
 
     def after_updates(self, distribution: tf.distribute.Strategy, step: tf.Tensor) -> None:
-        """Updates the masks where an update is due, and applies them."""
+        """Updates the masks if an update is due, and applies the masks."""
         if self._plan is None:
             return
         is_due = self._plan.is_due(step)
@@ -363,7 +372,7 @@ class PruningOptimizer(AfterUpdates):
     ) -> None:
         """Masks a weight on a replica; all replicas compute the same masks and weights."""
         plan = self._plan
-        assert plan is not None  # noqa: S101 - called only with a plan
+        assert plan is not None  # noqa: S101 - `after_updates` checks it
         values = tf.convert_to_tensor(weight)
         tf.cond(
             is_due,
@@ -398,12 +407,15 @@ def _inner_optimizer(model: tf_keras.Model) -> tf_keras.optimizers.Optimizer:
 def with_pruning(
     optimizer: type[tf_keras.optimizers.Optimizer],
 ) -> type[tf_keras.optimizers.Optimizer]:
-    """Returns a subclass of an optimizer with `prune`, under the name by which Keras loads it."""
+    """Returns a subclass of an optimizer with `prune`.
+
+    The subclass keeps the optimizer's name, because Keras loads a saved optimizer by its name.
+    """
     return type(optimizer.__name__, (PruningOptimizer, optimizer), {})
 
 
-BEFORE_NORM = (tf_keras.layers.Conv2D, tf_keras.layers.DepthwiseConv2D, tf_keras.layers.Dense)
-"""Layers into which batch normalisation is folded, and which TFMOT does not detect by itself."""
+FOLDING_LAYERS = (tf_keras.layers.Conv2D, tf_keras.layers.DepthwiseConv2D, tf_keras.layers.Dense)
+"""The layers into which TFMOT folds a following batch normalisation."""
 
 
 def _quantization() -> Any:
@@ -416,17 +428,20 @@ def _quantization() -> Any:
 def quantize(model: tf_keras.Model) -> tf_keras.Model:
     """Returns a clone of a model in which the layers that support 8-bit training are wrapped.
 
+    Call the function in the scope of the strategy.
+
     Args:
-      model: a functional or Sequential model, built and not compiled. Call the function in the
-        scope of the strategy.
+      model: a functional or Sequential model that is built but not compiled.
 
     Raises:
-      TrainingError: the model is of another kind, or none of its layers with weights is supported.
+      TrainingError: the model is subclassed or compiled, or TFMOT supports none of its layers with
+        weights.
     """
     if model.optimizer is not None:
         raise TrainingError(
-            f"optimize.quantize: the builder of model {model.name!r} has compiled it, but layers "
-            "can be wrapped only before; remove the builder's compile, or optimize.quantize."
+            f"optimize.quantize: the builder of model {model.name!r} has compiled the model, but "
+            "layers can be wrapped only before compiling; remove the call of compile in the "
+            "builder, or remove optimize.quantize."
         )
     if not is_graph_network(model):
         raise TrainingError(
@@ -441,8 +456,8 @@ def quantize(model: tf_keras.Model) -> tf_keras.Model:
         names = enumerate_names(_layer_names(_unwrapped_layers(model)), "and")
         raise TrainingError(
             f"optimize.quantize: none of the model's layers can be trained for 8 bits: {names}; "
-            "remove optimize.quantize; the variant int8 is calibrated on the train split without "
-            "it."
+            "remove optimize.quantize. The variant int8 does not need it, and is then calibrated "
+            "on the train split."
         )
     wrapped = {id(layer) for layer in supported}
 
@@ -455,21 +470,21 @@ def quantize(model: tf_keras.Model) -> tf_keras.Model:
 
 
 def describe_quantized(model: tf_keras.Model) -> list[str]:
-    """Returns a note on the layers that `quantize` left in floats, if there are any."""
-    left = _layer_names(_unwrapped_layers(model))
-    if not left:
+    """Returns a note on the layers that `quantize` did not wrap, or an empty list."""
+    float_layers = _layer_names(_unwrapped_layers(model))
+    if not float_layers:
         return []
     return [
-        f"optimize.quantize: the layers {enumerate_names(left, 'and')} are trained in floats, as "
-        "tensorflow-model-optimization does not support them with 8 bits"
+        f"optimize.quantize: the layers {enumerate_names(float_layers, 'and')} are trained in "
+        "floats, because tensorflow-model-optimization does not support them with 8 bits"
     ]
 
 
 def _is_folded(layer: tf_keras.layers.Layer) -> bool:
     if not isinstance(layer, tf_keras.layers.BatchNormalization):
         return False
-    before = layer.inbound_nodes[0].inbound_layers
-    return isinstance(before, BEFORE_NORM)
+    previous_layer = layer.inbound_nodes[0].inbound_layers
+    return isinstance(previous_layer, FOLDING_LAYERS)
 
 
 def _unwrapped_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:

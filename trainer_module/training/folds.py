@@ -22,7 +22,7 @@ from trainer_module.data.dealing import (
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
-from trainer_module.settings.train import choose_stopping, is_chosen
+from trainer_module.settings.train import choose_stopping, needs_held_out
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
 CHOICE_FOLDER = "choice"
@@ -54,7 +54,7 @@ def train_best_length(train: TrainByPlan, inputs: TrainingInputs) -> TrainingRes
       TrainingError: the model cannot be built, or training diverges.
     """
     settings, data = inputs.settings, inputs.data
-    chosen = is_chosen(settings.train, data.train.steps)
+    chosen = needs_held_out(settings.train, data.train.steps)
     held_out = hold_out(data.train, data.evaluation) if chosen else None
     if held_out is None:
         plan = TrainingPlan.of(settings, data, chooses_epoch=False)
@@ -82,7 +82,7 @@ def train_on_part(
       TrainingError: the model cannot be built, or training diverges.
     """
     settings, data = inputs.settings, inputs.data
-    chosen = is_chosen(settings.train, data.train.steps)
+    chosen = needs_held_out(settings.train, data.train.steps)
     part = replace(data, train=held_out[0], evaluation=held_out[1])
     # A user's callbacks may depend on the epochs that they see, and kept checkpoints may be resumed
     # from, so there is only one training.

@@ -1,8 +1,8 @@
-"""The training loops: Keras's `fit`, or a custom loop. Both train the same model.
+"""The training loops: Keras's `fit`, and a custom loop. Both train the same model.
 
-The custom loop follows https://www.tensorflow.org/tutorials/distribute/custom_training, with
-several steps in one graph. To train differently, change `CustomLoop.step`, or write a `StepLoop` if
-the model is not compiled.
+The custom loop follows https://www.tensorflow.org/tutorials/distribute/custom_training, but
+a call of the graph runs several steps. To train differently, change `CustomLoop.step`, or write a
+`StepLoop` if the model is not compiled.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ def train_by_fit(
     start: Position,
     callbacks: Callbacks,
 ) -> None:
-    """Trains a compiled model by `fit`, which evaluates it after every epoch.
+    """Trains a compiled model by `fit`, which evaluates the model after every epoch.
 
     Args:
       model: a model built in the scope of its strategy.
       data: the train and evaluation examples.
       plan: the epochs and steps.
-      start: the position to begin at.
-      callbacks: the callbacks, of which the last is the `CheckpointCallback`.
+      start: the position where training begins or resumes.
+      callbacks: the callbacks; the last callback is the `CheckpointCallback`.
 
     Raises:
-      InternalError: `fit` would repeat the completed steps of an interrupted epoch.
+      InternalError: Keras has changed, and `fit` could repeat steps of an interrupted epoch.
     """
     strategy = model.distribute_strategy
     hooks = hooks_of(strategy)
     if start.step:
         require_resumed_fit()
-    # Passes an own CallbackList, as `fit` would report `last_epoch` as the number of epochs.
+    # `fit` would report `last_epoch` as the number of epochs, so it gets its own CallbackList.
     callback_list = tf_keras.callbacks.CallbackList(
         list(callbacks),
         add_history=True,
@@ -85,12 +85,13 @@ LOOPS = {Loop.FIT: train_by_fit, Loop.CUSTOM: train_by_custom_loop}
 
 
 class StepLoop:
-    """The epochs and steps of a training, independent of the content of a step; a graph runs
-    several steps.
+    """A training loop over epochs and steps; subclasses define a step.
+
+    A call of the graph runs several steps.
     """
 
     losses: ClassVar[tuple[int, ...]] = ()
-    """The shape of a step's loss: () for a single loss."""
+    """The shape of a step's losses, which is () for a single loss."""
 
     def __init__(
         self, model: tf_keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan
@@ -131,11 +132,11 @@ class StepLoop:
         callback_list.on_train_end()
 
     def read(self, step: int) -> Iterator[Any]:
-        """Returns the training batches from a step on, counted over all epochs."""
+        """Returns the training batches, beginning at a step that is counted over all epochs."""
         raise NotImplementedError
 
     def step(self, batch: Any) -> tf.Tensor:
-        """Runs one step on a replica, and returns its part of the loss or of several losses."""
+        """Runs a step on a replica, and returns the replica's part of the losses."""
         raise NotImplementedError
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
@@ -148,10 +149,10 @@ class StepLoop:
             metric.reset_state()
 
     def end_step(self, losses: tf.Tensor) -> None:
-        """Runs after a step outside of all replicas, with the summed losses."""
+        """Runs after a step, outside of the replicas, with the sums of their losses."""
 
     def step_logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the logs of some steps for callbacks, from the mean losses."""
+        """Returns the logs of an execution for callbacks, from its mean losses."""
         return {"loss": losses}
 
     def evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
@@ -160,7 +161,7 @@ class StepLoop:
         return {}
 
     def _steps(self, batches: Iterator[Any], steps: int) -> tf.Tensor:
-        """Runs several steps in one graph, which is traced once, and returns their mean loss."""
+        """Runs several steps in a graph, and returns their mean losses."""
         total = tf.zeros(self.losses)
         for _ in tf.range(steps):
             per_replica = self._strategy.run(self.step, (next(batches),))
@@ -170,21 +171,21 @@ class StepLoop:
         return total / steps
 
     def _run_epoch(
-        self, batches: Iterator[Any], callbacks: tf_keras.callbacks.CallbackList, done: int
+        self, batches: Iterator[Any], callbacks: tf_keras.callbacks.CallbackList, completed: int
     ) -> None:
-        while done < self._plan.steps:
-            steps = min(self._plan.steps_per_execution, self._plan.steps - done)
+        while completed < self._plan.steps:
+            steps = min(self._plan.steps_per_execution, self._plan.steps - completed)
             if self._hooks.has_step_hooks:
-                callbacks.on_train_batch_begin(done)
+                callbacks.on_train_batch_begin(completed)
             losses = self._hooks.run_steps(self._strategy, self._run_steps, batches, steps)
             if self._hooks.has_step_hooks:
-                callbacks.on_train_batch_end(done + steps - 1, self.step_logs(losses))
-            done += steps
+                callbacks.on_train_batch_end(completed + steps - 1, self.step_logs(losses))
+            completed += steps
         self._hooks.end_epoch(self._strategy)
 
 
 class CustomLoop(StepLoop):
-    """The epochs and steps of a compiled model."""
+    """The custom training loop of a compiled model."""
 
     def __init__(self, model: tf_keras.Model, data: TrainingData, plan: TrainingPlan) -> None:
         """Prepares the loop without computing anything."""
@@ -195,10 +196,10 @@ class CustomLoop(StepLoop):
         with self._strategy.scope():
             self._loss = tf_keras.metrics.Mean("loss")
         if plan.steps_per_execution > 1 and self._hooks.repeats_steps:
-            use_several_steps(model)  # For evaluation.
+            use_several_steps(model)  # Evaluation uses the functions.
 
     def read(self, step: int) -> Iterator[Any]:
-        """Returns the batches of the train split from a step on, counted over all epochs."""
+        """Returns the batches of the train split, beginning at a step counted over all epochs."""
         train = self._data.train
         return self._hooks.iterate(self._strategy, train.reading_from(step), train.read_by_servers)
 
@@ -206,12 +207,12 @@ class CustomLoop(StepLoop):
         """Runs one optimizer step on a replica.
 
         Args:
-          batch: the replica's features by name, its labels [batch, 1], and optionally its weights
-            [batch].
+          batch: the replica's features by name, its labels [batch, 1], and, if examples have
+            weights, its weights [batch].
 
         Returns:
           The replica's part of the loss. The parts of all replicas add up to the mean over the
-          global batch, and so do the gradients.
+          global batch; their gradients add up to the gradient of this mean.
         """
         features, labels, *weights = batch
         with tf.GradientTape() as tape:
@@ -229,7 +230,7 @@ class CustomLoop(StepLoop):
         return loss
 
     def metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Returns the loss and the metrics that the model is compiled with."""
+        """Returns the loss and the metrics of the compiled model."""
         return [self._loss, *self._model.compiled_metrics.metrics]
 
     def begin_epoch(self) -> None:
@@ -240,18 +241,18 @@ class CustomLoop(StepLoop):
     def evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
         """Returns the metrics of the model on the evaluation examples, with the prefix `val_`."""
         if not self._hooks.has_step_hooks:
-            return {}  # A callback evaluates.
-        found = self._model.evaluate(
+            return {}  # A callback evaluates the model.
+        metrics = self._model.evaluate(
             self._data.evaluation.distribute(self._strategy),
             steps=self._data.evaluation.steps,
             verbose=0,
             return_dict=True,
             callbacks=callbacks,
         )
-        return {f"val_{name}": float(value) for name, value in found.items()}
+        return {f"val_{name}": float(value) for name, value in metrics.items()}
 
 
 def _per_example_loss(model: tf_keras.Model) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the loss that a model is compiled with, before averaging: [batch] float32."""
+    """Returns the loss function of a compiled model, which returns [batch] float32."""
     loss = tf_keras.losses.get(model.loss)
     return loss.call if isinstance(loss, tf_keras.losses.Loss) else loss

@@ -1,4 +1,4 @@
-"""The optimizer of a training: its class, its options, and its learning rate schedule."""
+"""Builds optimizers and learning rate schedules from the settings of training."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _CLASSES = {
 }
 
 WITHOUT_DECAY = [rf"(^|/){name}(:\d+)?$" for name in ("bias", "beta", "gamma")]
-"""Patterns of variable names that weight decay does not apply to."""
+"""The patterns of the names of variables without weight decay."""
 
 BLOCK = re.compile(r"(?:^|/)bert_layer_(\d+)_")
-"""A pattern for the number of the Transformer block in a variable's name."""
+"""The pattern that finds the number of the Transformer block in a variable's name."""
 EMBEDDINGS = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
-"""A pattern for the names of variables below the first block."""
+"""The pattern of the names of variables below the first block."""
 
 RATE_KEY = "train.learning_rate"
-"""The config key that names a user's schedule."""
+"""The config key of a user's schedule, for messages."""
 
 BASE_RATE, BASE_EXAMPLES = 0.004, 256
-"""A learning rate for tables with Adam, and the examples per step that it was measured with."""
+"""A learning rate of Adam for tables, and the number of examples per step in its measurement."""
 
 
 def build_optimizer(
@@ -62,17 +62,17 @@ def build_optimizer(
     """Returns a new optimizer; call the function in the scope of the strategy.
 
     Args:
-      settings: the kind of optimizer, and its options.
+      settings: the kind of the optimizer, and its options.
       rate: the learning rate, or its schedule.
-      steps_per_epoch: the steps of an epoch.
-      pruning: the plan of the weights to prune, if any.
+      steps_per_epoch: the number of steps in an epoch.
+      pruning: the pruning plan; None without pruning.
     """
-    # Options that are left out keep Keras's default; not every class has every option.
+    # Not every class has every option, so only options that differ from the default are passed.
     options = settings.model_dump(
         include={"momentum", "nesterov", "weight_decay"}, exclude_defaults=True
     )
     if settings.ema:
-        # Without overwriting, evaluation and checkpoints would not use the average.
+        # Overwriting the weights makes evaluation and checkpoints use the average.
         options |= {
             "use_ema": True,
             "ema_momentum": settings.ema,
@@ -94,9 +94,9 @@ def build_optimizer(
 
 
 class LayerDecay(RatesByVariable):
-    """Reduces an optimizer's learning rate, and so its weight decay, layer by layer downwards.
+    """Reduces the learning rate, and therefore the weight decay, from layer to layer downwards.
 
-    The lower layers of a pretrained network serve any task; the layers near the output have to
+    The lower layers of a pretrained network suit any task, but the layers near the output must
     change more (Howard and Ruder, 2018, arXiv:1801.06146; ELECTRA, arXiv:2003.10555).
     """
 
@@ -123,13 +123,15 @@ def with_layer_decay(
 ) -> type[tf_keras.optimizers.Optimizer]:
     """Returns a subclass of an optimizer with `decay_by_layer`.
 
-    The class keeps the optimizer's name, so that Keras can load a saved model.
+    The subclass keeps the optimizer's name, because Keras loads a saved optimizer by its name.
     """
     return type(optimizer.__name__, (LayerDecay, optimizer), {})
 
 
 def depth_of(name: str) -> int | None:
-    """Returns the number of layers below a variable, or None for a variable above all blocks."""
+    """Returns the number of layers below a variable, or None if the variable is above all
+    blocks.
+    """
     if block := BLOCK.search(name):
         return int(block[1]) + 1
     return 0 if EMBEDDINGS.search(name) else None
@@ -138,8 +140,8 @@ def depth_of(name: str) -> int | None:
 def rate_for(examples: int) -> float:
     """Returns the learning rate for a number of examples per step.
 
-    The noise of Adam's steps stays constant if the rate grows with the square root of the batch
-    size (Malladi et al., 2022, arXiv:2205.10287).
+    The rate is proportional to the square root of the batch size, which keeps the noise of Adam's
+    steps constant (Malladi et al., 2022, arXiv:2205.10287).
     """
     return BASE_RATE * math.sqrt(examples / BASE_EXAMPLES)
 
@@ -154,12 +156,13 @@ def build_schedule(
 
     Args:
       train: the settings of the training.
-      steps_per_epoch: the steps of an epoch.
-      replicas: the factor of the rate if `train.scale_learning_rate` is set.
-      examples_per_step: the examples in a step of all replicas, for the rate `auto`.
+      steps_per_epoch: the number of steps in an epoch.
+      replicas: the number of replicas, which is the factor of the rate if
+        `train.scale_learning_rate` is set.
+      examples_per_step: the number of examples in a step of all replicas, for the rate `auto`.
 
     Raises:
-      TrainingError: the object at the user's import path does not return rates.
+      TrainingError: the user's function or schedule does not return rates.
     """
     factor = replicas if train.scale_learning_rate else 1
     match train.learning_rate:
@@ -168,8 +171,8 @@ def build_schedule(
                 path, factor, choose_epochs(train, steps_per_epoch), steps_per_epoch
             )
         case StepSchedule() as steps:
-            # The value changes after its boundary, so the boundary is the last step of the previous
-            # epoch.
+            # In Keras the rate changes after the boundary, which is therefore the last step of the
+            # previous epoch.
             boundaries = [epoch * steps_per_epoch - 1 for epoch in steps.boundaries]
             values = [factor * value for value in steps.values]
             return tf_keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, values)
@@ -194,27 +197,28 @@ def _own_schedule(
     """Returns the user's schedule as a function of the step.
 
     Args:
-      path: the import path of a function of the epoch, or of a Keras schedule.
+      path: the import path of a Keras schedule, of a function without arguments that returns such a
+        schedule, or of a function from the epoch to a rate.
       factor: the factor of each rate.
-      epochs: the epochs of the training.
-      steps_per_epoch: the steps of an epoch.
+      epochs: the number of epochs.
+      steps_per_epoch: the number of steps in an epoch.
 
     Raises:
-      TrainingError: the object cannot be called in this way, or does not return a rate.
+      TrainingError: the object cannot be called, or does not return a schedule or a rate.
     """
-    found = load_own(RATE_KEY, path)
-    if not isinstance(found, tf_keras.optimizers.schedules.LearningRateSchedule):
-        needs = 0 if isinstance(found, type) else count_needed(found)
-        if needs:
-            rates = [factor * _rate_of_epoch(path, found, epoch) for epoch in range(epochs)]
+    loaded = load_own(RATE_KEY, path)
+    if not isinstance(loaded, tf_keras.optimizers.schedules.LearningRateSchedule):
+        required = 0 if isinstance(loaded, type) else count_needed(loaded)
+        if required:
+            rates = [factor * _rate_of_epoch(path, loaded, epoch) for epoch in range(epochs)]
             return RatesByEpoch(rates, steps_per_epoch)
-        found = call_own(RATE_KEY, path, found)
-    if not isinstance(found, tf_keras.optimizers.schedules.LearningRateSchedule):
+        loaded = call_own(RATE_KEY, path, loaded)
+    if not isinstance(loaded, tf_keras.optimizers.schedules.LearningRateSchedule):
         raise TrainingError(
-            f"{RATE_KEY} {path!r} returns {_type_name(found)} without an argument; right is a "
+            f"{RATE_KEY} {path!r} returns {_type_name(loaded)} without an argument; expected a "
             "tf_keras LearningRateSchedule, or a function of the epoch that returns a rate."
         )
-    return found if factor == 1 else ScaledSchedule(found, factor)
+    return loaded if factor == 1 else ScaledSchedule(loaded, factor)
 
 
 def _rate_of_epoch(path: str, function: Callable[[int], Any], epoch: int) -> float:
@@ -227,20 +231,20 @@ def _rate_of_epoch(path: str, function: Callable[[int], Any], epoch: int) -> flo
     if not (math.isfinite(value) and value >= 0):
         shown = repr(rate) if isinstance(rate, (int, float, str, type(None))) else _type_name(rate)
         raise TrainingError(
-            f"{RATE_KEY} {path!r} returns {shown} for epoch {epoch}; right is a number that is not "
+            f"{RATE_KEY} {path!r} returns {shown} for epoch {epoch}; expected a number that is not "
             "negative."
         )
     return value
 
 
-def _type_name(found: Any) -> str:
-    kind = type(found)
+def _type_name(loaded: Any) -> str:
+    kind = type(loaded)
     return f"a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class RatesByEpoch(LearningRateSchedule):
-    """A constant rate within each epoch; the last epoch's rate continues."""
+    """A constant rate in each epoch; the last rate applies to all later epochs."""
 
     def __init__(self, rates: Sequence[float], steps_per_epoch: int) -> None:
         """Stores the rate of each epoch and the number of steps in an epoch."""
@@ -259,7 +263,7 @@ class RatesByEpoch(LearningRateSchedule):
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class ScaledSchedule(LearningRateSchedule):
-    """A schedule whose rates are those of another schedule times a factor."""
+    """A schedule that multiplies the rates of another schedule by a factor."""
 
     def __init__(self, schedule: LearningRateSchedule, factor: float) -> None:
         """Stores the schedule and the factor."""
@@ -285,15 +289,15 @@ class WarmUpAndDown(LearningRateSchedule):
     """A linear warm-up from 0 to a rate, followed by a linear decay to 0 at the last step."""
 
     def __init__(self, highest: float, warmup_steps: float, steps: int) -> None:
-        """Stores the highest rate, the steps of the warm-up and all steps."""
+        """Stores the highest rate, the number of warm-up steps and the number of all steps."""
         self._config = {"highest": highest, "warmup_steps": warmup_steps, "steps": steps}
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Returns the rate of a step."""
         step = tf.cast(step, tf.float32)
-        up, steps = self._config["warmup_steps"], self._config["steps"]
-        # The first step has a rate above 0, as its gradient is as useful as any other.
-        share = tf.minimum((step + 1) / max(up, 1.0), (steps - step) / max(steps - up, 1.0))
+        warmup, steps = self._config["warmup_steps"], self._config["steps"]
+        # The rate of the first step is above 0, because its gradient is as useful as later ones.
+        share = tf.minimum((step + 1) / max(warmup, 1.0), (steps - step) / max(steps - warmup, 1.0))
         return self._config["highest"] * tf.clip_by_value(share, 0.0, 1.0)
 
     def get_config(self) -> dict[str, float]:

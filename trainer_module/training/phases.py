@@ -1,8 +1,9 @@
-"""The phases of a training: one, or two for a pretrained network that is first frozen.
+"""The phases of training.
 
-The phases follow https://www.tensorflow.org/guide/keras/transfer_learning. The number of an epoch
-determines its phase, so the position in a checkpoint also determines the phase. The features of a
-frozen network are computed once per picture, and replace the pictures in memory.
+Training has two phases if a pretrained network is frozen at first, otherwise one phase. The phases
+follow https://www.tensorflow.org/guide/keras/transfer_learning. The number of an epoch determines
+its phase, so the position in a checkpoint also determines the phase. The features of a frozen
+network are computed once per picture, and replace the pictures in memory.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingR
 logger = logging.getLogger(__name__)
 
 FEATURES_BATCH = 32
-"""The pictures per replica and batch; feature maps take far more memory than the pictures."""
+"""The number of pictures per replica and batch; feature maps take far more memory than pictures."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Consecutive epochs of a training that train one model at one learning rate."""
+    """Consecutive epochs that train the same model with the same learning rate settings."""
 
     model: tf_keras.Model
     """The model to train."""
@@ -54,22 +55,24 @@ class Phase:
     end_epoch: int
     """The epoch after the last epoch of the phase."""
     other_models: Mapping[str, tf_keras.Model] = field(default_factory=dict)
-    """Further models in a checkpoint besides the exported model, by name."""
+    """The models in a checkpoint in addition to the exported model, by name."""
     set_trainable: Callable[[], None] = lambda: None
-    """A function that sets the trainable layers; call it in the scope before compiling the model.
-    """
+    """A function that sets the trainable layers.
+
+    Call the function in the scope of the strategy, before the model is compiled."""
     prepare_data: Callable[[TrainingData], TrainingData] = lambda data: data
-    """A function that replaces the data by the model's inputs, which it may have to compute."""
+    """A function that replaces the examples by the inputs of the phase's model."""
 
 
 def phases_of(
     model: tf_keras.Model, inputs: TrainingInputs, plan: TrainingPlan
 ) -> tuple[list[Phase], list[str]]:
-    """Returns the phases of a training, and notes on them for the summary.
+    """Returns the phases of training, and notes on the phases for the summary.
+
+    Call the function in the scope of the strategy.
 
     Args:
-      model: the exported model, which the last phase trains; call the function in the scope of the
-        strategy.
+      model: the exported model, which the last phase trains.
       inputs: the inputs of the training.
       plan: the epochs and steps.
 
@@ -78,7 +81,7 @@ def phases_of(
     """
     settings = inputs.settings
     if not settings.model.begins_frozen:
-        initialization = "all of the network is trained from scratch"
+        initialization = "the complete network is trained from scratch"
         return [Phase(model, settings, 0, plan.epochs)], _notes_on_weights(inputs, initialization)
     transfer = settings.model.transfer or TransferSettings()
     until = frozen_epochs(transfer, plan.epochs)
@@ -88,7 +91,7 @@ def phases_of(
     splits = (inputs.data.train, inputs.data.evaluation)
     reason = _reason_not_to_cache(settings, inputs.strategy, splits, pooling_model)
     part = model if reason else head_of(model)
-    # A separate model, whose optimizer is not exported.
+    # The first phase trains a separate model, whose optimizer is not exported.
     trained = tf_keras.Model(part.input, part.output)
 
     def compute_features(data: TrainingData) -> TrainingData:
@@ -111,7 +114,7 @@ def phases_of(
         fine_tuning = settings.model_copy(update={"train": train})
         phases.append(Phase(model, fine_tuning, until, plan.epochs, set_trainable=unfreeze))
     if reason:
-        features_note = f"the network's features are computed in each epoch, as {reason}"
+        features_note = f"the network's features are computed in each epoch, because {reason}"
     else:
         features_note = _describe_features(splits, pooling_model)
     initialization = "the network is frozen with random weights"
@@ -119,7 +122,7 @@ def phases_of(
 
 
 def remaining_phases(phases: Sequence[Phase], start: Position) -> list[Phase]:
-    """Returns the phases that remain from a position on; at least the last phase."""
+    """Returns the phases that have not ended at a position, and always the last phase."""
     return [phase for phase in phases if start.epoch < phase.end_epoch or phase is phases[-1]]
 
 
@@ -134,8 +137,8 @@ def frozen_epochs(transfer: TransferSettings, epochs: int) -> int:
     if transfer.unfreeze_after >= epochs:
         raise TrainingError(
             f"model.transfer.unfreeze_after is {transfer.unfreeze_after}, but the training has "
-            f"{counted(epochs, 'epoch')}, so nothing would be fine-tuned; lower it, or raise "
-            "train.epochs."
+            f"{counted(epochs, 'epoch')}, so nothing would be fine-tuned; lower unfreeze_after, or "
+            "raise train.epochs."
         )
     return transfer.unfreeze_after
 
@@ -144,7 +147,7 @@ def _notes_on_weights(inputs: TrainingInputs, initialization: str) -> list[str]:
     model = inputs.settings.model
     has_random_weights = model.transfer and not model.weights and not inputs.base_model
     return (
-        [f"transfer: {initialization}; set model.weights to pretrained ones"]
+        [f"transfer: {initialization}; set model.weights to pretrained weights"]
         if has_random_weights
         else []
     )
@@ -156,7 +159,9 @@ def _reason_not_to_cache(
     splits: tuple[Split, ...],
     pooling_model: tf_keras.Model,
 ) -> str:
-    """Returns the reason why features are computed in each epoch; empty if they can be kept.
+    """Returns the reason why features are computed in each epoch, or an empty string.
+
+    The string is empty if the features are computed once and kept in memory.
 
     Args:
       settings: the settings of the training.
@@ -169,18 +174,18 @@ def _reason_not_to_cache(
     if not hooks_of(strategy).has_step_hooks:
         return "the workers of parameter servers read the examples themselves"
     workers = splits[0].workers
-    room = int(free_memory() * MEMORY_SHARE / workers)
+    available = int(free_memory() * MEMORY_SHARE / workers)
     needed = sum(split.examples for split in splits) * _bytes_per_example(pooling_model)
-    fits = needed <= room
+    fits = needed <= available
     if workers > 1:
         fits = all_workers_equal(strategy, fits) and fits
     if fits:
         return ""
-    return f"they take {_format_size(needed)}, and {_format_size(room)} of memory is available"
+    return f"they take {_format_size(needed)}, but only {_format_size(available)} are available"
 
 
 Step = Callable[[Any], Any]
-"""A function from the batches of all replicas to batches with features in place of pictures."""
+"""A function that replaces pictures by features in the batches of all replicas."""
 
 
 def make_step(
@@ -203,10 +208,10 @@ def make_step(
 def with_features(
     split: Split, step: tf.types.experimental.GenericFunction, strategy: tf.distribute.Strategy
 ) -> Split:
-    """Returns a split with features in place of pictures, in memory.
+    """Returns a split in memory with features instead of pictures.
 
-    Each worker computes the features of all examples with all of its replicas, as each worker holds
-    all examples in memory.
+    Each worker keeps all examples in memory, so each worker computes the features of all examples
+    on all of its replicas.
 
     Args:
       split: a split with pictures, in memory or in files.
@@ -222,12 +227,12 @@ def with_features(
             return _replica_batches(split, local).prefetch(tf.data.AUTOTUNE)
 
     batches = strategy.distribute_datasets_from_function(read)
-    # Traces by the type of the batches; otherwise splits of other sizes would trace again.
+    # The trace depends only on the type of the batches, so both splits use the same trace.
     traced = step.get_concrete_function(batches.element_spec)
     parts = list(_compute_features(batches, traced, strategy))
-    with tf.device("CPU:0"):  # On the CPU, as all features would fill a GPU.
+    with tf.device("CPU:0"):  # A GPU's memory might be too small for all features.
         tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
-    # The last step is padded after all examples.
+    # The last step repeats examples to fill its batches.
     tensors = {name: values[: split.examples] for name, values in tensors.items()}
     logger.info("features of %d pictures: %.1f s", split.examples, time.monotonic() - started)
     return replace(split, content=replace(split.content, tensors=tensors))
@@ -238,14 +243,14 @@ def _compute_features(
 ) -> Iterator[Tensors]:
     """Yields the examples of each replica's batch with features, in the order of the examples."""
     for batch in batches:
-        found = {k: strategy.experimental_local_results(v) for k, v in step(batch).items()}
-        for parts in zip(*found.values(), strict=True):
+        features = {k: strategy.experimental_local_results(v) for k, v in step(batch).items()}
+        for parts in zip(*features.values(), strict=True):
             with tf.device("CPU:0"):
-                yield {name: tf.identity(part) for name, part in zip(found, parts, strict=True)}
+                yield {name: tf.identity(part) for name, part in zip(features, parts, strict=True)}
 
 
 def _replica_batches(split: Split, replicas: int) -> tf.data.Dataset:
-    """Returns all usable examples with labels in batches, one for each replica and step."""
+    """Returns all usable examples with labels, with a batch for each replica and step."""
     steps = math.ceil(split.examples / (FEATURES_BATCH * replicas))
     size = math.ceil(split.examples / (steps * replicas))
     total = steps * replicas * size
@@ -272,18 +277,20 @@ def _format_size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-PUBLISHED_NOTE = "transfer: the network and its head keep their published weights, without training"
+PUBLISHED_NOTE = (
+    "transfer: the network and its head keep their published weights and are not trained"
+)
 
 
 def use_published_network(inputs: TrainingInputs) -> TrainingResult:
-    """Builds a network with its published weights and returns it as a finished training.
+    """Builds a network with its published weights, and returns it as the result of training.
 
     Args:
       inputs: inputs whose settings have `model.transfer.head: published`.
 
     Raises:
-      TrainingError: the weights cannot be read or do not fit, or the data has other features than
-        one picture.
+      TrainingError: the weights cannot be read or do not fit, or the data does not have exactly one
+        feature, a picture.
     """
     with inputs.strategy.scope():
         model = make_network(inputs.data.problem, inputs.settings)

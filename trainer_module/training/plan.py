@@ -1,4 +1,4 @@
-"""The inputs, the length and the result of a training."""
+"""The inputs of training, its number of epochs and steps, and its result."""
 
 from __future__ import annotations
 
@@ -23,44 +23,46 @@ from trainer_module.training.compression import PruningPlan, plan_steps
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The inputs that trainings of all families share."""
+    """The inputs of training that all families share."""
 
     settings: TrainerSettings
-    """The settings, with the strategy to use."""
+    """The settings, with the chosen strategy."""
     runtime: WorkerContext
     """The runtime of this process."""
     strategy: tf.distribute.Strategy
     model_run_dir: str
-    """The folder for TensorBoard's logs and the record."""
+    """The folder for TensorBoard's logs and the record of the training (`RECORD_FILE`)."""
     prefix: str = field(default="", kw_only=True)
     """A prefix of the reported progress."""
     extra_callbacks: Sequence[tf_keras.callbacks.Callback] = field(default=(), kw_only=True)
-    """Further callbacks of the network's training."""
+    """Additional callbacks."""
 
     @property
     def backup_directory(self) -> str:
-        """The folder of the checkpoints that an interrupted training resumes from."""
-        kept = self.runtime.backup_directory
-        return kept or os.path.join(self.model_run_dir, CHECKPOINTS_FOLDER)
+        """The folder of the checkpoints from which an interrupted training resumes."""
+        directory = self.runtime.backup_directory
+        return directory or os.path.join(self.model_run_dir, CHECKPOINTS_FOLDER)
 
 
 @dataclass(frozen=True)
 class TrainingInputs(RunInputs):
-    """The inputs of a supervised training: of the run itself, a fold or a trial of a search."""
+    """The inputs of supervised training, for the model of the run, a fold or a trial of a
+    search.
+    """
 
     tft_output: tft.TFTransformOutput
     data: TrainingData
     base_model: str | None = None
-    """The path of the model whose weights training starts from; None to start from scratch."""
+    """The path of the model from whose weights training starts; None to start from scratch."""
     checks_export: bool = False
     """Whether a user's model is exported before the first step, to detect errors early."""
 
     def within(self, folder: str, **changes: Any) -> TrainingInputs:
-        """Returns the inputs of a further training, whose files are in a subfolder.
+        """Returns the inputs of another training, such as a fold, whose files are in a subfolder.
 
         Args:
-          folder: a relative path.
-          changes: further changes of attributes.
+          folder: the path of the subfolder, relative to the folders of this training.
+          changes: other attributes to replace, by name.
         """
         backup = os.path.join(self.backup_directory, folder)
         runtime_changes = {"backup_directory": backup, "continued_epochs": 0}
@@ -83,7 +85,7 @@ def open_inputs(
     Args:
       fn_args: TFX's FnArgs, or an object with the same attributes.
       settings: the settings; None to read them from `custom_config`.
-      runtime: the runtime; None to read it from `fn_args.runtime`, if there is one.
+      runtime: the runtime; None to read `fn_args.runtime`, or a default if that is missing.
       cache: a cache of splits, which the function extends.
 
     Raises:
@@ -100,7 +102,10 @@ def open_inputs(
 
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
-    """Seeds the process, sets its precision and builds the strategy; call the function first."""
+    """Sets the random seed and the precision, and builds the strategy.
+
+    Call the function before any other TensorFlow code.
+    """
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     tf_keras.mixed_precision.set_global_policy(settings.train.precision.value)
     strategy = build_strategy(settings.train.strategy)
@@ -113,19 +118,18 @@ class TrainingPlan:
     """The epochs and steps of a network's training."""
 
     epochs: int
-    """The largest number of epochs, which schedules are based on."""
+    """The maximum number of epochs, on which schedules are based."""
     last_epoch: int
-    """The epoch to train up to, unless a callback ends training earlier."""
+    """The last epoch, counted from 1, unless a callback ends training earlier."""
     steps: int
-    """The steps of an epoch."""
+    """The number of steps in an epoch."""
     examples_per_step: int
-    """The examples in a step of all replicas."""
+    """The number of examples in a step of all replicas."""
     steps_per_execution: int = 1
     first_pruned_epoch: int = 0
     """The first epoch, counted from 0, at whose end the final sparsity of pruning is reached."""
     chooses_epoch: bool = True
-    """Whether the evaluation examples decide which epoch is kept; otherwise the last epoch is kept.
-    """
+    """Whether the monitored value chooses the epoch to keep; if not, the last epoch is kept."""
     notes: tuple[str, ...] = ()
     """Notes on the number of epochs for the summary."""
 
@@ -138,7 +142,7 @@ class TrainingPlan:
         Args:
           settings: the settings of the training.
           data: the data of the training.
-          chooses_epoch: whether the evaluation examples decide which epoch is kept.
+          chooses_epoch: whether the monitored value chooses the epoch to keep.
         """
         steps = data.train.steps
         epochs = choose_epochs(settings.train, steps)
@@ -153,27 +157,29 @@ class TrainingPlan:
         )
 
     def with_length(self, epochs: int, held_out: int, examples: int) -> TrainingPlan:
-        """Returns the plan with a number of epochs that an earlier training found.
+        """Returns the plan of the final training, with the number of epochs of an earlier training.
 
         Args:
           epochs: the best epoch on the held-out examples.
           held_out: the number of held-out examples.
-          examples: the number of all examples, which are now trained on.
+          examples: the number of all examples, from which the final model learns.
         """
         note = (
             f"epoch {epochs} was the best on {held_out:,} held-out examples of the train split; "
-            f"the final model was trained on all {examples:,} for as many epochs"
+            f"the final model was trained on all {examples:,} examples for {epochs} epochs"
         )
         last = min(self.epochs, max(epochs, self.first_pruned_epoch + 1))
         return replace(self, last_epoch=last, chooses_epoch=False, notes=(*self.notes, note))
 
     def resumed_at(self, start: Position, continued_epochs: int) -> TrainingPlan:
-        """Returns the plan, without further epochs if a callback has already ended the training.
+        """Returns the plan for resuming at a position.
+
+        The plan has no more epochs if a callback, such as early stopping, has ended the training.
 
         Args:
           start: the position to resume at.
-          continued_epochs: the epochs of an earlier run; the end of that run does not end this
-            training.
+          continued_epochs: the number of epochs of an earlier run that this training continues. The
+            end of the earlier run does not end this training.
         """
         has_ended = start.ended and start.epoch > continued_epochs
         return replace(self, last_epoch=start.epoch) if has_ended else self
@@ -184,7 +190,7 @@ class TrainingPlan:
 
 
 def _steps_per_execution(settings: TrainerSettings, steps: int) -> int:
-    """Returns the steps per execution; 1 if TensorBoard records each step."""
+    """Returns the number of steps per execution, which is 1 if TensorBoard records each step."""
     return 1 if settings.train.tensorboard.looks_at_steps else steps_per_execution(steps)
 
 
@@ -196,46 +202,47 @@ def _first_pruned_epoch(settings: TrainerSettings, epochs: int, steps: int) -> i
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of a training, of a network or of trees."""
+    """The result of training a network or trees."""
 
     model: tf_keras.Model
     """The trained model in this process."""
     train: Split
-    """The split that the model was trained on, which has the steps of an epoch."""
+    """The split from which the model learnt."""
     evaluation: Split
-    """The split that the model was evaluated on during training."""
+    """The split on which the model was evaluated during training."""
     history: Mapping[str, list[float]]
-    """A value per epoch for each metric, from the first epoch on."""
+    """The values of each metric, with a value for each epoch since the first."""
     best_epoch: int
     """The epoch whose weights the model has, counted from 1."""
     epoch_seconds: Sequence[float]
-    """The duration of the steps of each epoch since the last interruption."""
+    """The duration of the steps of each epoch in seconds, since the last interruption."""
     plan: TrainingPlan | None = None
-    """The plan of the epochs and steps; None without an optimizer."""
+    """The plan of the epochs and steps; None if no optimizer steps were taken."""
     start: Position = BEGINNING
     """The position at which this process began or resumed."""
     base_model: str | None = None
-    """The path of the model whose weights training started from; None if it started from scratch.
+    """The path of the model from whose weights training started; None if it started from
+    scratch.
     """
     measured: Mapping[str, float] = field(default_factory=dict)
     """The metrics of the model on `evaluation`; empty if they have not been computed."""
     notes: Sequence[str] = ()
     """Notes for the reader of the summary."""
     extras: Mapping[str, Any] = field(default_factory=dict)
-    """Further entries of the record for this kind of training."""
+    """Additional keys of the record."""
     pruning: PruningPlan | None = None
-    """The plan of the pruned weights, if any."""
+    """The pruning plan; None without pruning."""
 
     @property
     def start_step(self) -> int:
-        """The number of steps done before the last interruption."""
+        """The number of completed steps before the last interruption."""
         return self.start.epoch * self.train.steps + self.start.step
 
     @property
     def step_seconds(self) -> float:
-        """The mean duration of a step, without the first epoch if possible, which traces graphs.
+        """The mean duration of a step in seconds; 0 if no step followed the last interruption.
 
-        The value is 0 if all steps were done before the last interruption.
+        The first epoch traces graphs, so it counts only if there is no other epoch.
         """
         _, *later = self.epoch_seconds or [0.0]
         if later:

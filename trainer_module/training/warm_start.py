@@ -1,7 +1,8 @@
-"""A warm start: training that starts from the weights of an earlier model, on changed data.
+"""A warm start: training that starts from the weights of an earlier model.
 
-Vocabularies are ordered by frequency, classes by name, and columns come and go. Therefore rows and
-columns of the old weights are matched by their meaning, not by their index.
+The data may have changed since the earlier model: vocabularies are ordered by frequency, classes by
+name, and columns may be new or removed. Therefore rows and columns of the old weights are matched
+by their meaning, not by their index.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Pair = tuple[list[int], list[int]]
 
 
 class _MisfitError(Exception):
-    """The reason why a weight cannot be copied, as the end of a sentence on its layer."""
+    """The reason why a weight cannot be copied, as the predicate of a sentence about its layer."""
 
 
 @dataclass
@@ -42,9 +43,11 @@ class _CopyCounts:
     has_unique_names: bool
     """Whether all weights have unique names."""
     values: int = 0
+    """The number of copied values."""
     total: int = 0
+    """The number of values in all weights of the new model."""
     vocabularies: set[str] = field(default_factory=set)
-    """Features for whose values rows were copied."""
+    """The names of the features whose embedding rows were copied."""
 
 
 def warm_start(
@@ -55,13 +58,14 @@ def warm_start(
     Call the function in the scope of the strategy, before training.
 
     Args:
-      model: a compiled model whose weights exist.
+      model: a built model.
       problem: the problem that the model was built for.
       tft_output: the source of the vocabularies.
       base_model: the path of a SavedModel.
 
     Returns:
-      Notes for the summary: the source of the weights, and the weights that are initialised anew.
+      Notes for the summary, on the copied weights and on the weights that keep their initial
+      values.
 
     Raises:
       TrainingError: the base model cannot be read.
@@ -69,8 +73,8 @@ def warm_start(
     base = read_base_model(base_model)
     if base.description is None:
         return [
-            f"warm start: {base.path} has no description of its weights, which models that "
-            "Scopeline exports have; all weights are initialised anew"
+            f"warm start: {base.path} has no description of its weights, so Scopeline did not "
+            "export the model; all weights are initialised anew"
         ]
     new = describe_model(model, problem, tft_output, kind="")
     shared = shared_names(model)
@@ -93,7 +97,7 @@ def warm_start(
 
 
 def _by_layer(weights: Sequence[Weight]) -> dict[str, list[Weight]]:
-    """Returns the weights by layer; a layer's weights are copied together or not at all."""
+    """Groups weights by layer, because all weights of a layer are copied or none of them."""
     layers: dict[str, list[Weight]] = {}
     for weight in weights:
         if weight.is_learnt:
@@ -105,24 +109,26 @@ def _plan(weight: Weight, new: Description, base: BaseModel, old: Description) -
     """Returns the matching indices of the new and the old weight for each axis.
 
     Raises:
-      _MisfitError: no index of the old weight has a meaning in the new weight.
+      _MisfitError: an axis has no matching indices.
     """
     name, axes = new.weights[weight.name].name, new.weights[weight.name].axes
     if name not in base.values:
         raise _MisfitError("is new")
     shape = base.values[name].shape
     if len(shape) != len(weight.shape):
-        was, now = ("x".join(map(str, one)) for one in (shape, weight.shape))
-        raise _MisfitError(f"has another shape ({was} -> {now})")
+        old_shape, new_shape = ("x".join(map(str, s)) for s in (shape, weight.shape))
+        raise _MisfitError(f"has another shape ({old_shape} -> {new_shape})")
     sizes = zip(axes, base.axes[name], shape, weight.shape, strict=True)
     return [
-        _match_axis(new.keys(axis, size), old.keys(was, old_size), axis, was, old_size, size)
-        for axis, was, old_size, size in sizes
+        _match_axis(
+            new.keys(axis, size), old.keys(old_axis, old_size), axis, old_axis, old_size, size
+        )
+        for axis, old_axis, old_size, size in sizes
     ]
 
 
 _MISFIT_REASONS = {
-    "unsure": "may depend on values or classes, which have changed,",
+    "unsure": "may depend on values or classes that have changed",
     "classes": "has other classes",
     "vocabulary": "has no value in common with the old vocabulary",
 }
@@ -130,27 +136,41 @@ _MISFIT_REASONS = {
 
 
 def _match_axis(
-    new: list | None, old: list | None, axis: Axis, was: Axis, old_size: int, size: int
+    new: list | None, old: list | None, axis: Axis, old_axis: Axis, old_size: int, size: int
 ) -> Pair:
-    if new is None or old is None or (axis.kind, axis.feature) != (was.kind, was.feature):
+    """Returns the matching indices along an axis.
+
+    Args:
+      new: the keys of the new axis, or None.
+      old: the keys of the old axis, or None.
+      axis: the new axis.
+      old_axis: the old axis.
+      old_size: the size of the old axis.
+      size: the size of the new axis.
+
+    Raises:
+      _MisfitError: no key of the new axis is a key of the old axis.
+    """
+    is_same = (axis.kind, axis.feature) == (old_axis.kind, old_axis.feature)
+    if new is None or old is None or not is_same:
         raise _MisfitError("has rows of unknown meaning")
-    if new == old:  # Equal keys match by position.
+    if new == old:
         return list(range(size)), list(range(size))
-    places = {key: index for index, key in enumerate(old)}
-    kept = [(index, places[key]) for index, key in enumerate(new) if key in places]
-    if not kept:
-        of_size = (
+    old_indices = {key: index for index, key in enumerate(old)}
+    pairs = [(index, old_indices[key]) for index, key in enumerate(new) if key in old_indices]
+    if not pairs:
+        reason = (
             "has other inputs" if size == old_size else f"has another shape ({old_size} -> {size})"
         )
-        raise _MisfitError(_MISFIT_REASONS.get(axis.kind, of_size))
-    return [index for index, _ in kept], [place for _, place in kept]
+        raise _MisfitError(_MISFIT_REASONS.get(axis.kind, reason))
+    return [new_index for new_index, _ in pairs], [old_index for _, old_index in pairs]
 
 
 def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair]) -> int:
     """Copies the values at matching indices, and returns their number."""
     value = np.array(weight.read())
-    copied = old[np.ix_(*(of for _, of in pairs))]
-    value[np.ix_(*(to for to, _ in pairs))] = copied
+    copied = old[np.ix_(*(old_indices for _, old_indices in pairs))]
+    value[np.ix_(*(new_indices for new_indices, _ in pairs))] = copied
     weight.assign(value)
     return copied.size
 
@@ -158,8 +178,8 @@ def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair]) -> int:
 def _headline(base: BaseModel, old: Description, copied: _CopyCounts) -> str:
     if not copied.values:
         return (
-            f"no weight of {base.path}, a model of kind {old.model}, fits; all weights are "
-            "initialised anew"
+            f"no weight of {base.path}, a model of kind {old.model}, fits the new model; all "
+            "weights are initialised anew"
         )
     if copied.has_unique_names and copied.values == copied.total:
         return f"from {base.path}, all weights"
@@ -169,16 +189,17 @@ def _headline(base: BaseModel, old: Description, copied: _CopyCounts) -> str:
 
 def _changes(new: Description, old: Description, copied: _CopyCounts) -> Iterator[str]:
     yield from _class_changes(new, old)
-    was = {feature.name: feature for feature in old.features}
+    old_features = {feature.name: feature for feature in old.features}
     for feature in new.features:
-        if feature.name not in was:
+        old_feature = old_features.get(feature.name)
+        if old_feature is None:
             yield f"column `{feature.name}` is new and is initialised anew"
         elif feature.name in copied.vocabularies:
-            # The case includes texts whose length has changed: their words keep their vectors.
-            yield from _value_changes(feature, was[feature.name])
-        elif (feature.kind, feature.shape) != (was[feature.name].kind, was[feature.name].shape):
+            # For text of another length, the shape differs, but words keep their vectors.
+            yield from _value_changes(feature, old_feature)
+        elif (feature.kind, feature.shape) != (old_feature.kind, old_feature.shape):
             yield f"column `{feature.name}` has another type or shape and is initialised anew"
-    for name in was:
+    for name in old_features:
         if new.feature(name) is None:
             yield f"column `{name}` has been removed"
 
@@ -187,8 +208,8 @@ def _class_changes(new: Description, old: Description) -> Iterator[str]:
     if new.task != old.task:
         yield f"the task was {old.task} and is {new.task}; the output is initialised anew"
     elif new.classes != old.classes and not set(new.outputs) & set(old.outputs):
-        was, now = (" and ".join(f"`{name}`" for name in d.classes) for d in (old, new))
-        yield f"the classes were {was} and are {now}; the output is initialised anew"
+        old_names, new_names = (" and ".join(f"`{n}`" for n in d.classes) for d in (old, new))
+        yield f"the classes were {old_names} and are {new_names}; the output is initialised anew"
     else:
         kind = "class " if new.classes else ""
         for name in new.outputs:
@@ -199,18 +220,19 @@ def _class_changes(new: Description, old: Description) -> Iterator[str]:
                 yield f"the output: {kind}`{name}` has been removed"
 
 
-def _value_changes(feature: Feature, was: Feature) -> Iterator[str]:
-    now, before = feature.vocabulary or (), set(was.vocabulary or ())
-    new = sum(value not in before for value in now)
+def _value_changes(feature: Feature, old_feature: Feature) -> Iterator[str]:
+    values, old_values = feature.vocabulary or (), set(old_feature.vocabulary or ())
+    new = sum(value not in old_values for value in values)
     if new:
-        kept = len(now) - new
+        kept = len(values) - new
         yield (
-            f"embedding of `{feature.name}`: {kept:,} of {len(now):,} values keep their vectors, "
-            f"{new} {'is' if new == 1 else 'are'} initialised anew"
+            f"embedding of `{feature.name}`: {kept:,} of {len(values):,} values keep their "
+            f"vectors, {new} {'is' if new == 1 else 'are'} initialised anew"
         )
-    buckets, then = feature.indices - len(now), was.indices - len(before)
-    if buckets != then:
+    buckets = feature.indices - len(values)
+    old_buckets = old_feature.indices - len(old_values)
+    if buckets != old_buckets:
         yield (
             f"embedding of `{feature.name}`: {buckets} out-of-vocabulary buckets instead of "
-            "{then}; they are initialised anew"
+            f"{old_buckets}; the buckets are initialised anew"
         )

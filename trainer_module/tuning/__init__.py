@@ -1,1 +1,1 @@
-"""The search for better settings: the search space, the candidates and the trials."""
+"""The search for better settings: the search space, the plan of the search, and its trials."""

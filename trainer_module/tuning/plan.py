@@ -1,4 +1,4 @@
-"""The plan of a search: its objective and its search space, with default spaces per model."""
+"""The plan of a search: its objective and its search space, with a default space per model."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class TrialResult:
     """The result of a trial."""
 
     value: float
-    """The value of the objective at the epoch that would be exported."""
+    """The value of the objective at the epoch that training would export."""
     metrics: Mapping[str, float]
-    """The metrics at that epoch, by name."""
+    """The metrics at the same epoch, by name."""
     examples: int
     """The number of held-out examples."""
     epochs: int
@@ -37,16 +37,16 @@ class TrialResult:
 
 
 PREFIX = "val_"
-"""The prefix of metrics on held-out examples."""
+"""The prefix of the names of metrics on held-out examples."""
 LOSS = f"{PREFIX}loss"
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric that each epoch reports, with its direction."""
+    """A metric that is computed after each epoch, with the direction of the search."""
 
     name: str
-    """The name in the history of a training: `val_auc`."""
+    """The name in the history of training: `val_auc`."""
     higher_is_better: bool
 
     @property
@@ -55,7 +55,9 @@ class Objective:
         return self.name.removeprefix(PREFIX)
 
     def measures(self, task: BaseTask) -> tuple[str, ...]:
-        """Returns the metrics that a trial has to compute besides those that training shows."""
+        """Returns the metrics that a trial computes in addition to the metrics that training
+        shows.
+        """
         return tuple(name for name in _others(task) if name == self.metric)
 
     @property
@@ -64,7 +66,7 @@ class Objective:
         return "maximize" if self.higher_is_better else "minimize"
 
     def is_better(self, value: float, than: float) -> bool:
-        """Returns whether a value is better than another."""
+        """Returns whether `value` is better than `than`."""
         return value > than if self.higher_is_better else value < than
 
 
@@ -93,7 +95,7 @@ def find_objective(task: BaseTask, name: str | None) -> Objective:
 
 
 TABLE_KINDS = ("tabular", "mlp", "trees")
-"""Kinds of models for tables, none of which is the best for every table."""
+"""The kinds of models for tables; none of them is the best for every table."""
 
 
 def _choice(*values: object) -> Range:
@@ -179,31 +181,35 @@ SPACES: dict[str, dict[str, Range]] = {
         "model.dropout": _numbers(0.0, 0.3),
     },
 }
-"""The default search space of each kind of model; for other kinds, see `OTHERWISE`."""
+"""The default search space of each kind of model that has one."""
 
-OTHERWISE = {"train.learning_rate": _log(1e-5, 3e-3)}
+FALLBACK_SPACE = {"train.learning_rate": _log(1e-5, 3e-3)}
+"""The default search space of all other kinds of models."""
 
 
 def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
     """Returns the search space for a config that does not define one.
 
     Args:
-      settings: the complete settings of the config. Their values count only for the first trial,
-        except for a kind of model that the config names.
+      settings: the complete settings of the config, which determine the kinds of models. The values
+        of the settings do not limit the search space.
     """
     kinds = kinds_for(settings)
-    chosen = (Dimension(KIND, _choice(*kinds)),) if len(kinds) > 1 else ()
-    replaced = "model.filters" if settings.model.layers is not None else ""
-    return chosen + tuple(
+    kind_dimension = (Dimension(KIND, _choice(*kinds)),) if len(kinds) > 1 else ()
+    # The key `model.layers` replaces `model.filters`.
+    excluded = "model.filters" if settings.model.layers is not None else ""
+    return kind_dimension + tuple(
         Dimension(path, values, (kind,))
         for kind in kinds
-        for path, values in SPACES.get(kind, OTHERWISE).items()
-        if path != replaced
+        for path, values in SPACES.get(kind, FALLBACK_SPACE).items()
+        if path != excluded
     )
 
 
 def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
-    """Returns the kinds of models that a search tries, which all take the same transformed data."""
+    """Returns the kinds of models that a search tries; all of them take the same
+    transformed data.
+    """
     kind = settings.model.kind
     if kind not in TABLE_KINDS:
         return (kind,)
@@ -220,23 +226,25 @@ def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
 
 
 PARTS = 5
-"""The number of parts of the train split, of which each trial holds out and measures one."""
+"""The number of parts of the train split; each trial holds out one part to measure the model."""
 
 
 class SearchPlan(Settings):
-    """The settings of a config and of its search."""
+    """The settings of training and of the search."""
 
     given: dict[str, Any]
-    """The settings of the training without defaults, which differ between the kinds of models."""
+    """The settings in the config, without defaults, because defaults depend on the kind of
+    model.
+    """
     tune: TuneSettings
 
     @classmethod
     def from_custom_config(cls, custom_config: dict[str, Any]) -> SearchPlan:
-        """Reads the plan from `custom_config`, which includes the columns of the data."""
+        """Reads the plan from `custom_config`."""
         return cls(given=custom_config[SETTINGS_KEY], tune=custom_config[TUNE_KEY])
 
     def settings(self, values: Values) -> TrainerSettings:
-        """Returns the settings of a candidate.
+        """Returns the complete settings of a trial, or of the config for no values.
 
         Raises:
           TrainingError: the values contradict each other.
@@ -250,7 +258,7 @@ class SearchPlan(Settings):
 
     @cached_property
     def untuned(self) -> TrainerSettings:
-        """The settings of the config without a candidate's values."""
+        """The complete settings of the config, without the values of a trial."""
         return self.settings({})
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The search space: the keys that a search changes, and the kinds of models that read them."""
+"""The search space: the keys that a search changes, and the kinds of models that read the keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KIND = "model.kind"
 OPTIMIZER = "train.optimizer"
 
 Values = Mapping[str, Any]
-"""The values of a candidate, by the paths of the config keys that they replace."""
+"""The values of a trial, by the paths of the config keys that the values replace."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,19 @@ class Dimension:
     """The path of the key: `train.learning_rate`."""
     range: Range
     kinds: tuple[str, ...] = ()
-    """The kinds of models that an automatic space has the key for; empty for all kinds that read
-    it.
-    """
+    """The kinds of models to which the dimension applies; empty for all kinds that read the key."""
 
     @property
     def name(self) -> str:
-        """The name of the dimension in the study; a key may have several ranges."""
+        """The name of the dimension in the study, which is unique if a key has several ranges."""
         return f"{self.path} of {', '.join(self.kinds)}" if self.kinds else self.path
 
     def is_of(self, kind: str, optimizer: str | None) -> bool:
-        """Returns whether a candidate reads the key.
+        """Returns whether a trial reads the key.
 
         Args:
-          kind: the kind of the candidate's model.
-          optimizer: the kind of its optimizer; None if the config names none.
+          kind: the kind of the trial's model.
+          optimizer: the kind of the trial's optimizer; None if the config names no optimizer.
         """
         if self.kinds and kind not in self.kinds:
             return False
@@ -81,8 +79,8 @@ def _optimizer_reads(optimizer: str | None, path: str) -> bool:
 def with_values(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """Returns a copy of nested settings with other values at some paths.
 
-    Missing sections are created. A value in place of a section, such as the name of an optimizer,
-    becomes the section's `kind`.
+    The function creates missing sections. If a name, such as the name of an optimizer, stands for a
+    section, the name becomes the `kind` of the section.
     """
     changed = dict(settings)
     for path, value in values.items():
@@ -103,22 +101,25 @@ def as_sections(values: Values) -> dict[str, Any]:
     return with_values({}, values)
 
 
-def without_unread(settings: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Returns a copy of settings without the keys that another kind of model does not read."""
-    kept = dict(settings)
+def _drop_unread_keys(settings: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Returns a copy of settings without the keys that a kind of model does not read."""
+    result = dict(settings)
     for section in ("model", "train"):
-        given = settings.get(section, {})
-        kept[section] = {key: v for key, v in given.items() if reads(kind, f"{section}.{key}")}
-    return kept
+        values = settings.get(section, {})
+        result[section] = {key: v for key, v in values.items() if reads(kind, f"{section}.{key}")}
+    return result
 
 
 def candidate(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """Returns the settings of a config with the values of a trial.
 
     Args:
-      settings: the sections `model` and `train`, and others that stay, without defaults.
+      settings: the sections `model` and `train` without defaults, and other sections, which the
+        function copies unchanged.
       values: the values of the trial.
     """
-    given = settings.get("model", {}).get("kind", AUTO)
-    kind = values.get(KIND, given)
-    return with_values(settings if kind == given else without_unread(settings, kind), values)
+    configured = settings.get("model", {}).get("kind", AUTO)
+    kind = values.get(KIND, configured)
+    return with_values(
+        settings if kind == configured else _drop_unread_keys(settings, kind), values
+    )

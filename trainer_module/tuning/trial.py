@@ -1,4 +1,4 @@
-"""A trial of a search: trains a candidate as the model itself will be trained, and measures it."""
+"""A trial of a search: it trains a model with the settings of the trial, and measures the model."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from trainer_module.errors import TrainingError
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import TRAINER, load_trainer, trainer_of
-from trainer_module.settings.train import is_chosen
+from trainer_module.settings.train import needs_held_out
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
 from trainer_module.tuning.plan import PARTS, Objective, TrialResult
 from trainer_module.tuning.space import Values
 
 BACKUP_FOLDER = "backup"
-"""The folder of the checkpoints within the folder of a trial."""
+"""The folder of the checkpoints in the folder of a trial."""
 
 Report = Callable[[int, float], bool]
-"""A function of an epoch, counted from 1, and its value that returns whether to prune the trial."""
+"""A function of an epoch, counted from 1, and its objective; it returns whether to
+prune the trial.
+"""
 
 
 class TrialWatcher(tf_keras.callbacks.Callback):
-    """A callback that reports each epoch's objective, and ends a trial that is to be pruned."""
+    """A callback that reports the objective of each epoch, and ends a trial that is pruned."""
 
     def __init__(self, objective: Objective, report: Report) -> None:
         super().__init__()
@@ -53,11 +55,11 @@ class TrialWatcher(tf_keras.callbacks.Callback):
         self.has_pruned = state["has_pruned"]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Reports the objective; must follow the callbacks that add to the logs."""
+        """Reports the objective; the callback must follow the callbacks that extend the logs."""
         if self._objective.name not in (logs or {}):
             raise TrainingError(
-                f"tune.objective: the builder of the model compiles it without a metric "
-                f"{self._objective.metric!r}; remove its compile, or add this metric."
+                f"tune.objective: the builder compiles the model without a metric "
+                f"{self._objective.metric!r}; remove the call of compile, or add this metric."
             )
         value = float((logs or {})[self._objective.name])
         if self._report(epoch + 1, value) and not self.model.stop_training:
@@ -65,7 +67,7 @@ class TrialWatcher(tf_keras.callbacks.Callback):
 
 
 class TrialRunner:
-    """Trains candidates one after another in this process, and reads the examples only once."""
+    """Runs trials one after another in this process, and reads the examples only once."""
 
     def __init__(
         self, fn_args: Any, runtime: WorkerContext, objective: Objective, has_own_split: bool
@@ -73,11 +75,12 @@ class TrialRunner:
         """Stores the arguments without reading anything.
 
         Args:
-          fn_args: TFX's arguments of a training as plain attributes. `eval_files` are those of a
-            split for the search, or those of the train split, of which a part is held out.
+          fn_args: an object with the attributes of TFX's FnArgs. `eval_files` are the files of the
+            search's own split. Without its own split they are the files of the train split, and a
+            part of the train split is held out.
           runtime: the runtime of this process.
           objective: the objective of the search.
-          has_own_split: whether `eval_files` are those of a split for the search.
+          has_own_split: whether the search has its own split.
         """
         self._fn_args = fn_args
         self._runtime = runtime
@@ -93,15 +96,15 @@ class TrialRunner:
         report: Report,
         part: int = 0,
     ) -> TrialResult:
-        """Trains a candidate, or resumes an interrupted training.
+        """Runs a trial, or resumes an interrupted trial.
 
         Args:
-          settings: the settings of the candidate.
-          values: the values that replace those of the config, for TensorBoard.
+          settings: the settings of the trial.
+          values: the values of the trial, for TensorBoard.
           folder: the folder of the trial, for logs and checkpoints.
-          report: the function that receives each epoch's value.
-          part: the part of the train split that is held out and measured on; not used if the search
-            has a split of its own.
+          report: the function that receives the objective of each epoch.
+          part: the held-out part of the train split, on which the model is measured; not used if
+            the search has its own split.
 
         Raises:
           TrainingError: the model cannot be built, the data cannot be used, or training diverges.
@@ -112,9 +115,9 @@ class TrialRunner:
             inputs = self._open(settings, folder, watcher, part)
             result = self._result(_train(inputs), inputs.data, watcher, start)
         finally:
-            # Resets layer names, so that the next trial's layers have the names of a new process.
+            # The call resets the numbers in layer names, so all trials have the same layer names.
             tf_keras.backend.clear_session()
-            gc.collect()  # Keras's models are in reference cycles.
+            gc.collect()  # Keras's models have reference cycles.
         _write_hparams(folder, values, self._objective.name, result.value)
         return result
 
@@ -126,9 +129,9 @@ class TrialRunner:
         backup = {"backup_directory": os.path.join(folder, BACKUP_FOLDER)}
         runtime = self._runtime.model_copy(update=backup)
         inputs = open_inputs(arguments, settings, runtime, self._cache)
-        return replace(inputs, data=self._held_out(inputs, part), extra_callbacks=[watcher])
+        return replace(inputs, data=self._data_of_trial(inputs, part), extra_callbacks=[watcher])
 
-    def _held_out(self, inputs: TrainingInputs, part: int) -> TrainingData:
+    def _data_of_trial(self, inputs: TrainingInputs, part: int) -> TrainingData:
         data = inputs.data
         measures = self._objective.measures(inputs.settings.label_task)
         data = replace(data, problem=replace(data.problem, measures=measures))
@@ -141,13 +144,13 @@ class TrialRunner:
     def _result(
         self, trained: TrainingResult, data: TrainingData, watcher: TrialWatcher, start: float
     ) -> TrialResult:
-        measured = dict(trained.measured) or measure(trained.model, data)
-        value = measured[self._objective.metric]
+        metrics = dict(trained.measured) or measure(trained.model, data)
+        value = metrics[self._objective.metric]
         if not math.isfinite(value):
             raise TrainingError(f"{self._objective.name} is {value}, which is not a finite number.")
         return TrialResult(
             value=value,
-            metrics=measured,
+            metrics=metrics,
             examples=data.evaluation.examples,
             epochs=len(trained.history["loss"]),
             best_epoch=trained.best_epoch,
@@ -157,19 +160,21 @@ class TrialRunner:
 
 
 def _train(inputs: TrainingInputs) -> TrainingResult:
-    """Trains like the model itself; without early stopping, the last epoch is kept."""
+    """Trains as the Trainer does; without early stopping, the last epoch is kept."""
     settings, data = inputs.settings, inputs.data
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     train = load_trainer(settings.model.kind).train
     if trainer_of(settings.model.kind) != TRAINER:
         return train(inputs)
-    chooses = is_chosen(settings.train, data.train.steps)
-    return train(inputs, TrainingPlan.of(settings, data, chooses))
+    chooses_epoch = needs_held_out(settings.train, data.train.steps)
+    return train(inputs, TrainingPlan.of(settings, data, chooses_epoch))
 
 
 def _write_hparams(folder: str, values: Values, name: str, value: float) -> None:
     """Writes a trial's values and objective for TensorBoard's HParams tab."""
-    shown = {path: v if isinstance(v, bool | int | float) else str(v) for path, v in values.items()}
+    plain_values = {
+        path: v if isinstance(v, bool | int | float) else str(v) for path, v in values.items()
+    }
     with tf.summary.create_file_writer(folder).as_default():
-        hparams.hparams(shown, trial_id=os.path.basename(folder))
+        hparams.hparams(plain_values, trial_id=os.path.basename(folder))
         tf.summary.scalar(name, value, step=0)

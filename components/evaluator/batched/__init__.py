@@ -1,1 +1,1 @@
-"""The metrics of an evaluation, added up by whole batches instead of example by example."""
+"""The evaluation in batches: metrics are computed from whole batches instead of single examples."""

@@ -1,19 +1,20 @@
-"""The accumulated statistics of an evaluation, slice by slice and bootstrap group by group.
+"""The accumulated statistics of an evaluation, by slice and bootstrap group.
 
 In a Poisson bootstrap (Chamandy, Muralidharan, Najmi and Naidu, 2012: Estimating Uncertainty for
 Massive Data Streams) a resample counts each example a random number of times, drawn from
-Poisson(1). Here the number follows from the example's position in the data: it is the same for both
-models, whatever batch or process reads the example. The position is hashed to one of `GROUPS`
-groups, so that only the sums of groups are stored: with few examples each mostly has a group of its
-own, and with many a group is itself a sample. Equal examples have different positions: in a table
-of a few categories each is a draw of its own, whereas examples that share a group are drawn
-together.
+Poisson(1). Here the number is drawn for a group of examples. The position of an example in the data
+is hashed to one of `GROUPS` groups, and only the sums of groups are stored. The number of times is
+therefore the same for both models, and does not depend on the batch or process that reads the
+example.
+
+If there are few examples, most of them have a group of their own. If there are many, each group is
+itself a sample. Equal examples have different positions, and therefore mostly different groups.
 
 Examples that depend on one another, such as the rows of one patient, share a group: the bootstrap
-then draws units, not rows (Cameron, Gelbach and Miller, 2008: Bootstrap-Based Improvements for
-Inference with Clustered Errors).
+then draws units instead of rows (Cameron, Gelbach and Miller, 2008: Bootstrap-Based Improvements
+for Inference with Clustered Errors).
 
-A hash of the serialized example would not do, as the order of its features differs between runs.
+The serialized example is not hashed, because the order of its features differs between runs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ import tensorflow_model_analysis as tfma
 from components.evaluator.batched.computations import Metrics, Source, computations_of
 from components.evaluator.batched.reading import PredictedBatch
 from components.evaluator.batched.slices import (
-    MOST_TRACKED,
+    MAX_TRACKED_SLICES,
+    MAX_VALUE_BYTES,
     Kind,
     ModelRows,
     SliceKey,
@@ -43,13 +45,13 @@ from components.evaluator.dependence import INDEPENDENT, Dependence
 from trainer_module.errors import counted
 
 GROUPS = 1024
-"""The number of bootstrap groups; the standard error of a metric then has a relative error of 2 %:
-1 / sqrt(2 * GROUPS)."""
+"""The number of bootstrap groups. The standard error of a metric then has a relative error of 2 %,
+which is 1 / sqrt(2 * GROUPS)."""
 RESAMPLES = 1000
 """The number of bootstrap resamples; 25 lie beyond each end of a 95 % interval."""
 _SEED = 20
-_FILES_APART = np.uint64(40)
-"""The number of bits for a row's number in its file."""
+_ROW_BITS = np.uint64(40)
+"""The number of bits for the number of a row in its file; the other bits are the file's number."""
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 )
@@ -57,16 +59,16 @@ _GOLDEN, _FIRST, _SECOND = (
 
 
 class Grouper:
-    """The assignment of one file's examples to bootstrap groups, in their order."""
+    """Assigns the examples of one file to bootstrap groups."""
 
     def __init__(self, file: int, dependence: Dependence = INDEPENDENT) -> None:
-        """Creates a grouper at the beginning of a file.
+        """Creates a grouper for a file.
 
         Args:
           file: the file's number in the evaluation.
-          dependence: the examples that share a group.
+          dependence: the column by which examples share a group.
         """
-        self._next = np.uint64(file) << _FILES_APART
+        self._next = np.uint64(file) << _ROW_BITS
         self._dependence = dependence
 
     def groups(self, rows: int, columns: pa.RecordBatch) -> np.ndarray:
@@ -74,12 +76,12 @@ class Grouper:
 
         Args:
           rows: the number of examples.
-          columns: raw columns, including the one by which examples depend on one another.
+          columns: the raw columns, including the column of the dependence.
         """
         with np.errstate(over="ignore"):
-            places = self._next + np.arange(rows, dtype=np.uint64)
+            row_ids = self._next + np.arange(rows, dtype=np.uint64)
             self._next += np.uint64(rows)
-            units = self._dependence.units(columns, places)
+            units = self._dependence.units(columns, row_ids)
             mixed = (units + np.uint64(1)) * _GOLDEN
             for multiplier in (_FIRST, _SECOND):
                 mixed = (mixed ^ (mixed >> np.uint64(33))) * multiplier
@@ -88,48 +90,48 @@ class Grouper:
 
 @functools.cache
 def resample_counts() -> np.ndarray:
-    """Returns how often each resample draws the examples of each group, [resamples, groups]."""
-    # Contiguous by group in memory, as slices select groups.
+    """Returns the number of times that each resample draws each group, [resamples, groups]."""
+    # Contiguous by group in memory, because slices select groups.
     drawn = np.random.default_rng(_SEED).poisson(1.0, (GROUPS, RESAMPLES)).astype(np.float64)
     return drawn.T
 
 
-MOST_SLICES = 1000
-"""The most slices of a kind that are reported, largest first."""
-MOST_WAITING = 1 << 20
-"""The most predictions that wait to be added up together: 4 MB."""
+MAX_REPORTED_SLICES = 1000
+"""The maximum number of slices of a kind to report; the largest slices are reported."""
+MAX_WAITING_PREDICTIONS = 1 << 20
+"""The maximum number of predictions (4 MB) that wait before they are added to the statistics."""
 
 
 class Parts:
-    """The numbering of the parts that rows are added up by: the rows of a slice in one group."""
+    """The numbers of parts; a part is the rows of one slice that are in one bootstrap group."""
 
     def __init__(self) -> None:
         """Creates an empty numbering."""
         self.keys = self._order = np.zeros(0, np.int64)
-        """[parts] slice times GROUPS plus group, of each part that has rows."""
+        """[parts], the key of each part that has rows: its slice times GROUPS, plus its group."""
 
     def number(self, keys: np.ndarray) -> np.ndarray:
-        """Returns the number of each part, a new one for a new part."""
-        used, where = np.unique(keys, return_inverse=True)
+        """Returns the numbers of the parts with some keys, and numbers new parts."""
+        used, inverse = np.unique(keys, return_inverse=True)
         new = np.setdiff1d(used, self.keys, assume_unique=True)
         self.keys = np.concatenate([self.keys, new])
         self._order = np.argsort(self.keys)
-        return self._order[np.searchsorted(self.keys, used, sorter=self._order)][where]
+        return self._order[np.searchsorted(self.keys, used, sorter=self._order)][inverse]
 
-    def of(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the parts of a slice: [parts] their numbers, and [parts] their groups."""
-        bounds = np.array([number, number + 1]) * GROUPS
+    def find(self, slice_number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of the parts of a slice, [parts], and their groups, [parts]."""
+        bounds = np.array([slice_number, slice_number + 1]) * GROUPS
         first, end = np.searchsorted(self.keys, bounds, sorter=self._order)
-        mine = self._order[first:end]
-        return mine, self.keys[mine] % GROUPS
+        numbers = self._order[first:end]
+        return numbers, self.keys[numbers] % GROUPS
 
 
 class Accumulator:
-    """The accumulated statistics of an evaluation; the accumulators of files and processes can be
-    merged.
+    """The accumulated statistics of an evaluation.
 
-    Statistics of resampled metrics are added up by parts, the others by slices. The pickled state
-    leaves out TFMA's objects, as some cannot be pickled.
+    Accumulators of different files and processes can be merged. Statistics of resampled metrics
+    are sums by part, and other statistics are sums by slice. The pickled state leaves out TFMA's
+    objects, because some of them cannot be pickled.
     """
 
     def __init__(
@@ -140,8 +142,8 @@ class Accumulator:
         Args:
           config: TFMA's config.
           columns: the columns of each kind of slice.
-          grouper: assigns the file's rows to bootstrap groups; without it all rows are in one
-            group, and there are no intervals.
+          grouper: assigns the file's rows to bootstrap groups; if None, all rows are in one group,
+            and there are no intervals.
         """
         self.config = config
         self.slicer = Slicer(columns)
@@ -183,12 +185,13 @@ class Accumulator:
         groups = np.zeros(batch.rows, np.int64)
         if self._grouper is not None:
             groups = self._grouper.groups(batch.rows, batch.columns)
-        # Statistics take as long for a small batch as for a large one, once they have many cells.
+        # Batches are joined: if statistics have many cells, a small batch takes as long as a large
+        # batch.
         self._waiting.append((batch.models, members, groups))
         self._waiting_size += sum(
             rows.predictions.size + len(members.rows) for rows in batch.models.values()
         )
-        if self._waiting_size > MOST_WAITING:
+        if self._waiting_size > MAX_WAITING_PREDICTIONS:
             self._add_waiting()
 
     def _add_waiting(self) -> None:
@@ -215,27 +218,31 @@ class Accumulator:
         """Adds the accumulator of another process or file."""
         self._add_waiting()
         other._add_waiting()
-        places = self.slicer.merge(other.slicer)
+        numbers = self.slicer.merge(other.slicer)
         slices, groups = np.divmod(other._parts.keys, GROUPS)
-        kept = places[slices] >= 0
+        is_kept = numbers[slices] >= 0
         parts = np.full(len(slices), -1)
-        parts[kept] = self._parts.number(places[slices[kept]] * GROUPS + groups[kept])
+        parts[is_kept] = self._parts.number(numbers[slices[is_kept]] * GROUPS + groups[is_kept])
         for (source, ours), theirs in zip(self._sources, other._statistics, strict=True):
             if source.resampled:
                 ours.merge(theirs, parts, len(self._parts.keys))
             else:
-                ours.merge(theirs, places, len(self.slicer.keys))
+                ours.merge(theirs, numbers, len(self.slicer.keys))
         self._rows = pad(self._rows, len(self.slicer.keys)).copy()
-        self._rows[places[places >= 0]] += pad(other._rows, len(places))[places >= 0]
+        self._rows[numbers[numbers >= 0]] += pad(other._rows, len(numbers))[numbers >= 0]
 
     def reported_slices(self) -> list[int]:
-        """Returns the numbers of the slices to report: the largest of each kind, largest first."""
+        """Returns the numbers of the slices to report: the largest slices of each kind, largest
+        first.
+        """
         kinds: dict[Kind, list[int]] = defaultdict(list)
         for number, key in enumerate(self.slicer.keys):
             if kind_of(key) not in self.slicer.crowded:
                 kinds[kind_of(key)].append(number)
-        chosen = [sorted(numbers, key=self._rank)[:MOST_SLICES] for numbers in kinds.values()]
-        return sorted((number for numbers in chosen for number in numbers), key=self._rank)
+        largest = [
+            sorted(numbers, key=self._rank)[:MAX_REPORTED_SLICES] for numbers in kinds.values()
+        ]
+        return sorted((number for numbers in largest for number in numbers), key=self._rank)
 
     def _rank(self, number: int) -> tuple[float, str]:
         return -float(self._rows[number]), str(self.slicer.keys[number])
@@ -244,61 +251,66 @@ class Accumulator:
         """Yields the metrics and plots of each slice, with the differences to the model in service.
 
         Args:
-          numbers: the numbers of the slices; by default all.
+          numbers: the numbers of the slices; by default all slices.
         """
         self._add_waiting()
         keys = self.slicer.keys
         for number in range(len(keys)) if numbers is None else numbers:
-            parts, itself = self._parts.of(number)[0], np.array([number])
-            gathered = [(one, parts if s.resampled else itself) for s, one in self._sources]
-            yield keys[number], self.computations.results(gathered)
+            parts, own_number = self._parts.find(number)[0], np.array([number])
+            statistics = [
+                (statistic, parts if source.resampled else own_number)
+                for source, statistic in self._sources
+            ]
+            yield keys[number], self.computations.results(statistics)
 
     def groups_of(self, number: int) -> np.ndarray:
-        """Returns the groups that rows of a slice are in, [groups]."""
+        """Returns the bootstrap groups that have rows of a slice, [groups]."""
         self._add_waiting()
-        return self._parts.of(number)[1]
+        return self._parts.find(number)[1]
 
     def resampled(self, number: int, counts: np.ndarray) -> dict[tuple[str, str], Values]:
-        """Returns the resampled metrics of a slice by model and metric name, [resamples] each.
+        """Returns the values of a slice's metrics in all resamples, by model and metric name.
 
         Args:
           number: the slice's number.
-          counts: [resamples, GROUPS], how often each group is drawn.
+          counts: [resamples, GROUPS], the number of times that each group is drawn.
         """
         self._add_waiting()
-        parts, groups = self._parts.of(number)
-        # Contiguous by group in memory, as `resample_counts` are.
+        parts, groups = self._parts.find(number)
+        # Contiguous by group in memory, like `resample_counts`.
         drawn = counts.T[groups].T
-        found: dict[tuple[str, str], Values] = {}
+        resampled: dict[tuple[str, str], Values] = {}
         for source, statistic in self._sources:
             if source.resampled:
                 values = statistic.resampled(parts, drawn)
-                for name, place in source.resampled.items():
-                    found[source.model, name] = values[place]
-        return found
+                for name, index in source.resampled.items():
+                    resampled[source.model, name] = values[index]
+        return resampled
 
     def notes(self) -> list[str]:
         """Returns sentences about the rows and slices that were left out."""
         notes = [
-            f"evaluate.slices: {counted(rows, 'row')} left out of the slices by {name}: their "
-            f"values are too long for the name of a slice, up to {size:,} bytes"
+            f"evaluate.slices: the slices by {name} leave out {counted(rows, 'row')}, because "
+            f"their values have up to {size:,} bytes; at most {MAX_VALUE_BYTES:,} bytes are "
+            "possible"
             for name, (rows, size) in sorted(self.slicer.too_long.items())
         ]
         reported = set(self.reported_slices())
         for kind in sorted(set(self.slicer.columns)):
-            by, advice = " and ".join(kind), "Slice by a column with fewer values"
+            columns = " and ".join(kind)
+            advice = "Slice by a column with fewer values"
             if kind in self.slicer.crowded:
                 notes.append(
-                    f"evaluate.slices: there are more than {MOST_TRACKED:,} slices by {by}, "
-                    f"and none of them is measured. {advice}"
+                    f"evaluate.slices: there are more than {MAX_TRACKED_SLICES:,} slices by "
+                    f"{columns}, and none of these slices is measured. {advice}"
                 )
                 continue
-            there = [n for n, key in enumerate(self.slicer.keys) if kind_of(key) == kind]
-            kept = [number for number in there if number in reported]
-            if len(kept) < len(there):
+            all_numbers = [n for n, key in enumerate(self.slicer.keys) if kind_of(key) == kind]
+            reported_numbers = [number for number in all_numbers if number in reported]
+            if len(reported_numbers) < len(all_numbers):
                 notes.append(
-                    f"evaluate.slices: there are {len(there):,} slices by {by}; only the "
-                    f"{len(kept):,} largest are measured, with {int(self._rows[kept].sum()):,} of "
-                    f"{self.rows:,} rows. {advice}"
+                    f"evaluate.slices: there are {len(all_numbers):,} slices by {columns}; only "
+                    f"the {len(reported_numbers):,} largest are measured, with "
+                    f"{int(self._rows[reported_numbers].sum()):,} of {self.rows:,} rows. {advice}"
                 )
         return notes

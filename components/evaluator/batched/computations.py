@@ -1,6 +1,4 @@
-"""The TFMA computations that the metrics of an evaluation need, and the metrics derived from
-them.
-"""
+"""The TFMA computations of an evaluation, and the metrics that are derived from their results."""
 
 from __future__ import annotations
 
@@ -21,19 +19,19 @@ from components.evaluator.batched.tfma_statistics import Histogram
 from components.evaluator.slices import metric_classes, plain_metrics
 
 Metrics = dict[Any, Any]
-"""The values of metrics by TFMA's keys."""
+"""The values of metrics and plots, by TFMA's keys."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A TFMA computation whose statistic is added up over the rows."""
+    """A TFMA computation with a statistic that is a sum over the rows."""
 
     combiner: Any
     model: str
     """The name of the model whose predictions the computation reads."""
     resampled: Mapping[str, int]
-    """The names of the metrics that are resampled, each with its place in the list that the
-    statistic's `resampled` returns."""
+    """The names of the resampled metrics, each with its index in the list that the statistic's
+    `resampled` returns."""
 
     @classmethod
     def of(
@@ -42,17 +40,20 @@ class Source:
         classes: Mapping[str, str],
         plain: Collection[str],
     ) -> Source | None:
-        """Returns the source for a computation; None if the computation cannot be done by batches.
+        """Returns the source of a computation, or None if there is no statistic for the
+        computation.
 
         Args:
           computation: a computation of TFMA.
           classes: the class of each metric in the config, by the metric's name.
-          plain: the names of the metrics without arguments, as the formulas of derived metrics take
-            none.
+          plain: the names of the metrics that have no settings; the formulas of derived metrics
+            support no settings.
         """
-        # The standard preprocessor only selects inputs and changes nothing.
-        usual = metric_types.StandardMetricInputsPreprocessor
-        if any(type(one) is not usual for one in computation.preprocessors or ()):
+        # The standard preprocessor only selects inputs.
+        standard = metric_types.StandardMetricInputsPreprocessor
+        if any(
+            type(preprocessor) is not standard for preprocessor in computation.preprocessors or ()
+        ):
             return None
         statistic = find_statistic(computation.combiner)
         if statistic is None:
@@ -60,10 +61,14 @@ class Source:
         resampled: dict[str, int] = {}
         names = [key.name for key in computation.keys]
         if statistic.is_metric and classes.keys() >= set(names):
-            resampled = {name: place for place, name in enumerate(names)}
+            resampled = {name: index for index, name in enumerate(names)}
         elif statistic.has_formulas:
-            places = {kind: place for place, kind in enumerate(statistic.derived)}
-            resampled = {n: places[k] for n, k in classes.items() if n in plain and k in places}
+            indices = {class_name: index for index, class_name in enumerate(statistic.derived)}
+            resampled = {
+                name: indices[class_name]
+                for name, class_name in classes.items()
+                if name in plain and class_name in indices
+            }
         return cls(computation.combiner, computation.keys[0].model_name, resampled)
 
 
@@ -76,22 +81,24 @@ class Computations:
     classes: Mapping[str, str]
     """The class of each metric in the config, by the metric's name."""
     baseline: str | None
-    """The name of the model in service; None if there is none."""
+    """TFMA's name of the model in service, or None if there is no model in service."""
 
     @classmethod
     def of(cls, config: tfma.EvalConfig) -> Computations | None:
-        """Returns the computations of a config; None if one of them cannot be done by batches."""
+        """Returns the computations of a config, or None if one of them has no statistic."""
         if config.options.compute_confidence_intervals.value:
             return None
         classes, plain = metric_classes(config), plain_metrics(config)
         base, derived = [], []
-        # The first of equal computations, as in TFMA: later ones may depend on it.
-        for one in dict.fromkeys(metric_specs.to_computations(config.metrics_specs, config)):
-            if type(one) is metric_types.DerivedMetricComputation:
-                derived.append(one)
+        # Of equal computations the first remains, as in TFMA: later computations may depend on it.
+        for computation in dict.fromkeys(
+            metric_specs.to_computations(config.metrics_specs, config)
+        ):
+            if type(computation) is metric_types.DerivedMetricComputation:
+                derived.append(computation)
                 continue
-            is_plain = type(one) is metric_types.MetricComputation
-            source = Source.of(one, classes, plain) if is_plain else None
+            is_plain = type(computation) is metric_types.MetricComputation
+            source = Source.of(computation, classes, plain) if is_plain else None
             if source is None:
                 return None
             base.append(source)
@@ -100,7 +107,7 @@ class Computations:
 
     @property
     def have_plots(self) -> bool:
-        """Whether some of the results are curves or matrices, which TFMA stores apart from
+        """Whether some results are curves or matrices, which TFMA does not store with the
         metrics.
         """
         keys = [key for computation in self.derived for key in computation.keys]
@@ -113,31 +120,30 @@ class Computations:
 
     def start(self) -> list[Statistic]:
         """Returns an empty statistic for each computation in `base`."""
-        found = (find_statistic(source.combiner) for source in self.base)
-        return [statistic for statistic in found if statistic is not None]
+        statistics = (find_statistic(source.combiner) for source in self.base)
+        return [statistic for statistic in statistics if statistic is not None]
 
-    def results(self, gathered: Iterable[tuple[Statistic, np.ndarray]]) -> Metrics:
+    def results(self, statistics: Iterable[tuple[Statistic, np.ndarray]]) -> Metrics:
         """Returns the metrics and plots of a slice, with the differences to the model in service.
 
         Args:
-          gathered: the statistics of `base`, each with the numbers of its parts that make up the
-            slice.
+          statistics: the statistics of `base`, each with the numbers of the slice's parts.
         """
-        wanted = [key for computation in self.derived for key in computation.keys]
-        found: Metrics = {}
+        derived_keys = [key for computation in self.derived for key in computation.keys]
+        metrics: Metrics = {}
         matrices: Metrics = {}
-        for statistic, parts in gathered:
+        for statistic, parts in statistics:
             if isinstance(statistic, Histogram):
-                output, also = statistic.with_matrices(parts, wanted)
-                matrices |= also
+                output, own_matrices = statistic.with_matrices(parts, derived_keys)
+                matrices |= own_matrices
             else:
                 output = statistic.output(parts)
-            found |= output
+            metrics |= output
         for computation in self.derived:
-            is_known = all(key in matrices for key in computation.keys)
-            found |= matrices if is_known else computation.result(found)
-        found |= self._differences(found)
-        return {key: value for key, value in found.items() if not _is_private(key)}
+            has_matrices = all(key in matrices for key in computation.keys)
+            metrics |= matrices if has_matrices else computation.result(metrics)
+        metrics |= self._differences(metrics)
+        return {key: value for key, value in metrics.items() if not _is_private(key)}
 
     def _differences(self, metrics: Metrics) -> Metrics:
         if self.baseline is None:
@@ -154,16 +160,18 @@ class Computations:
 
 
 def computations_of(config: tfma.EvalConfig) -> Computations:
-    """Returns the computations of a config that can be evaluated by batches."""
+    """Returns the computations of a config that `Computations.of` supports; the result is
+    cached.
+    """
     return _computations(config.SerializeToString(deterministic=True))
 
 
 @functools.lru_cache(maxsize=4)
 def _computations(config: bytes) -> Computations:
-    # Cached, as each file needs them and TFMA takes long to make them.
-    found = Computations.of(tfma.EvalConfig.FromString(config))
-    assert found is not None  # noqa: S101 - checked before the pipeline was made
-    return found
+    # Cached, because each file needs the computations, and TFMA takes long to create them.
+    computations = Computations.of(tfma.EvalConfig.FromString(config))
+    assert computations is not None  # noqa: S101 - checked before the pipeline was made
+    return computations
 
 
 def _is_private(key: metric_types.MetricKey) -> bool:
@@ -171,12 +179,12 @@ def _is_private(key: metric_types.MetricKey) -> bool:
 
 
 def is_plot(key: metric_types.MetricKey) -> bool:
-    """Returns whether TFMA stores the result under this key apart from the metrics."""
+    """Returns whether the key is of a plot, which TFMA does not store with the metrics."""
     return isinstance(key, metric_types.PlotKey)
 
 
 def _is_number(value: Any) -> bool:
-    """Returns whether TFMA computes differences of values like this one."""
+    """Returns whether TFMA computes the difference of two values of this type."""
     if isinstance(value, np.ndarray):
         return np.issubdtype(value.dtype, np.number)
     return isinstance(value, (numbers.Number, types.StructuredMetricValue))

@@ -1,5 +1,6 @@
-"""The evaluation as a Beam pipeline: measures each file, adds the files up, and writes TFMA's
-files.
+"""The evaluation in batches, as a Beam pipeline.
+
+The pipeline measures each file, merges the results of the files, and writes TFMA's files.
 """
 
 from __future__ import annotations
@@ -45,17 +46,20 @@ class EvaluationPlan:
     columns: list[Kind]
     """The columns of each kind of slice."""
     settings: VerdictSettings
-    """The verdict's settings for confidence intervals."""
+    """The settings for confidence intervals and ties."""
 
 
 class MeasureFile(beam.DoFn):
-    """A DoFn from a file of examples, with its number, to the accumulator of its rows."""
+    """A DoFn that reads a file of examples and yields the accumulator of its rows.
+
+    An element is the number and the path of the file.
+    """
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self._plan = plan
 
     def setup(self) -> None:
-        """Loads the models, once in a process."""
+        """Loads the models once per process."""
         self._predictor = Predictor(self._plan.prediction)
 
     def process(self, file: tuple[int, str]) -> Iterator[Accumulator]:
@@ -73,8 +77,8 @@ class MeasureFile(beam.DoFn):
 class MergeAccumulators(beam.CombineFn):
     """A CombineFn that merges the accumulators of all files.
 
-    The accumulator is a list of totals, each of more than twice the rows of the next. A file's
-    accumulator is therefore merged only a few times, however many files there are.
+    Beam's accumulator is a list of totals, and each total has more than twice the rows of the next
+    total. Even if there are many files, the accumulator of a file is merged only a few times.
     """
 
     def create_accumulator(self) -> list[Accumulator]:
@@ -83,12 +87,12 @@ class MergeAccumulators(beam.CombineFn):
 
     def add_input(self, totals: list[Accumulator], accumulator: Accumulator) -> list[Accumulator]:
         """Adds the accumulator of one file."""
-        rest = list(totals)
-        while rest and rest[-1].rows <= 2 * accumulator.rows:
-            earlier = rest.pop()
-            earlier.merge(accumulator)
-            accumulator = earlier
-        return [*rest, accumulator]
+        remaining = list(totals)
+        while remaining and remaining[-1].rows <= 2 * accumulator.rows:
+            previous = remaining.pop()
+            previous.merge(accumulator)
+            accumulator = previous
+        return [*remaining, accumulator]
 
     def merge_accumulators(self, accumulators: Iterable[list[Accumulator]]) -> list[Accumulator]:
         """Merges the totals of several processes."""
@@ -98,7 +102,7 @@ class MergeAccumulators(beam.CombineFn):
         return merged
 
     def extract_output(self, totals: list[Accumulator]) -> Accumulator | None:
-        """Returns the total of all files; None if there was no file."""
+        """Returns the total of all files, or None if there were no files."""
         total: Accumulator | None = None
         for earlier in reversed(totals):
             if total is not None:
@@ -124,8 +128,8 @@ def _compute_results(
     config, numbers = accumulator.config, accumulator.reported_slices()
     slices = list(accumulator.results(numbers))
     sliced = {
-        number: _metrics(key, found)[1]
-        for number, (key, found) in zip(numbers, slices, strict=True)
+        number: _metrics(key, results)[1]
+        for number, (key, results) in zip(numbers, slices, strict=True)
     }
 
     def has_thresholds(key: SliceKey) -> bool:
@@ -145,33 +149,34 @@ def _plots(slice_key: SliceKey, results: Metrics) -> tuple[SliceKey, Metrics]:
 def evaluate(
     pipeline: beam.Pipeline, files: Sequence[str], plan: EvaluationPlan, output: str
 ) -> None:
-    """Adds an evaluation to a Beam pipeline, which writes the same files as TFMA's own.
+    """Adds an evaluation to a Beam pipeline.
 
-    Beside TFMA's files it writes the one that `read_intervals` reads.
+    The evaluation writes TFMA's files, and the confidence intervals for `read_intervals`.
 
     Args:
-      pipeline: the pipeline that the evaluation is added to.
+      pipeline: the Beam pipeline.
       files: gzipped TFRecords of serialized tf.Examples.
       plan: the models, metrics and slices.
       output: the folder for TFMA's files.
     """
     config, settings = plan.config, plan.settings
-    evaluated = (
+    evaluations = (
         pipeline
-        | "Files" >> SpreadFiles(list(enumerate(files)), files, asks_models=True)
+        | "Files" >> SpreadFiles(list(enumerate(files)), files, runs_models=True)
         | "Measure" >> beam.ParDo(MeasureFile(plan))
         | "MergeAccumulators" >> beam.CombineGlobally(MergeAccumulators())
         | "Results" >> beam.FlatMap(_compute_results, settings, list(files))
     )
-    _ = evaluated | "WriteIntervals" >> beam.Map(
-        lambda found: write_intervals(found.intervals, output)
+    _ = evaluations | "WriteIntervals" >> beam.Map(
+        lambda evaluation: write_intervals(evaluation.intervals, output)
     )
-    validations = evaluated | "Validate" >> beam.FlatMap(
-        lambda found: [
-            validate(_metrics(*one), config, found.intervals, settings) for one in found.slices
+    validations = evaluations | "Validate" >> beam.FlatMap(
+        lambda evaluation: [
+            validate(_metrics(*results), config, evaluation.intervals, settings)
+            for results in evaluation.slices
         ]
     )
-    results = evaluated | "Slices" >> beam.FlatMap(lambda found: found.slices)
+    results = evaluations | "Slices" >> beam.FlatMap(lambda evaluation: evaluation.slices)
     metrics = results | "Metrics" >> beam.MapTuple(_metrics)
     models = [
         tfma.default_eval_shared_model(path, model_name=name, eval_config=config)
@@ -194,35 +199,39 @@ def evaluate_if_possible(
     settings: VerdictSettings = NO_INTERVALS,
     variants: Mapping[str, str] | None = None,
 ) -> bool:
-    """Runs an evaluation by batches; returns False if TFMA has to compute some metric or slice.
+    """Runs an evaluation in batches, and returns whether it was possible.
+
+    If not, TFMA has to evaluate: a metric or slice has no implementation in batches.
 
     Args:
-      make_pipeline: makes the Beam pipeline.
+      make_pipeline: returns a new Beam pipeline.
       files: gzipped TFRecords of serialized tf.Examples.
       config: TFMA's config.
       schema: the schema of the raw columns.
-      models: the folder of each model, by TFMA's name of it, which is empty for a single model.
+      models: the folder of each model, by TFMA's name of the model; the name of a single model is
+        empty.
       output: the folder for TFMA's files.
-      settings: the verdict's settings for confidence intervals.
-      variants: the folder of the variant that predicts in a model's place, by the model's name.
+      settings: the settings for confidence intervals and ties.
+      variants: the folder of the variant that predicts in the place of a model, by the model's
+        name.
 
     Raises:
-      DataError: a slice cannot be named, or a row has no weight.
+      DataError: the value of a slice is not UTF-8, or a row has no label or weight.
       RuntimeError: a model cannot read the examples.
     """
     columns = slice_columns(config)
     if columns is None or Computations.of(config) is None:
         logger.info(
-            "TFMA computes the metrics: some metrics or slices have no batched implementation"
+            "TFMA computes the metrics: some metrics or slices have no implementation in batches"
         )
         return False
-    read = [*(name for names in columns for name in names), settings.dependence.column]
-    prediction = PredictionPlan.of(config, schema, read, models, variants or {})
+    column_names = [*(name for names in columns for name in names), settings.dependence.column]
+    prediction = PredictionPlan.of(config, schema, column_names, models, variants or {})
     plan = EvaluationPlan(config, prediction, columns, settings)
     try:
         with make_pipeline() as pipeline:
             evaluate(pipeline, files, plan, output)
-    except Exception as error:  # Beam wraps exceptions in its own.
+    except Exception as error:  # Beam wraps exceptions.
         if UnsupportedInBatches.__name__ not in f"{type(error).__name__} {error}":
             raise
         logger.info("TFMA computes the metrics: %s", error)

@@ -1,4 +1,4 @@
-"""The reader of an evaluation: yields batches of predictions, labels, weights and slice columns."""
+"""The reader of an evaluation, which yields batches of predictions, labels, weights and columns."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from trainer_module.export.variants.running import RunnableVariant, open_variant
 
 
 def make_variant_module(exported: Any, folder: str) -> tf.Module:
-    """Returns a module with a model's evaluation signatures whose predictions come from a variant.
+    """Returns a module with the evaluation signatures of a model and the predictions of a variant.
 
     Args:
-      exported: the loaded model, which parses and transforms the examples and gives the labels.
+      exported: the loaded model, which parses and transforms the examples and returns the labels.
       folder: the folder of the variant.
 
     Raises:
@@ -48,8 +48,9 @@ def make_variant_module(exported: Any, folder: str) -> tf.Module:
 
 
 def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
-    """Returns a function from serialized examples to the outputs of `eval`, computed by a
-    variant.
+    """Returns a signature that takes serialized examples and returns the outputs of a variant.
+
+    The outputs have the names of the signature `eval`.
     """
     names = [tensor.name for tensor in runnable.variant.inputs]
     specs = exported.signatures[EVAL_SIGNATURE].structured_outputs
@@ -57,13 +58,14 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
     transform = exported.signatures[TRANSFORM_SIGNATURE]
 
     def predict(*values: np.ndarray) -> list[np.ndarray]:
-        found = runnable.predict(dict(zip(names, values, strict=True)))
+        results = runnable.predict(dict(zip(names, values, strict=True)))
         for name in outputs:
-            if not np.isfinite(found[name]).all():
+            if not np.isfinite(results[name]).all():
                 raise DataError(
-                    f"its output {name!r} has NaN or infinite values for rows of the eval split"
+                    f"output {name!r} of the variant has NaN or infinite values for rows of the "
+                    "eval split"
                 )
-        return [found[name].astype(specs[name].dtype.as_numpy_dtype) for name in outputs]
+        return [results[name].astype(specs[name].dtype.as_numpy_dtype) for name in outputs]
 
     @tf.function(
         autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="examples")]
@@ -83,25 +85,28 @@ def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
 UNREADABLE = "Fail to call signature func"
 """The beginning of TFMA's error for a model that cannot parse an example."""
 FEATURE_PATTERN = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
-"""The part of TensorFlow's error that names a feature that cannot be parsed."""
+"""The part of TensorFlow's error that contains the name of the unreadable feature."""
 
 
 @dataclass(frozen=True)
 class PredictionPlan:
-    """The models to call and the raw columns to read; sent to the workers that read the files."""
+    """The models to call and the raw columns to read, for the workers that read the files."""
 
     models: Mapping[str, str]
     """The folder of each model, by TFMA's name of the model."""
     signature: str
-    """The signature that returns `predictions`, and `quantiles` if the model predicts some."""
+    """The signature that returns `predictions`, and also `quantiles` if the model predicts
+    quantiles."""
     label_signature: str
+    """The signature that returns the labels."""
     label_key: str
+    """The output of `label_signature` with the labels."""
     weight: str | None
-    """The raw column of the weights; None if there is none."""
+    """The raw column of the weights, or None if rows have no weights."""
     columns: tuple[schema_pb2.Feature, ...]
-    """The raw columns to read: those of the slices, and the weight."""
+    """The raw columns to read: the columns of the slices and of the dependence, and the weight."""
     variants: Mapping[str, str] = field(default_factory=dict)
-    """The folder of the variant that predicts in a model's place, by the model's name."""
+    """The folder of the variant that predicts in the place of a model, by the model's name."""
 
     @classmethod
     def of(
@@ -112,18 +117,18 @@ class PredictionPlan:
         models: Mapping[str, str],
         variants: Mapping[str, str],
     ) -> PredictionPlan:
-        """Returns the models and columns that an EvalConfig names.
+        """Returns the plan for an EvalConfig.
 
         Args:
           config: TFMA's config.
           schema: the schema of the raw columns.
-          columns: the columns to read besides the weight.
-          models: see the attribute.
-          variants: see the attribute.
+          columns: the columns to read in addition to the weight.
+          models: the value of the attribute `models`.
+          variants: the value of the attribute `variants`.
         """
         spec = config.model_specs[0]
-        wanted = {*columns, spec.example_weight_key} - {""}
-        features = (feature for feature in schema.feature if feature.name in wanted)
+        names = {*columns, spec.example_weight_key} - {""}
+        features = (feature for feature in schema.feature if feature.name in names)
         (label_signature,) = spec.preprocessing_function_names
         return cls(
             models=models,
@@ -138,7 +143,7 @@ class PredictionPlan:
 
 @dataclass(frozen=True)
 class PredictedBatch:
-    """A batch of rows: their raw columns, and each model's predictions for them."""
+    """A batch of rows: the raw columns, and the predictions of each model."""
 
     models: dict[str, ModelRows]
     columns: pa.RecordBatch
@@ -150,7 +155,7 @@ class PredictedBatch:
 
 
 class Predictor:
-    """The models of an evaluation, loaded once in a process, and the reader of its files."""
+    """Loads the models of an evaluation once per process, and reads its files."""
 
     def __init__(self, plan: PredictionPlan) -> None:
         self._plan = plan
@@ -165,8 +170,8 @@ class Predictor:
         """Yields the batches of a file of gzipped TFRecords.
 
         Raises:
-          DataError: a row has no weight.
-          RuntimeError: a model cannot read the examples; begins with UNREADABLE.
+          DataError: a row has no label or weight.
+          RuntimeError: a model cannot read the examples; the message begins with UNREADABLE.
         """
         for records in read_batches(file):
             columns = self._decoder.DecodeBatch(records.tolist())
@@ -185,8 +190,9 @@ class Predictor:
         values = column.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
         if len(values) != rows:
             raise DataError(
-                f"{rows - len(values)} of {rows} rows of the eval split have no weight {name!r};"
-                " give each row a number, or remove data.weight."
+                f"{rows - len(values)} of {rows} rows of the eval split have no value in the column"
+                f" of weights, {name!r}; give each row a number in that column, or remove"
+                " data.weight."
             )
         return values
 
@@ -201,7 +207,7 @@ class Predictor:
         except (tf.errors.OpError, KeyError) as error:
             if name == BASELINE:
                 raise RuntimeError(f"{UNREADABLE}: {error}") from error
-            # The model has parsed the features, so the label is missing.
+            # The model has parsed the features: only the label can be missing.
             raise DataError(
                 f"the eval split has rows whose label cannot be read: {_unreadable_feature(error)}."
                 " Give every row a label, or skip rows without a label (data.unlabelled: skip)."
@@ -215,15 +221,15 @@ class Predictor:
 
 
 def _unreadable_feature(error: Exception) -> str:
-    found = FEATURE_PATTERN.search(str(error))
-    return found[0] if found else str(error).splitlines()[0]
+    feature = FEATURE_PATTERN.search(str(error))
+    return feature[0] if feature else str(error).splitlines()[0]
 
 
 def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
     """Returns the outputs of a signature with one input.
 
-    The input is passed by name: given a positional argument, TensorFlow formats the whole tensor
-    first.
+    The input is a keyword argument, because TensorFlow formats the whole tensor of a positional
+    argument first.
     """
     positional, named = signature.structured_input_signature
     (name,) = named or [spec.name for spec in positional]

@@ -1,4 +1,4 @@
-"""The rows of a batch, and the slices that each of them is in, as TFMA names them."""
+"""The rows of a batch, and the slices of each row, with TFMA's names of slices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from components.arrow_types import holds_bytes
 from trainer_module.errors import DataError
 
 
-class UnsupportedInBatches(Exception):  # noqa: N818 - not an error, as TFMA computes the metric
-    """An exception for a metric that cannot be added up by batches and is left to TFMA."""
+class UnsupportedInBatches(Exception):  # noqa: N818 - no error: TFMA takes over
+    """Raised if a metric cannot be computed in batches; then TFMA computes the metrics."""
 
 
 Quantiles = np.ndarray
-"""The predicted quantiles: float64 of [rows, levels], with no levels if the model predicts none."""
+"""The predicted quantiles, [rows, levels] float64; [rows, 0] if the model predicts no quantiles."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class ModelRows:
     """The predictions, labels and weights of the rows of a batch, for one model."""
 
     labels: np.ndarray
-    """[rows], of the dtype that the signature gives."""
+    """[rows], in the dtype of the signature's output."""
     predictions: np.ndarray
     """[rows, outputs] float32."""
     quantiles: Quantiles
     weights: np.ndarray
-    """[rows] float64; ones where the data has no weights."""
+    """[rows] float64; 1 if the data has no weights."""
 
     @classmethod
     def concatenate(cls, batches: Sequence[ModelRows]) -> ModelRows:
-        """Returns the rows of several batches, concatenated."""
+        """Returns the concatenated rows of several batches."""
         names = [field.name for field in fields(cls)]
         parts = ([getattr(batch, name) for batch in batches] for name in names)
         return cls(*map(np.concatenate, parts))
@@ -48,8 +48,8 @@ class ModelRows:
         """The predictions of a model with one output, [rows].
 
         Raises:
-          UnsupportedInBatches: the model has several outputs, which TFMA turns into separate
-            examples.
+          UnsupportedInBatches: the model has several outputs; TFMA makes an example of each
+            output.
         """
         if self.predictions.shape[1] != 1:
             raise UnsupportedInBatches(f"the model has {self.predictions.shape[1]} outputs")
@@ -58,13 +58,12 @@ class ModelRows:
 
 @dataclass(frozen=True)
 class SliceMembership:
-    """The pairs of rows and slices: each row is in the slice of all rows, and in slices of each
-    kind.
+    """The pairs of rows and slices: each row is in the slice of all rows, and in other slices.
 
     Attributes:
       rows: [pairs], the row of each pair.
-      slices: [pairs], the number of its slice.
-      count: slices that have come up so far, in this batch and those before.
+      slices: [pairs], the number of each pair's slice.
+      count: the number of slices so far, in this batch and earlier batches.
     """
 
     rows: np.ndarray
@@ -73,11 +72,11 @@ class SliceMembership:
 
     @classmethod
     def of_all(cls, rows: int) -> SliceMembership:
-        """Returns the pairs of a number of rows that are all in one slice."""
+        """Returns the pairs for a number of rows that are all in slice 0."""
         return cls(np.arange(rows), np.zeros(rows, np.int64), 1)
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """Returns values of rows, [rows] or [rows, columns], summed by slice in float64."""
+        """Returns the float64 sums by slice of the values of rows, [rows] or [rows, columns]."""
         picked = values[self.rows]
         if picked.ndim == 1:
             return np.bincount(self.slices, picked, self.count)
@@ -86,32 +85,33 @@ class SliceMembership:
 
 
 SliceKey = tuple[tuple[str, Any], ...]
-"""TFMA's key of a slice: columns and values, in the columns' order; empty for all rows."""
+"""TFMA's key of a slice: its columns, sorted, and their values. Empty for the slice of all rows."""
 Kind = tuple[str, ...]
 """The columns that define a kind of slice."""
 
-MOST_TRACKED = 20_000
-"""The most slices of a kind that are added up; each takes memory."""
+MAX_TRACKED_SLICES = 20_000
+"""The maximum number of slices of a kind that are measured, because each slice takes memory."""
 
-LONGEST_SHOWN = 40
-"""The most characters of a value in a message."""
-LONGEST_VALUE = 1000
-"""The most bytes of a value that may name a slice, as TFMA writes the name with each metric."""
+MAX_SHOWN_CHARACTERS = 40
+"""The maximum number of characters of a value in a message."""
+MAX_VALUE_BYTES = 1000
+"""The maximum number of bytes of a slice's value, because TFMA writes the value with each
+metric."""
 
 
 class Slicer:
-    """The numbering of slices in the order of their first rows, over the batches of an evaluation.
+    """Numbers the slices of an evaluation in the order of their first rows.
 
     Attributes:
       columns: the columns of each kind of slice.
-      keys: the key of each slice, by its number; the slice of all rows has 0.
-      crowded: the kinds of more than `MOST_TRACKED` slices, which are no longer measured.
-      too_long: by column, the number of rows whose value is too long to name a slice, and the most
-        bytes of such a value.
+      keys: the key of each slice, by its number; the slice of all rows has the number 0.
+      crowded: the kinds with more than `MAX_TRACKED_SLICES` slices, which are not measured.
+      too_long: by column, the number of rows with a value of more than `MAX_VALUE_BYTES` bytes, and
+        the bytes of the longest value.
     """
 
     def __init__(self, columns: Sequence[Kind]) -> None:
-        """Creates a slicer that has only the slice of all rows."""
+        """Creates a slicer with only the slice of all rows."""
         self.columns = [tuple(sorted(names)) for names in columns if names]
         self.keys: list[SliceKey] = [()]
         self.crowded: set[Kind] = set()
@@ -124,7 +124,7 @@ class Slicer:
 
         Args:
           rows: the number of rows.
-          batch: list columns of raw values, with every column that slices are by.
+          batch: the raw columns, as lists of values, including the columns of all slices.
 
         Raises:
           DataError: a value of a column is text that is not UTF-8.
@@ -132,17 +132,18 @@ class Slicer:
         row_parts, slice_parts = [np.arange(rows)], [np.zeros(rows, np.int64)]
         for names in self.columns:
             if names not in self.crowded:
-                found, slices = self._membership_by(names, batch)
-                row_parts.append(found)
+                rows_in_slices, slices = self._membership_by(names, batch)
+                row_parts.append(rows_in_slices)
                 slice_parts.append(slices)
         joined = np.concatenate(slice_parts)
         return SliceMembership(np.concatenate(row_parts), joined, len(self.keys))
 
     def merge(self, other: Slicer) -> np.ndarray:
-        """Adds the slices of another part of the data.
+        """Adds the slices of the slicer of another part of the data.
 
         Returns:
-          [slices of the other], the number of each slice here; -1 for kinds of too many slices.
+          [slices of the other], the number of each of its slices here, or -1 for a slice of a kind
+            with too many slices.
         """
         self.crowded |= other.crowded
         for name, (rows, size) in other.too_long.items():
@@ -150,9 +151,12 @@ class Slicer:
         return np.array([self._number(key) for key in other.keys])
 
     def _number(self, key: SliceKey) -> int:
-        """Returns the number of a slice, a new one for a new slice; -1 if its kind has too many."""
+        """Returns the number of a slice, or -1 if its kind has too many slices.
+
+        A new slice gets the next number.
+        """
         kind = kind_of(key)
-        if key not in self._numbers and self._tracked[kind] >= MOST_TRACKED:
+        if key not in self._numbers and self._tracked[kind] >= MAX_TRACKED_SLICES:
             self.crowded.add(kind)
         if kind in self.crowded:
             return -1
@@ -167,54 +171,56 @@ class Slicer:
         self.too_long[name] = count + rows, max(largest, size)
 
     def _membership_by(self, names: Kind, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the pairs of rows and slices by some columns: a row is in each combination of its
-        values.
+        """Returns the pairs of rows and slices by some columns.
+
+        A row with several values in a column is in the slices of all combinations of its values.
         """
         first, *others = names
-        rows, places, values = self._short_values(first, batch)
+        rows, positions, values = self._short_values(first, batch)
         columns = [values]
         for name in others:
-            more_rows, more_places, values = self._short_values(name, batch)
-            left, right = _joined(rows, more_rows)
-            rows, places = rows[left], places[left] * len(values) + more_places[right]
+            more_rows, more_positions, values = self._short_values(name, batch)
+            left, right = _join_rows(rows, more_rows)
+            rows, positions = rows[left], positions[left] * len(values) + more_positions[right]
             columns.append(values)
-        used, where = np.unique(places, return_inverse=True)
+        used, inverse = np.unique(positions, return_inverse=True)
         indices = list[list[int]]()
         for values in reversed(columns):
             used, index = np.divmod(used, max(len(values), 1))
             indices.insert(0, index.tolist())
         numbers = np.zeros(len(used), np.int64)
-        for place, of_slice in enumerate(zip(*indices, strict=True)):
-            parts = zip(names, columns, of_slice, strict=True)
-            key = tuple((name, _as_key(name, values[at].as_py())) for name, values, at in parts)
-            numbers[place] = self._number(key)
-        known = numbers[where] >= 0
-        return rows[known], numbers[where][known]
+        for slice_index, value_indices in enumerate(zip(*indices, strict=True)):
+            parts = zip(names, columns, value_indices, strict=True)
+            key = tuple(
+                (name, _as_key(name, values[value_index].as_py()))
+                for name, values, value_index in parts
+            )
+            numbers[slice_index] = self._number(key)
+        is_kept = numbers[inverse] >= 0
+        return rows[is_kept], numbers[inverse][is_kept]
 
     def _short_values(
         self, name: str, batch: pa.RecordBatch
     ) -> tuple[np.ndarray, np.ndarray, pa.Array]:
-        """Returns the distinct values of each row that are short enough to name slices, as
-        `_values_by_row` returns them.
-        """
-        rows, places, values = _values_by_row(name, batch)
+        """Returns the result of `_values_by_row`, without the values that are too long."""
+        rows, positions, values = _values_by_row(name, batch)
         if len(values) and holds_bytes(values.type):
             sizes = pc.binary_length(values).to_numpy()
-            if (sizes > LONGEST_VALUE).any():
-                is_long = sizes[places] > LONGEST_VALUE
+            if (sizes > MAX_VALUE_BYTES).any():
+                is_long = sizes[positions] > MAX_VALUE_BYTES
                 self._leave_out(name, int(is_long.sum()), int(sizes.max()))
-                rows, places = rows[~is_long], places[~is_long]
-        return rows, places, values
+                rows, positions = rows[~is_long], positions[~is_long]
+        return rows, positions, values
 
 
 def kind_of(key: SliceKey) -> Kind:
-    """Returns the columns that a slice is by."""
+    """Returns the kind of a slice: its columns."""
     return tuple(name for name, _ in key)
 
 
 def slice_columns(config: tfma.EvalConfig) -> list[Kind] | None:
-    """Returns the columns of each kind of slice; None if TFMA's config slices by more than
-    columns.
+    """Returns the columns of each kind of slice, or None if the config has other kinds of
+    slices.
     """
     if config.cross_slicing_specs:
         return None
@@ -227,7 +233,8 @@ def _values_by_row(name: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.nda
     """Returns the distinct values of each row.
 
     Returns:
-      [pairs] rows in ascending order, [pairs] places of their values, and the values of the batch.
+      The row of each pair, [pairs] ascending; the position of its value, [pairs]; and the distinct
+        values of the batch.
     """
     column = batch.column(name)
     if pa.types.is_null(column.type):
@@ -235,11 +242,11 @@ def _values_by_row(name: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.nda
     rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
     encoded = column.flatten().dictionary_encode(null_encoding="encode")
     values = encoded.dictionary
-    places = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    # A value that a row has twice puts it into the slice once.
-    pairs = np.unique(rows.astype(np.int64) * max(len(values), 1) + places)
-    rows, places = np.divmod(pairs, max(len(values), 1))
-    return rows, places, values
+    positions = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    # If a row has a value twice, the pair occurs once.
+    pairs = np.unique(rows.astype(np.int64) * max(len(values), 1) + positions)
+    rows, positions = np.divmod(pairs, max(len(values), 1))
+    return rows, positions, values
 
 
 def _as_key(name: str, value: Any) -> Any:
@@ -248,17 +255,17 @@ def _as_key(name: str, value: Any) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        shown = value[:LONGEST_SHOWN].decode(errors="backslashreplace")
+        shown = value[:MAX_SHOWN_CHARACTERS].decode(errors="backslashreplace")
         raise DataError(
             f"evaluate.slices: the value {shown!r} of column {name!r} is not UTF-8 text and cannot"
-            " name a slice; slice by another column."
+            " define a slice; slice by another column."
         ) from None
 
 
-def _joined(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all pairs of places at which two ascending arrays of rows hold the same row."""
+def _join_rows(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all pairs of positions at which two ascending arrays contain the same row."""
     starts, ends = np.searchsorted(right, left), np.searchsorted(right, left, "right")
     counts = ends - starts
-    places = np.repeat(np.arange(len(left)), counts)
-    offsets = np.arange(len(places)) - np.repeat(counts.cumsum() - counts, counts)
-    return places, starts[places] + offsets
+    positions = np.repeat(np.arange(len(left)), counts)
+    offsets = np.arange(len(positions)) - np.repeat(counts.cumsum() - counts, counts)
+    return positions, starts[positions] + offsets

@@ -1,13 +1,13 @@
-"""Statistics that metrics are computed from: sums over rows, for many slices at once.
+"""Statistics: the sums over rows from which metrics are computed, for many slices at once.
 
-A statistic of a TFMA combiner accumulates the sums that the combiner would accumulate over the same
-examples. At the end it fills the combiner's own accumulator; `extract_output` and the derived
-computations stay TFMA's, so that values and formats are the same. A statistic of our own becomes a
-combiner through `RowsCombiner`, where TFMA processes examples one by one.
+The statistic of a TFMA combiner accumulates the same sums as the combiner. At the end, the sums
+fill the combiner's own accumulator. TFMA's `extract_output` and TFMA's derived computations compute
+the metrics from it, so values and formats equal TFMA's. For evaluations by TFMA, which process
+examples one by one, `RowsCombiner` turns a statistic of this project into a combiner.
 
-Rows are added up by parts: a part is a slice, or the rows of a slice that are in one bootstrap
-group. A resample of a slice is then a sum of parts, each multiplied by the number of times that it
-was drawn.
+Sums are by part. A part is a slice, or the rows of a slice that are in one bootstrap group. A
+resample of a slice is therefore a sum of parts, each multiplied by the number of times that the
+resample draws it.
 """
 
 from __future__ import annotations
@@ -22,51 +22,52 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
-from components.compat.tfma import Combiners, is_plain, name_of, weighs_examples
+from components.compat.tfma import Combiners, class_name, is_plain, weighs_examples
 from components.evaluator.batched.slices import ModelRows, SliceMembership, UnsupportedInBatches
 from trainer_module.compat.insides import Known, is_known
 
 Sums = tuple[np.ndarray, ...]
 """The sums of a statistic, as arrays."""
 Values = np.ndarray
-"""A metric of each resample, [resamples]; NaN where it is undefined, such as the AUC of one class,
-for which TFMA returns 0."""
+"""The values of a metric in all resamples, [resamples]; NaN in resamples where it is undefined.
+
+The AUC of a single class is undefined, but TFMA returns 0."""
 
 THRESHOLDS = 10_000
-"""The number of thresholds of TFMA's areas under curves, and of our own."""
-MOST_CELLS = 250
-"""The number of cells of about equal weight into which the cells of a curve are joined. Its area
-changes by less than 0.002, and alike in every resample."""
+"""The number of thresholds for areas under curves, as in TFMA."""
+MAX_CURVE_CELLS = 250
+"""The maximum number of cells of a curve. If there are more, neighbours are merged into cells of
+about equal weight; the area then changes by less than 0.002, and equally in every resample."""
 
 STATISTICS: dict[str, type[Statistic]] = {}
-"""The statistics by `name_of` the type of TFMA's combiner."""
+"""The statistics by `class_name` the type of TFMA's combiner."""
 
 SomeStatistic = TypeVar("SomeStatistic", bound="type[Statistic]")
 
 
 class Statistic(ABC):
-    """Sums for many parts at once that a combiner accumulates for one."""
+    """The sums of a combiner, for many parts at once."""
 
     known: ClassVar[Known] = {}
-    """The TFMA code whose sums and options the statistic reproduces; if TFMA's code differs, TFMA
-    measures. Empty for our own combiners."""
+    """The TFMA code whose sums and options the statistic reproduces. If the installed TFMA has
+    other code, TFMA measures. Empty for combiners of this project."""
     is_metric: ClassVar[bool] = False
-    """Whether the combiner's outputs are metrics of the config; `resampled` returns them too."""
+    """Whether the combiner's outputs are metrics of the config, which `resampled` also returns."""
     derived: ClassVar[tuple[str, ...]] = ()
-    """The classes of the metrics that TFMA derives from the combiner's output and that `resampled`
-    returns, where `is_metric` is False."""
+    """The class names of the metrics that TFMA derives from the combiner's output, and that
+    `resampled` returns. Empty if `is_metric` is set."""
 
     def __init__(self, combiner: Any) -> None:
         self.combiner = combiner
 
     @classmethod
     def supports(cls, combiner: Any) -> bool:
-        """Returns whether the combiner has only options that this statistic supports."""
+        """Returns whether the statistic supports all options of the combiner."""
         return is_plain(combiner)
 
     @property
     def has_formulas(self) -> bool:
-        """Whether the statistic counts by the thresholds that the `derived` metrics use."""
+        """Whether `resampled` can compute the `derived` metrics from the sums."""
         return bool(self.derived)
 
     @abstractmethod
@@ -74,48 +75,51 @@ class Statistic(ABC):
         """Adds the rows of a batch."""
 
     @abstractmethod
-    def merge(self, other: Any, places: np.ndarray, count: int) -> None:
+    def merge(self, other: Any, numbers: np.ndarray, count: int) -> None:
         """Adds the sums of another statistic of the same combiner.
 
         Args:
           other: the other statistic.
-          places: [parts of the other], the number of each of its parts here; below 0 for parts that
-            are left out.
-          count: the number of parts here, including those of the other.
+          numbers: [parts of the other], the number of each of its parts here, or a negative number
+            for a part that is left out.
+          count: the number of parts here, including new parts.
         """
 
     @property
     @abstractmethod
     def sums(self) -> Sums:
-        """The sums as arrays, which are sent to other processes."""
+        """The sums as arrays, for other processes."""
 
     @sums.setter
     @abstractmethod
     def sums(self, sums: Sums) -> None:
-        """Replaces the sums by those of another statistic of the same combiner."""
+        """Replaces the sums by the sums of another statistic of the same combiner."""
 
     @abstractmethod
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
         """Returns the combiner's output for the sum of some parts, by TFMA's keys."""
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """Returns the metrics of resamples, in the order that `is_metric` or `derived` defines.
+        """Returns the values of each metric in all resamples.
+
+        If `is_metric` is set, the metrics have the order of the combiner's outputs, otherwise the
+        order of `derived`.
 
         Args:
           parts: [parts], the numbers of the parts.
-          counts: [resamples, parts] float64, the number of times that each part was drawn.
+          counts: [resamples, parts] float64, the number of times that each part is drawn.
         """
         raise NotImplementedError
 
     def exact(self, parts: np.ndarray) -> list[float]:
-        """Returns the same metrics of the parts without resampling."""
+        """Returns the same metrics without resampling: each part counts once."""
         return [float(one[0]) for one in self.resampled(parts, np.ones((1, len(parts))))]
 
     def weights(self, batch: ModelRows) -> np.ndarray:
-        """Returns the weight of each row for the combiner: 1, unless the combiner weighs examples.
+        """Returns the weight of each row for the combiner: 1 if the combiner ignores weights.
 
         Raises:
-          UnsupportedInBatches: the combiner does not define whether it weighs examples.
+          UnsupportedInBatches: it is unknown whether the combiner uses weights.
         """
         is_weighed = weighs_examples(self.combiner)
         if is_weighed is None:
@@ -125,7 +129,7 @@ class Statistic(ABC):
 
 
 def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatistic]:
-    """Registers a statistic for combiners of TFMA."""
+    """Returns a decorator that registers a statistic for combiners of TFMA."""
 
     def register(statistic: SomeStatistic) -> SomeStatistic:
         statistic.known = combiners.known
@@ -137,7 +141,7 @@ def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatist
 
 def find_statistic(combiner: Any) -> Statistic | None:
     """Returns an empty statistic for a combiner; None if no statistic reproduces the combiner."""
-    kind = STATISTICS.get(name_of(type(combiner)))
+    kind = STATISTICS.get(class_name(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind
     if kind is None or not (_is_known(kind) and kind.supports(combiner)):
@@ -157,14 +161,15 @@ def pad(state: np.ndarray, parts: int) -> np.ndarray:
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Returns one array divided by another; NaN where the divisor is 0."""
+    """Returns one array divided by another, and NaN where the divisor is 0."""
     return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
 
 
 class SumStatistic(Statistic):
-    """Base of the statistics whose state is a few sums, [parts, width]."""
+    """Base of the statistics that have a few sums for each part, [parts, width]."""
 
     width: int
+    """The number of sums of a part."""
     fields: ClassVar[tuple[str, ...]] = ()
     """The attributes of TFMA's accumulator that hold these sums."""
 
@@ -189,14 +194,14 @@ class SumStatistic(Statistic):
         """Adds the values of the rows, by part."""
         self.totals = pad(self.totals, members.count) + members.total(self.values(batch))
 
-    def merge(self, other: SumStatistic, places: np.ndarray, count: int) -> None:
+    def merge(self, other: SumStatistic, numbers: np.ndarray, count: int) -> None:
         """Adds the totals of the other statistic."""
         self.totals = pad(self.totals, count).copy()
-        kept = places >= 0
-        self.totals[places[kept]] += pad(other.totals, len(places))[kept]
+        is_kept = numbers >= 0
+        self.totals[numbers[is_kept]] += pad(other.totals, len(numbers))[is_kept]
 
     def accumulator(self, sums: np.ndarray) -> Any:
-        """Returns the combiner's accumulator for sums of shape [width]."""
+        """Returns the combiner's accumulator, filled with sums of shape [width]."""
         filled = self.combiner.create_accumulator()
         for name, value in zip(self.fields, sums.tolist(), strict=True):
             setattr(filled, name, value)
@@ -205,37 +210,37 @@ class SumStatistic(Statistic):
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
         """Returns the result of the combiner's `extract_output`."""
         sums = self.totals[parts].sum(0)
-        found: dict[Any, Any] = self.combiner.extract_output(self.accumulator(sums))
-        return found
+        results: dict[Any, Any] = self.combiner.extract_output(self.accumulator(sums))
+        return results
 
 
 class MeanStatistic(SumStatistic):
-    """Base of the statistics whose state is values times weights, each beside its weights."""
+    """Base of the statistics of means: pairs of a weighted sum of values and a sum of weights."""
 
     width = 2
     is_metric = True
 
     def resampled(self, parts: np.ndarray, counts: np.ndarray) -> list[Values]:
-        """Returns the means of each resample."""
+        """Returns the means in all resamples."""
         sums = counts @ self.totals[parts]
-        return [ratio(sums[:, at], sums[:, at + 1]) for at in range(0, self.width, 2)]
+        return [ratio(sums[:, column], sums[:, column + 1]) for column in range(0, self.width, 2)]
 
 
 def weigh(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns values, [rows], times their weights, beside the weights: [rows, 2] float64."""
+    """Returns two columns, [rows, 2] float64: the values times their weights, and the weights."""
     return np.stack([values.astype(np.float64) * weights, weights], axis=1)
 
 
 class CellStatistic(Statistic):
-    """Base of the statistics that count in many cells of which each part uses few: [cells used,
-    width].
+    """Base of the statistics that have sums for many cells, of which each part uses only a few.
 
-    A dense array would have 10,000 buckets for each slice: a gigabyte for 1,000 slices.
+    The sums are a sparse array, [used cells, width]. A dense array of 10,000 cells for each of
+    1,000 slices and their parts would take a gigabyte.
     """
 
     width: int
     cells: int
-    """The number of cells of a part, or an upper bound of it."""
+    """The number of cells of a part, or an upper bound of that number."""
 
     def __init__(self, combiner: Any) -> None:
         super().__init__(combiner)
@@ -245,7 +250,10 @@ class CellStatistic(Statistic):
 
     @property
     def sums(self) -> Sums:
-        """[cells used] part times `cells` plus cell, ascending, and [cells used, width] totals."""
+        """The keys and the totals of the used cells: [used], ascending, and [used, width].
+
+        A key is the number of the part times `cells`, plus the cell.
+        """
         if self._waiting:
             self.sums = _sum_duplicates([self._sums, *self._waiting])
         return self._sums
@@ -256,115 +264,123 @@ class CellStatistic(Statistic):
 
     @abstractmethod
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the cell of each row, [rows] int64, below 0 for none; and the values that each
-        row adds, [rows, width].
+        """Returns the cell of each row, [rows] int64, and the values that each row adds, [rows,
+        width].
+
+        A row with a negative cell is not counted.
         """
 
     def add(self, batch: ModelRows, members: SliceMembership) -> None:
         """Adds the rows to their cells."""
         cells, values = self.values(batch)
-        counted = cells[members.rows] >= 0
-        rows, parts = members.rows[counted], members.slices[counted]
+        is_counted = cells[members.rows] >= 0
+        rows, parts = members.rows[is_counted], members.slices[is_counted]
         self._add(parts * self.cells + cells[rows], values[rows])
 
-    def _add(self, places: np.ndarray, values: np.ndarray) -> None:
-        self._waiting.append(_sum_duplicates([(places, values)]))
-        # Merging only once they outnumber the sums sorts each cell only a few times.
+    def _add(self, keys: np.ndarray, values: np.ndarray) -> None:
+        self._waiting.append(_sum_duplicates([(keys, values)]))
+        # Waiting for at least as many cells as there are sums: each cell is sorted a few times
+        # only.
         if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
             self.sums = _sum_duplicates([self._sums, *self._waiting])
 
-    def merge(self, other: CellStatistic, places: np.ndarray, count: int) -> None:
+    def merge(self, other: CellStatistic, numbers: np.ndarray, count: int) -> None:
         """Adds the cells of the other statistic."""
         del count
-        where, totals = other.sums
-        parts, cells = np.divmod(where, self.cells)
-        kept = places[parts] >= 0
-        self._add(places[parts[kept]] * self.cells + cells[kept], totals[kept])
+        keys, totals = other.sums
+        parts, cells = np.divmod(keys, self.cells)
+        is_kept = numbers[parts] >= 0
+        self._add(numbers[parts[is_kept]] * self.cells + cells[is_kept], totals[is_kept])
 
-    def cells_of(self, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def used_cells(self, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the cells that some parts use.
 
         Returns:
-          [used] places in `parts`, [used] cells, and their totals, [used, width].
+          For each used cell: the index of its part in `parts`, [used]; the cell, [used]; and the
+            totals, [used, width].
         """
-        where, totals = self.sums
+        keys, totals = self.sums
         if self._starts is None:  # Computed once for all slices.
-            count = int(where[-1]) // self.cells + 1 if len(where) else 0
-            self._starts = np.searchsorted(where, np.arange(count + 1) * self.cells)
+            count = int(keys[-1]) // self.cells + 1 if len(keys) else 0
+            self._starts = np.searchsorted(keys, np.arange(count + 1) * self.cells)
         last = len(self._starts) - 1
         starts = self._starts[np.minimum(parts, last)]
         counts = self._starts[np.minimum(parts + 1, last)] - starts
-        of = np.repeat(np.arange(len(parts)), counts)
-        places = starts[of] + np.arange(len(of)) - np.repeat(counts.cumsum() - counts, counts)
-        return of, where[places] - parts[of] * self.cells, totals[places]
+        owners = np.repeat(np.arange(len(parts)), counts)
+        positions = (
+            starts[owners] + np.arange(len(owners)) - np.repeat(counts.cumsum() - counts, counts)
+        )
+        return owners, keys[positions] - parts[owners] * self.cells, totals[positions]
 
     def sum_cells(self, parts: np.ndarray) -> Sums:
-        """Returns the cells of the sum of some parts, [cells] ascending, and their sums, [cells,
+        """Returns the cells that some parts use, [cells] ascending, and their sums, [cells,
         width].
         """
-        _, cells, totals = self.cells_of(parts)
+        _, cells, totals = self.used_cells(parts)
         return (cells, totals) if len(parts) == 1 else _sum_duplicates([(cells, totals)])
 
     def accumulator(self, cells: np.ndarray, sums: np.ndarray) -> Any:
-        """Returns the combiner's accumulator for the cells and sums that `together` returns."""
+        """Returns the combiner's accumulator, filled with the result of `sum_cells`."""
         raise NotImplementedError
 
     def output(self, parts: np.ndarray) -> dict[Any, Any]:
         """Returns the result of the combiner's `extract_output`."""
         filled = self.accumulator(*self.sum_cells(parts))
-        found: dict[Any, Any] = self.combiner.extract_output(filled)
-        return found
+        results: dict[Any, Any] = self.combiner.extract_output(filled)
+        return results
 
 
 def _sum_duplicates(parts: Sequence[Sums]) -> Sums:
-    """Returns cells and their totals, each cell once and in ascending order."""
-    places, where = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
+    """Returns the distinct keys of cells, ascending, and their totals."""
+    keys, inverse = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
     values = np.concatenate([part[1] for part in parts])
-    columns = [np.bincount(where, column, len(places)) for column in values.T]
-    return places, np.stack(columns, axis=1)
+    columns = [np.bincount(inverse, column, len(keys)) for column in values.T]
+    return keys, np.stack(columns, axis=1)
 
 
 def table(
     counts: np.ndarray, parts: np.ndarray, columns: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
-    """Returns the values of parts, summed by columns in each resample, [resamples, columns].
+    """Returns the sums of each column in each resample, [resamples, columns].
 
     Args:
-      counts: [resamples, parts].
-      parts: [used], places among the parts.
-      columns: [used], from 0.
-      values: [used].
+      counts: [resamples, parts], the number of times that each part is drawn.
+      parts: [used], the index of each value's part.
+      columns: [used], the column of each value, counted from 0.
+      values: [used], the values to sum.
     """
     width = int(columns.max(initial=-1)) + 1
     dense = np.bincount(parts * width + columns, values, counts.shape[1] * width)
     dense = dense.reshape(counts.shape[1], width)
     if len(counts) == 1:
         return counts @ dense
-    # For many resamples seven digits are enough, and take half the time.
+    # For many resamples float32 is precise enough, and takes half the time.
     drawn = counts.astype(np.float32) @ dense.astype(np.float32)
     return drawn.astype(np.float64)
 
 
 def merge_cells(cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns the cells renumbered from 0 in their order; neighbours of little weight share a
-    number.
+    """Merges neighbouring cells of little weight, and returns the new number of each cell.
+
+    The numbers begin at 0, and have the order of the cells.
 
     Args:
       cells: [used], possibly with duplicates.
       weights: [used], the weight in each cell.
     """
-    distinct, where = np.unique(cells, return_inverse=True)
-    if len(distinct) <= MOST_CELLS:
-        return where
-    totals = np.bincount(where, weights)
+    distinct, inverse = np.unique(cells, return_inverse=True)
+    if len(distinct) <= MAX_CURVE_CELLS:
+        return inverse
+    totals = np.bincount(inverse, weights)
     before = totals.cumsum() - totals
-    places = (before / max(totals.sum(), np.finfo(float).tiny) * MOST_CELLS).astype(np.int64)
-    return np.unique(places, return_inverse=True)[1][where]
+    columns = (before / max(totals.sum(), np.finfo(float).tiny) * MAX_CURVE_CELLS).astype(np.int64)
+    return np.unique(columns, return_inverse=True)[1][inverse]
 
 
 class RowsCombiner(beam.CombineFn):
-    """A TFMA combiner for a statistic of our own, example by example; its accumulator is the
-    sums.
+    """A TFMA combiner for a statistic of this project, which adds one example after the other.
+
+    The accumulator is the sums of the statistic.
     """
 
     def __init__(
@@ -374,13 +390,14 @@ class RowsCombiner(beam.CombineFn):
         kind: type[Statistic],
         metric: Any = None,
     ) -> None:
-        """Creates the combiner for the model, the output and the weighting of a key.
+        """Creates a combiner for a statistic.
 
         Args:
-          key: the key of the statistic's output.
+          key: the key of the statistic's output; it also contains the model and the model's output.
           eval_config: TFMA's config.
           kind: the class of the statistic.
-          metric: the metric that defines the value of each row, if the statistic needs one.
+          metric: the metric that computes the value of each row, or None if the statistic needs no
+            metric.
         """
         super().__init__()
         self._key = key
@@ -394,7 +411,7 @@ class RowsCombiner(beam.CombineFn):
         return self._key
 
     def create_accumulator(self) -> Sums:
-        """Returns the sums of no examples."""
+        """Returns the sums of an empty statistic."""
         return self._statistic().sums
 
     def add_input(self, accumulator: Sums, element: metric_types.StandardMetricInputs) -> Sums:
@@ -437,9 +454,7 @@ class RowsCombiner(beam.CombineFn):
 
 
 def _quantiles(element: metric_types.StandardMetricInputs, model_name: str) -> np.ndarray:
-    """Returns the quantiles in the evaluation signature's output, [1, levels]; no levels if it has
-    none.
-    """
+    """Returns the predicted quantiles of an example, [1, levels], or [1, 0] if there are none."""
     output = element.prediction
     if model_name:
         output = output[model_name]

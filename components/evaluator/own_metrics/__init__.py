@@ -1,8 +1,7 @@
-"""Metrics that TFMA lacks or defines differently; they equal scikit-learn's metrics of the same
-names.
+"""Metrics that TFMA lacks or defines differently; they equal scikit-learn's metrics.
 
-TFMA finds them by module and class name, and constructs them from their name alone. It requests the
-computations of one model and output at a time.
+TFMA imports a metric by its module and class name, and constructs it from the name in the config.
+TFMA requests the computations for one model and one output at a time.
 """
 
 from __future__ import annotations
@@ -21,16 +20,19 @@ AnyKey: TypeAlias = metric_types.MetricKey | metric_types.PlotKey
 
 
 class OwnMetric(metric_types.Metric):
-    """Base of our metrics, with one value by model and output."""
+    """Base of this project's metrics, which have one value for each model and output."""
 
     key_type: ClassVar[Any] = metric_types.MetricKey
+    """The type of the metric's keys."""
 
     def __init__(self, name: str) -> None:
         super().__init__(metric_util.merge_per_key_computations(self._computations_for), name=name)
 
     @abstractmethod
     def computations_for(self, key: Any, eval_config: config_pb2.EvalConfig | None) -> Computations:
-        """Returns the computations, of which the last gives the metric's value under the key."""
+        """Returns the computations; the last computation returns the metric's value under the
+        key.
+        """
 
     def _computations_for(
         self,
@@ -47,7 +49,7 @@ class OwnMetric(metric_types.Metric):
 
 
 def key_options(key: AnyKey) -> dict[str, Any]:
-    """Returns the arguments for other computations of the same model and output."""
+    """Returns the keyword arguments for other computations of the same model and output."""
     names = ("model_name", "output_name", "example_weighted")
     return {name: getattr(key, name) for name in names}
 
@@ -58,20 +60,26 @@ def statistic_computations(
     kind: type[Statistic],
     metric: Any = None,
 ) -> Computations:
-    """Returns the computation of our own statistic under a key; `metric` defines the value of each
-    row.
+    """Returns the computation of a statistic of this project.
+
+    Args:
+      key: the key of the result.
+      eval_config: TFMA's config.
+      kind: the class of the statistic.
+      metric: the metric that computes the value of each row, or None if the statistic needs no
+        metric.
     """
     combiner = RowsCombiner(key, eval_config, kind, metric)
     return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
 
 
 def add_derived(
-    computations: Computations, key: AnyKey, value: Callable[[Any], Any]
+    computations: Computations, key: AnyKey, derive: Callable[[Any], Any]
 ) -> Computations:
-    """Returns computations, followed by one that derives a value from the result of the last."""
+    """Returns the computations and a further one, which derives a value from the last result."""
     source = computations[-1].keys[-1]
 
     def result(metrics: Any) -> dict[Any, Any]:
-        return {key: value(metrics[source])}
+        return {key: derive(metrics[source])}
 
     return [*computations, metric_types.DerivedMetricComputation(keys=[key], result=result)]

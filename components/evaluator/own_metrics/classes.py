@@ -3,9 +3,10 @@
 TFMA's own macro averages need the number of classes in the Evaluator's config, which is written
 before the data is read.
 
-Calibration compares a probability with the share of examples for which the prediction comes true.
-With two classes the probability is that of the positive one; with several it is that of the most
-probable one: Guo et al., 2017, "On Calibration of Modern Neural Networks", arXiv:1706.04599.
+The calibration error compares a predicted probability with the share of correct predictions.
+If there are two classes, it is the probability of the positive class. If there are more, it is the
+probability of the most probable class (Guo et al., 2017, "On Calibration of Modern Neural
+Networks", arXiv:1706.04599).
 """
 
 from __future__ import annotations
@@ -38,14 +39,12 @@ from components.evaluator.own_metrics import (
 
 
 class AveragePrecision(OwnMetric):
-    """The precisions at all thresholds, each weighted by the recall that it adds."""
+    """The mean of the precisions at all thresholds, weighted by the increases of the recall."""
 
     def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """Returns TFMA's matrices at these thresholds, and the average precision derived from
-        them.
-        """
+        """Returns the computations of TFMA's matrices and of the average precision."""
         matrices = binary_confusion_matrices.binary_confusion_matrices(
             num_thresholds=THRESHOLDS, eval_config=eval_config, **key_options(key)
         )
@@ -53,26 +52,27 @@ class AveragePrecision(OwnMetric):
 
 
 def _average_precision(matrices: Any) -> float:
-    found, false = np.array(matrices.tp), np.array(matrices.fp)
-    if not found[0]:
+    tp, fp = np.array(matrices.tp), np.array(matrices.fp)
+    if not tp[0]:
         return math.nan
-    precision = found / np.maximum(found + false, np.finfo(float).tiny)
-    added = found - np.append(found[1:], 0)
-    return float(np.sum(precision * added) / found[0])
+    precision = tp / np.maximum(tp + fp, np.finfo(float).tiny)
+    added = tp - np.append(tp[1:], 0)
+    return float(np.sum(precision * added) / tp[0])
 
 
 class MacroMetric(OwnMetric):
-    """The mean of a metric over the classes that occur; the prediction is the most probable
-    class.
+    """The mean of a metric over the classes that occur as labels or as predictions.
+
+    The predicted class is the most probable class.
     """
 
-    place: ClassVar[int]
-    """The metric's place in the list that `class_means` returns."""
+    index: ClassVar[int]
+    """The index of the metric in the list that `class_means` returns."""
 
     def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """Returns TFMA's matrix of pairs of classes, and the mean derived from it."""
+        """Returns the computations of TFMA's matrix of pairs of classes, and of the mean."""
         matrices = multi_class_confusion_matrix_metrics.multi_class_confusion_matrices(
             thresholds=[0.0], eval_config=eval_config, **key_options(key)
         )
@@ -80,127 +80,139 @@ class MacroMetric(OwnMetric):
 
     def _mean(self, matrices: Mapping[float, Mapping[Any, float]]) -> float:
         (matrix,) = matrices.values()
-        pairs = np.array([(e.actual_class_id, e.predicted_class_id) for e in matrix], np.int64)
+        pairs = np.array(
+            [(entry.actual_class_id, entry.predicted_class_id) for entry in matrix], np.int64
+        )
         weights = np.array([*matrix.values()], np.float64)
-        classes, where = np.unique(pairs, return_inverse=True)
-        true, said = where.reshape(-1, 2).T
-        there, predicted, found = (
-            np.bincount(of, values, len(classes))
-            for of, values in ((true, weights), (said, weights), (true, weights * (true == said)))
+        classes, inverse = np.unique(pairs, return_inverse=True)
+        actual, predicted = inverse.reshape(-1, 2).T
+        actual_sums, predicted_sums, correct_sums = (
+            np.bincount(columns, values, len(classes))
+            for columns, values in (
+                (actual, weights),
+                (predicted, weights),
+                (actual, weights * (actual == predicted)),
+            )
         )
         occurs = np.ones(len(classes), bool)
-        return float(class_means(found, there, predicted, occurs)[self.place])
+        return float(class_means(correct_sums, actual_sums, predicted_sums, occurs)[self.index])
 
 
 class MacroPrecision(MacroMetric):
     """The mean precision of the classes; 0 for a class that is never predicted."""
 
-    place = 0
+    index = 0
 
 
 class MacroRecall(MacroMetric):
     """The mean recall of the classes; 0 for a class without examples."""
 
-    place = 1
+    index = 1
 
 
 class MacroF1(MacroMetric):
     """The mean of the classes' harmonic means of precision and recall."""
 
-    place = 2
+    index = 2
 
 
 class MulticlassBalancedAccuracy(MacroMetric):
-    """The mean recall of the classes that have examples, and not only predictions."""
+    """The mean recall of the classes that have examples."""
 
-    place = 3
+    index = 3
 
 
 BINS = 10
-"""The number of bins of equal width, from 0 to 1."""
+"""The number of bins, which have equal widths and cover the probabilities from 0 to 1."""
 
 Bins = np.ndarray
-"""The weighted sums of outcomes, of probabilities, and of ones in each bin: [BINS, 3] float64."""
+"""Three sums over the rows of each bin, [BINS, 3] float64: the weights of rows with a positive
+outcome, the weighted probabilities, and all weights."""
 
 
 def expected_calibration_error(bins: Bins) -> float:
-    """Returns the mean distance between probabilities and outcomes, over the bins by weight.
+    """Returns the weighted mean over bins of the distance between mean probability and mean
+    outcome.
 
     Args:
       bins: the bins of the predictions.
 
     Returns:
-      The error; NaN if there are no predictions or one is NaN.
+      The error, or NaN if there are no predictions or a prediction is NaN.
     """
-    true, said, weights = bins.sum(axis=0).tolist()
-    if not weights or math.isnan(true + said):
+    actual, predicted, weights = bins.sum(axis=0).tolist()
+    if not weights or math.isnan(actual + predicted):
         return math.nan
     return float(np.abs(bins[:, 0] - bins[:, 1]).sum() / weights)
 
 
 class CalibrationError(OwnMetric):
-    """The mean distance between the probability of the positive class and its share, by bins."""
+    """The mean distance between the probability and the share of the positive class, by bins."""
 
     def computations_for(
         self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """Returns the histogram of TFMA's areas under curves, which they share, and the error
-        derived from it.
+        """Returns the computations of TFMA's histogram and of the error.
+
+        TFMA's areas under curves use the same histogram.
         """
         histogram = calibration_histogram.calibration_histogram(
             eval_config=eval_config, **key_options(key)
         )
-        return add_derived(histogram, key, _of_histogram)
+        return add_derived(histogram, key, _histogram_error)
 
 
-def _of_histogram(histogram: Any) -> float:
-    bins, buckets = np.zeros((BINS, 3)), calibration_histogram.DEFAULT_NUM_BUCKETS
-    for one in histogram:
-        # The first bucket holds predictions below 0, the last one those of 1 and above.
-        place = min(max((one.bucket_id - 1) * BINS // buckets, 0), BINS - 1)
-        bins[place] += one.weighted_labels, one.weighted_predictions, one.weighted_examples
+def _histogram_error(histogram: Any) -> float:
+    bins, bucket_count = np.zeros((BINS, 3)), calibration_histogram.DEFAULT_NUM_BUCKETS
+    for bucket in histogram:
+        # The first bucket has the predictions below 0, and the last bucket those of 1 and above.
+        index = min(max((bucket.bucket_id - 1) * BINS // bucket_count, 0), BINS - 1)
+        bins[index] += bucket.weighted_labels, bucket.weighted_predictions, bucket.weighted_examples
     return expected_calibration_error(bins)
 
 
 class TopLabelBins(CellStatistic):
-    """The sums of right predictions, confidences and examples, by the bin of the confidence."""
+    """The sums of correct predictions, confidences and examples, by the bin of the confidence.
+
+    The confidence is the probability of the most probable class.
+    """
 
     width = 3
     cells = BINS
 
     def values(self, batch: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the bin of each row's highest probability, and the sums' terms."""
+        """Returns the bin of each row's confidence, and the terms of the sums."""
         if batch.predictions.shape[1] == 1:
             raise UnsupportedInBatches("the most probable class has only one output")
-        chosen = batch.predictions.argmax(1)
-        confidence = np.take_along_axis(batch.predictions, chosen[:, np.newaxis], 1)[:, 0]
+        predicted = batch.predictions.argmax(1)
+        confidence = np.take_along_axis(batch.predictions, predicted[:, np.newaxis], 1)[:, 0]
         confidence = confidence.astype(np.float64)
-        # NaN stays NaN in the sums, and is in the first bin.
-        places = np.clip(np.nan_to_num(confidence) * BINS, 0, BINS - 1).astype(np.int64)
-        is_right = (chosen == batch.labels).astype(np.float64)
-        values = np.stack([is_right, confidence, np.ones(len(chosen))], axis=1)
-        return places, values * self.weights(batch)[:, np.newaxis]
+        # A NaN is added to the sums of the first bin.
+        indices = np.clip(np.nan_to_num(confidence) * BINS, 0, BINS - 1).astype(np.int64)
+        is_right = (predicted == batch.labels).astype(np.float64)
+        values = np.stack([is_right, confidence, np.ones(len(predicted))], axis=1)
+        return indices, values * self.weights(batch)[:, np.newaxis]
 
     def output(self, parts: np.ndarray) -> dict[Any, Bins]:
-        """Returns all bins, including empty ones."""
+        """Returns all bins, including empty bins."""
         bins = np.zeros((BINS, 3))
-        places, sums = self.sum_cells(parts)
-        bins[places] = sums
+        indices, sums = self.sum_cells(parts)
+        bins[indices] = sums
         return {self.combiner.key: bins}
 
 
 class TopLabelCalibrationError(OwnMetric):
-    """The mean distance between the highest probability and the accuracy, by bins."""
+    """The mean distance between confidence and accuracy, by bins of the confidence."""
 
     def computations_for(
         self, key: AnyKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """Returns the bins of confidences, and the error derived from them."""
-        return _of_top_labels(key, eval_config, expected_calibration_error)
+        """Returns the computations of the bins and of the error."""
+        return _derive_from_bins(key, eval_config, expected_calibration_error)
 
 
 class TopLabelCalibrationPlot(OwnMetric):
-    """The bins of the calibration error, in the form of TFMA's plots for two classes."""
+    """The bins of the calibration error, in the format of TFMA's calibration plot."""
 
     key_type = metric_types.PlotKey
 
@@ -210,25 +222,25 @@ class TopLabelCalibrationPlot(OwnMetric):
     def computations_for(
         self, key: AnyKey, eval_config: config_pb2.EvalConfig | None
     ) -> Computations:
-        """Returns the bins, and TFMA's buckets derived from them."""
-        return _of_top_labels(key, eval_config, _buckets)
+        """Returns the computations of the bins and of TFMA's buckets."""
+        return _derive_from_bins(key, eval_config, _buckets)
 
 
-def _of_top_labels(
-    key: AnyKey, eval_config: config_pb2.EvalConfig | None, of_bins: Callable[[Bins], Any]
+def _derive_from_bins(
+    key: AnyKey, eval_config: config_pb2.EvalConfig | None, derive: Callable[[Bins], Any]
 ) -> Computations:
     bins = metric_types.MetricKey(f"_top_label_bins:{BINS}", **key_options(key))
-    return add_derived(statistic_computations(bins, eval_config, TopLabelBins), key, of_bins)
+    return add_derived(statistic_computations(bins, eval_config, TopLabelBins), key, derive)
 
 
 def _buckets(bins: Bins) -> metrics_for_slice_pb2.CalibrationHistogramBuckets:
     buckets = metrics_for_slice_pb2.CalibrationHistogramBuckets()
-    for place, (true, said, weight) in enumerate(bins.tolist()):
+    for index, (actual, predicted, weight) in enumerate(bins.tolist()):
         buckets.buckets.add(
-            lower_threshold_inclusive=place / BINS,
-            upper_threshold_exclusive=(place + 1) / BINS if place + 1 < BINS else math.inf,
-            total_weighted_label={"value": true},
-            total_weighted_refined_prediction={"value": said},
+            lower_threshold_inclusive=index / BINS,
+            upper_threshold_exclusive=(index + 1) / BINS if index + 1 < BINS else math.inf,
+            total_weighted_label={"value": actual},
+            total_weighted_refined_prediction={"value": predicted},
             num_weighted_examples={"value": weight},
         )
     return buckets

@@ -1,3 +1,3 @@
-"""Checks of whether a model can learn from the data; each raises a DataError that names the
-remedy.
+"""Checks of the data before training. A failed check raises a DataError that describes the
+correction.
 """

@@ -1,4 +1,7 @@
-"""The report on the data's labels, weights and columns, summed over its chunks, and its checks."""
+"""The report on the labels, weights and columns of the data.
+
+Each chunk of the data has a report. The sum of the reports is checked.
+"""
 
 from __future__ import annotations
 
@@ -41,31 +44,32 @@ from trainer_module.errors import DataError, counted
 
 @dataclass
 class ChunkReport:
-    """The counts of one chunk of the data; reports can be summed, so that the whole is checked at
-    the end.
-    """
+    """The counts of one chunk of the data, or the sum of several chunks' counts."""
 
     columns: set[str] = field(default_factory=set)
+    """The names of the columns."""
     rows: Counter[str] = field(default_factory=Counter)
     """The number of rows by split."""
     shards: Counter[str] = field(default_factory=Counter)
-    """The number of rows by the file that they were written to."""
+    """The number of rows in each written file."""
     chunks: int = 0
     """The number of chunks that the report covers."""
     classes: dict[str, Counter[Any]] = field(default_factory=dict)
-    """The number of rows by split and value of the label; empty for regression."""
+    """The number of rows with each class, by split; empty for regression."""
     label_bounds: tuple[float, float] | None = None
     """The smallest and the largest label of a regression; None if there are no labels."""
     weighed: set[str] = field(default_factory=set)
-    """The splits that have a row with a weight above 0."""
+    """The splits with a row whose weight is above 0."""
     unlabelled: list[Cell] = field(default_factory=list)
-    """The place of the first row without a label, if there is one."""
+    """The first row without a label; empty if all rows have labels."""
     unlabelled_rows: int = 0
+    """The number of rows without a label."""
     files: FileNotes = field(default_factory=FileNotes)
+    """The counts of pictures that are converted or left out."""
     notations: dict[str, Notations] = field(default_factory=dict)
-    """The notation of the values in columns whose declared type has several."""
+    """The notations of declared columns whose type allows several notations."""
     dates: dict[str, DateTally] = field(default_factory=dict)
-    """The formats of dates in columns that the config does not declare."""
+    """The tallies of date formats in columns that the config does not declare."""
 
     def add_rows(
         self,
@@ -78,15 +82,16 @@ class ChunkReport:
         """Checks a batch and counts its rows.
 
         Args:
-          rows: list columns of int64, float32 or binary.
-          splits: the index of each row's split; -1 for a row that is left out.
+          rows: a batch whose columns are lists of int64, float32 or binary.
+          splits: the index of each row's split, [rows]; -1 for a row that is left out.
           split_names: the names of the splits.
-          first: the place of the batch's first row.
-          settings: the label and the task.
+          first: the cell of the batch's first row.
+          settings: the settings of example generation.
 
         Raises:
-          DataError: a label has several values, or is not a number in a regression; a number is
-            infinite, or is text where numbers are declared.
+          DataError: a row has several labels, a label is not of the task's type, a number is
+            infinite, a column that is declared numeric holds text, a weight is not usable, or a
+            column has two notations.
         """
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
@@ -96,8 +101,8 @@ class ChunkReport:
         )
         self.dates = merge_tallies(self.dates, tally_dates(rows, first, settings))
         if settings.weight:
-            counts = (check_weights(rows, first, settings.weight) > 0) & (splits >= 0)
-            self.weighed |= {split_names[index] for index in np.unique(splits[counts])}
+            is_weighed = (check_weights(rows, first, settings.weight) > 0) & (splits >= 0)
+            self.weighed |= {split_names[index] for index in np.unique(splits[is_weighed])}
         labelled = _has_label(rows, settings.label)
         self._add_unlabelled(labelled, first)
         kept = splits >= 0
@@ -166,23 +171,27 @@ class ChunkReport:
 
 
 def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
-    """Raises DataError for an infinite number, which would make all means and losses infinite."""
+    """Raises DataError for an infinite number, as means and losses would be infinite too."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        # A column that the config declares otherwise is not a numeric input of the model.
+        # Labels and weights have their own checks. Columns that are declared categorical or ignored
+        # are not numeric inputs of the model.
         is_special = name in (settings.label, settings.weight)
         is_number = not is_special and name not in settings.mixed_columns
         infinite = find_infinite(column) if is_number else None
         if infinite is not None:
-            place, number = infinite
+            row, number = infinite
             raise DataError(
-                f"Column {name!r} is {number} in {first.below(place)} (32 bits hold numbers up to"
-                " 3.4e38): write a number, leave it empty for a missing one, or leave the column"
-                f" out by features: {{{name}: {{type: ignore}}}}."
+                f"Column {name!r} is {number} in {first.below(row)} (32 bits hold numbers up to"
+                " 3.4e38): write a finite number, leave the cell empty if the value is missing, or"
+                f" ignore the column by features: {{{name}: {{type: ignore}}}}."
             )
 
 
 def is_kept(rows: pa.RecordBatch, settings: ExampleGenSettings) -> np.ndarray:
-    """Returns whether each row of a batch is kept, [rows]: all rows are, or those with a label."""
+    """Returns whether each row of a batch is kept, [rows].
+
+    With `unlabelled: skip`, rows without a label are left out.
+    """
     if settings.unlabelled is Unlabelled.SKIP:
         return _has_label(rows, settings.label)
     return np.ones(rows.num_rows, bool)
@@ -196,22 +205,23 @@ def _has_label(rows: pa.RecordBatch, label: str) -> np.ndarray:
 
 
 def _check_labels(
-    column: pa.Array, row_of: np.ndarray, first: Cell, settings: ExampleGenSettings
+    column: pa.Array, label_rows: np.ndarray, first: Cell, settings: ExampleGenSettings
 ) -> None:
     """Raises DataError for a label that has several values or that the task cannot use.
 
     Args:
-      column: a list for each label, none of them empty.
-      row_of: the place of each label in the batch.
-      first: the place of the batch's first row.
-      settings: the label and the task.
+      column: the labels, as lists that are not empty.
+      label_rows: the row of each label in the batch.
+      first: the cell of the batch's first row.
+      settings: the settings of example generation.
     """
     lengths, labels = label_lengths(column), column.flatten()
-    place = int(np.argmax(lengths > 1))
+    index = int(np.argmax(lengths > 1))
     if lengths.max(initial=0) > 1:
+        cell = first.below(label_rows[index])
         raise DataError(
-            f"Label {settings.label!r} has {lengths[place]} values in {first.below(row_of[place])}:"
-            " every row needs exactly one."
+            f"Label {settings.label!r} has {lengths[index]} values in {cell}: every row needs"
+            " exactly one label."
         )
     task = settings.label_task
     if not task.needs:
@@ -221,21 +231,22 @@ def _check_labels(
     if is_number or task.label_kind.is_classification:
         usable = task.valid_labels(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
-        place = int(np.argmin(usable))
-        raise unusable_label(settings, first.below(row_of[place], excerpt(labels[place].as_py())))
+        index = int(np.argmin(usable))
+        cell = first.below(label_rows[index], excerpt(labels[index].as_py()))
+        raise unusable_label(settings, cell)
 
 
 def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
-    """Raises DataError unless a file has a column for the label."""
+    """Raises DataError if the columns of a file do not contain the label."""
     names = sorted(columns)
     if label in names:
         return
     near = difflib.get_close_matches(label, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of them."
+    hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of these columns."
     if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
-        hint = "name the delimiter between the columns by data.csv: {delimiter: ...}."
+        hint = "set the delimiter between the columns by data.csv: {delimiter: ...}."
     raise DataError(
-        f"There is no label column {label!r} in {file}; found {show_names(names)}: {hint}"
+        f"There is no label column {label!r} in {file}; the columns are {show_names(names)}: {hint}"
     )
 
 
@@ -252,16 +263,16 @@ def unusable_label(
 
 
 def show_label(value: Any) -> str:
-    """Returns a label's value for a message."""
+    """Returns a label for a message."""
     return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)
 
 
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"
-_CHANCE = 4
-"""The number of standard errors by which a split may differ from its share."""
-_MUCH = 0.25
-"""The difference, relative to its share, up to which a split is not reported."""
+_MAX_ERRORS = 4
+"""The largest unreported difference between a split and its share, in standard errors."""
+_MAX_DIFFERENCE = 0.25
+"""The largest unreported difference between a split and its share, relative to the share."""
 
 
 def check_report(
@@ -271,30 +282,32 @@ def check_report(
     settings: ExampleGenSettings,
     could_stratify: bool = False,
 ) -> DataNotes:
-    """Checks the data as a whole.
+    """Checks the sum of all reports.
 
     Args:
-      report: the sum over all chunks.
+      report: the sum of the reports of all chunks.
       split_names: the names of the splits.
-      shares: the share of each split; empty if the splits are inputs of their own.
-      settings: the label and the task.
-      could_stratify: whether the error may recommend data.stratify.
+      shares: the number of hash buckets of each split; empty if each split has its own files.
+      settings: the settings of example generation.
+      could_stratify: whether an error may recommend data.stratify.
 
     Returns:
       Notes on the data, and the date columns.
 
     Raises:
-      DataError: the label is the only column, a split is empty, labels are missing, the classes
-        cannot be learned, or dates have another format than earlier ones.
+      DataError: the label is the only column, a split is empty, labels or weights are missing, the
+        classes cannot be learned, or dates have another format than in earlier data.
     """
     if report.columns == {settings.label}:
         raise DataError(
-            f"The label {settings.label!r} is the data's only column: there is nothing to predict"
-            " it from; check data.path and data.label."
+            f"The label {settings.label!r} is the only column of the data, so a model has no"
+            " inputs: check data.path and data.label."
         )
     notes = report.files.sentences()
     if not report.rows.total() and notes:
-        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete pictures.")
+        raise DataError(
+            f"No picture can be read: {notes[0]}; replace the broken pictures with complete ones."
+        )
     if report.unlabelled_rows:
         notes += _check_unlabelled(report, settings)
     _check_splits(report.rows, split_names, bool(shares), settings.order_by)
@@ -307,37 +320,37 @@ def check_report(
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
         notes.append(
-            f"label {settings.label!r} is {report.label_bounds[0]:g} in every row: there is nothing"
-            " to learn; check data.label and the data"
+            f"label {settings.label!r} is {report.label_bounds[0]:g} in every row, so a model"
+            " cannot learn from the data: check data.label and the data"
         )
     notes += check_dates(report.dates, settings.known_dates)
     return DataNotes(notes, find_dates(report.dates))
 
 
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
-    """Raises DataError for rows without a label; returns a note on them if they may be left out."""
+    """Returns a note on rows without a label. If they may not be left out, raises DataError."""
     check_label_column(report.columns, settings.label)
-    place, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
+    first, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
     if settings.unlabelled is Unlabelled.FAIL:
         raise DataError(
-            f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or"
+            f"Label {settings.label!r} is missing in {rows}, first in {first}: add the labels, or"
             " leave out rows without a label by data: {unlabelled: skip}."
         )
     if not report.rows.total():
-        raise DataError(f"Label {settings.label!r} is missing in all {rows}: fill it in.")
+        raise DataError(f"Label {settings.label!r} is missing in all {rows}: add the labels.")
     if settings.labels is not None:
-        return [f"{rows} have no label in {settings.labels.path}, and are left out, first {place}"]
-    return [f"{rows} without a label are left out (data.unlabelled: skip), first {place}"]
+        return [f"left out {rows} without a label in {settings.labels.path}, first {first}"]
+    return [f"left out {rows} without a label (data.unlabelled: skip), first {first}"]
 
 
 def _check_weighed(report: ChunkReport, split_names: Sequence[str], weight: str) -> None:
     """Raises DataError for a split in which all weights are 0."""
-    idle = [name for name in split_names if name not in report.weighed]
-    if idle:
-        rows = counted(report.rows[idle[0]], "row")
+    weightless = [name for name in split_names if name not in report.weighed]
+    if weightless:
+        rows = counted(report.rows[weightless[0]], "row")
         raise DataError(
-            f"Weight {weight!r} is 0 in all {rows} of split {idle[0]!r}, so that none of them"
-            " would count: check data.weight and the data."
+            f"Weight {weight!r} is 0 in all {rows} of split {weightless[0]!r}, so that no row of"
+            " the split counts: check data.weight and the data."
         )
 
 
@@ -348,12 +361,12 @@ def _check_splits(
     if not empty:
         return
     counts = ", ".join(f"{name} {rows[name]}" for name in split_names)
-    change = "give it a larger share in data.splits, or more data"
+    correction = "give the split a larger share in data.splits, or add data"
     if not hash_splits:
-        change = "check its glob in data.splits"
+        correction = "check the split's glob in data.splits"
     elif order_by:
-        change = f"{order_by!r} (data.order_by) has too few different values to be split by"
-    raise DataError(f"Split {empty[0]!r} got no rows (rows per split: {counts}): {change}.")
+        correction = f"{order_by!r} (data.order_by) has too few different values for the splits"
+    raise DataError(f"Split {empty[0]!r} has no rows (rows per split: {counts}): {correction}.")
 
 
 def _note_shares(
@@ -362,24 +375,25 @@ def _note_shares(
     shares: Sequence[int],
     settings: ExampleGenSettings,
 ) -> list[str]:
-    """Returns a note on the split that differs most from its share, beyond chance."""
-    rows, notes = report.rows.total(), []
+    """Returns a note on the split that differs most from its share, if it differs significantly."""
+    rows, differences = report.rows.total(), []
     for name, share in zip(split_names, shares, strict=bool(shares)):
         expected, actual = share / sum(shares), report.rows[name] / rows
-        by_chance = _CHANCE * math.sqrt(expected * (1 - expected) / rows)
-        if abs(actual - expected) > max(by_chance, _MUCH * expected):
-            notes.append((abs(actual - expected) / expected, name, actual, expected))
-    if not notes:
+        by_chance = _MAX_ERRORS * math.sqrt(expected * (1 - expected) / rows)
+        if abs(actual - expected) > max(by_chance, _MAX_DIFFERENCE * expected):
+            differences.append((abs(actual - expected) / expected, name, actual, expected))
+    if not differences:
         return []
-    _, name, actual, expected = max(notes)
+    _, name, actual, expected = max(differences)
+    together = "are in the same split"
     if settings.order_by:
-        reason = f"rows with one value of {settings.order_by!r} (data.order_by) stay together"
+        reason = f"rows with equal values of {settings.order_by!r} (data.order_by) {together}"
     elif settings.split_by:
-        reason = f"rows with one value of {settings.split_by!r} (data.split_by) stay together"
+        reason = f"rows with equal values of {settings.split_by!r} (data.split_by) {together}"
     elif settings.stratify:
-        reason = f"a class of one row is in {TRAIN_SPLIT!r}, and equal rows stay together"
+        reason = f"a class with one row is in {TRAIN_SPLIT!r}, and equal rows {together}"
     else:
-        reason = "equal rows stay together"
+        reason = f"equal rows {together}"
     return [
         f"split {name!r} has {actual:.1%} of the rows, instead of {expected:.0%} as in data.splits:"
         f" {reason}"
@@ -392,8 +406,8 @@ def _check_classes(
     settings: ExampleGenSettings,
     could_stratify: bool,
 ) -> list[str]:
-    """Raises DataError for classes that cannot be learned; returns notes on those without
-    examples.
+    """Returns notes on classes without examples in a split. Raises DataError if the classes cannot
+    be learned.
     """
     total: Counter[Any] = sum(classes.values(), Counter())
     shown = ", ".join(show_label(value) for value in sorted(total)[:5])
@@ -403,22 +417,25 @@ def _check_classes(
             f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
             " more; check data.label and the data."
         )
-    most = settings.label_task.most_classes
-    if most is not None and len(total) > most:
-        other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
+    max_classes = settings.label_task.most_classes
+    if max_classes is not None and len(total) > max_classes:
+        task = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(
             f"Label {settings.label!r} has {counted(len(total), 'class')} ({shown}), but task:"
-            f" binary needs two: choose task: {other}, or check data.label."
+            f" binary needs two: choose task: {task}, or check data.label."
         )
     notes = []
     if settings.target.kind == "multiclass" and len(total) == 2:
         notes.append(
-            f"label {settings.label!r} has 2 classes ({shown}): with task: binary the area under"
-            " the ROC curve, precision and recall are measured too"
+            f"label {settings.label!r} has 2 classes ({shown}): with task: binary, the run also"
+            " measures the area under the ROC curve, precision and recall"
         )
-    remedy = "add examples of it, or leave it out"
+    remedy = "add examples of the class, or leave the class out"
     if could_stratify:
-        remedy = "write data: {stratify: true}, which trains on each class, or add examples of it"
+        remedy = (
+            "write data: {stratify: true}, so that train has all classes, or add examples of the"
+            " class"
+        )
     train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
     for split in split_names:
         unseen = sorted(value for value in classes[split] if value not in classes[train])

@@ -1,6 +1,4 @@
-"""Checks of a column's values against the config: their notation, numbers, weights, and an
-order.
-"""
+"""Checks of a column's values against the config: notations, numbers, weights and row order."""
 
 from __future__ import annotations
 
@@ -33,14 +31,15 @@ _SHOWN_FORMS = 3
 
 @dataclass(frozen=True)
 class Notations:
-    """The notations that all values of a column have in common."""
+    """The notations that fit all values of a column."""
 
     forms: tuple[str, ...]
+    """The names of the notations."""
     first: Cell
     """The first value."""
 
     def merge(self, name: str, other: Notations) -> Notations:
-        """Returns the notations that both have in common; raises DataError if there is none."""
+        """Returns the notations that fit the values of both. Without one, raises DataError."""
         common = tuple(form for form in self.forms if form in other.forms)
         if not common:
             raise _two_notations_error(name, self, other)
@@ -50,7 +49,7 @@ class Notations:
 def merge_notations(
     one: Mapping[str, Notations], other: Mapping[str, Notations]
 ) -> dict[str, Notations]:
-    """Returns the notations by column; raises DataError if a column has two notations."""
+    """Returns the merged notations by column. If a column has two notations, raises DataError."""
     both = {name: one[name].merge(name, other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
@@ -58,16 +57,16 @@ def merge_notations(
 def find_notations(
     rows: pa.RecordBatch, first: Cell, features: Mapping[str, BaseFeature]
 ) -> dict[str, Notations]:
-    """Returns the notations of each column whose type has some and that has a value in the batch.
+    """Returns the notations of each column with values and a type that allows several notations.
 
     Args:
-      rows: list columns of int64, float32 or binary.
-      first: the place of the batch's first row.
+      rows: a batch whose columns are lists of int64, float32 or binary.
+      first: the cell of the batch's first row.
       features: the declared features by column.
 
     Raises:
-      DataError: names the first row whose value cannot be read, or has another notation than those
-        before it.
+      DataError: a value cannot be read, or has another notation than the values before. The message
+        names the first such row.
     """
     return {
         name: notations
@@ -79,55 +78,59 @@ def find_notations(
 def _notations_of(
     name: str, column: pa.Array, first: Cell, feature: BaseFeature
 ) -> Iterator[Notations]:
-    texts, row_of = texts_of(column)
+    texts, text_rows = texts_of(column)
     if not len(texts):
         return
     names = list(feature.forms())
     are_matches = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
-    # A placeholder such as NA is valid in every notation, unless it matches one.
+    # A placeholder such as NA that matches no notation is valid in all of them.
     are_matches |= ~are_matches.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
-    # By notation: whether each value matches it, [values].
+    # For each notation: whether each value matches, [values].
     fits = dict(zip(names, are_matches, strict=True))
 
-    def notations_at(place: int) -> Notations:
-        value = excerpt(texts[place].as_py())
-        forms = tuple(form for form, fit in fits.items() if fit[place])
-        return Notations(forms, first.below(row_of[place], value))
+    def notations_at(index: int) -> Notations:
+        value = excerpt(texts[index].as_py())
+        forms = tuple(form for form, fit in fits.items() if fit[index])
+        return Notations(forms, first.below(text_rows[index], value))
 
-    if (place := _first_misfit(are_matches)) is not None:
-        raise _unreadable_error(name, notations_at(place).first, feature)
-    if (place := _first_misfit(np.logical_and.accumulate(are_matches, axis=1))) is not None:
-        raise _two_notations_error(name, notations_at(0), notations_at(place))
+    if (index := _first_misfit(are_matches)) is not None:
+        raise _unreadable_error(name, notations_at(index).first, feature)
+    if (index := _first_misfit(np.logical_and.accumulate(are_matches, axis=1))) is not None:
+        raise _two_notations_error(name, notations_at(0), notations_at(index))
     forms = tuple(form for form, fit in fits.items() if fit.all())
     yield replace(notations_at(0), forms=forms)
 
 
 def _first_misfit(fits: np.ndarray) -> int | None:
-    """Returns the place of the first value without any notation, given [notations, values]
-    booleans.
+    """Returns the index of the first value without a notation, or None.
+
+    Args:
+      fits: whether each value fits each notation, [notations, values] bool.
     """
     misfits = ~fits.any(axis=0)
     return int(np.argmax(misfits)) if misfits.any() else None
 
 
 def matches(texts: pa.StringArray, pattern: str) -> np.ndarray:
-    """Returns whether each text matches the pattern as a whole."""
-    found = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
-    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+    """Returns whether the complete string matches the pattern, for each string."""
+    is_match = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
+    return np.asarray(is_match.to_numpy(zero_copy_only=False), bool)
 
 
 def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
-    """Returns the values that are not empty, as text, and the row of each; integers have no decimal
-    point.
+    """Returns the values of a column of lists as strings, and the row of each string.
+
+    Empty values are left out. Whole numbers are written without a decimal point.
     """
-    values, row_of = values_of(column), rows_of(column)
+    values, value_rows = values_of(column), rows_of(column)
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy().astype(np.float64)
         texts = pa.array([_show_number(n) for n in numbers], pa.string())
     else:
         texts = values.view(pa.string()) if holds_bytes(values.type) else values.cast(pa.string())
     has_text = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
-    return texts.filter(has_text), row_of[np.asarray(has_text.to_numpy(zero_copy_only=False), bool)]
+    is_kept = np.asarray(has_text.to_numpy(zero_copy_only=False), bool)
+    return texts.filter(has_text), value_rows[is_kept]
 
 
 def _show_number(number: float) -> str:
@@ -138,12 +141,12 @@ def _show_number(number: float) -> str:
 
 def _unreadable_error(name: str, cell: Cell, feature: BaseFeature) -> DataError:
     forms = list(feature.forms())
-    right = enumerate_names(forms[:_SHOWN_FORMS], "or")
+    expected = enumerate_names(forms[:_SHOWN_FORMS], "or")
     more = f" or {len(forms) - _SHOWN_FORMS} other notations" if len(forms) > _SHOWN_FORMS else ""
     return DataError(
         f"Column {name!r} is {cell.value!r} in {cell}, which is not of the type {feature.type}:"
-        f" right is {right}{more}. Correct it, leave the cell empty if the value is missing, or"
-        f" declare the right type by features: {{{name}: {{type: ...}}}}."
+        f" expected {expected}{more}. Correct the value, leave the cell empty if the value is"
+        f" missing, or declare another type by features: {{{name}: {{type: ...}}}}."
     )
 
 
@@ -152,21 +155,21 @@ def _two_notations_error(name: str, one: Notations, other: Notations) -> DataErr
     return DataError(
         f"Column {name!r} has two notations: {first.value!r} ({' or '.join(one.forms)}) in"
         f" {first}, but {second.value!r} ({' or '.join(other.forms)}) in {second}: write all"
-        " values in one."
+        " values in the same notation."
     )
 
 
 def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> None:
-    """Raises DataError for a column that is declared numeric and holds text.
+    """Checks that columns that are declared numeric do not hold text.
 
     Args:
-      rows: list columns of int64, float32 or binary.
-      first: the place of the batch's first row.
+      rows: a batch whose columns are lists of int64, float32 or binary.
+      first: the cell of the batch's first row.
       names: the columns that are declared numeric.
 
     Raises:
-      DataError: names the first row whose value is not a number, or the first row with a value if
-        all of them are numbers written as text.
+      DataError: a column holds text. The message names the first row whose text is not a number, or
+        the first row with a value.
     """
     columns = set(rows.schema.names)
     for name in (name for name in names if name in columns):
@@ -179,46 +182,47 @@ def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> No
 def _not_number_error(name: str, column: pa.Array, values: pa.Array, first: Cell) -> DataError:
     texts = pc.ascii_trim_whitespace(values.view(pa.string()))
     is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
-    place = int(np.argmin(is_number))
-    cell = first.below(rows_of(column)[place], excerpt(values[place].as_py()))
-    problem = "a number stored as text" if is_number[place] else "not a number"
+    index = int(np.argmin(is_number))
+    cell = first.below(rows_of(column)[index], excerpt(values[index].as_py()))
+    problem = "a number stored as text" if is_number[index] else "not a number"
     return DataError(
         f"Column {name!r} is {cell.value!r} in {cell}, which is {problem}, but features.{name}"
-        " declares numbers: correct it, leave the cell empty if the value is missing, or write"
-        f" features: {{{name}: {{type: categorical}}}} (or ignore)."
+        " declares numbers: correct the value, leave the cell empty if the value is missing, or"
+        f" write features: {{{name}: {{type: categorical}}}} (or ignore)."
     )
 
 
 def no_value_error(name: str) -> DataError:
     """Returns the error for a column that is declared numeric and is empty in all rows."""
     return DataError(
-        f"Column {name!r} has no value in any row, but features.{name} declares numbers: fill it"
-        f" in, or write features: {{{name}: {{type: ignore}}}}."
+        f"Column {name!r} has no value in any row, but features.{name} declares numbers: add the"
+        f" values, or write features: {{{name}: {{type: ignore}}}}."
     )
 
 
 def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
-    """Returns the weights of a batch, none of which is missing, infinite, negative or not a number.
+    """Checks and returns the weights of a batch.
 
     Args:
-      rows: list columns of int64, float32 or binary.
-      first: the place of the batch's first row.
+      rows: a batch whose columns are lists of int64, float32 or binary.
+      first: the cell of the batch's first row.
       name: the column of the weights.
 
     Returns:
       The weights, [rows] float64.
 
     Raises:
-      DataError: names the first row without a usable weight.
+      DataError: the column does not exist, or a weight is missing, negative, infinite or not a
+        number. The message names the first such row.
     """
     if name not in rows.schema.names:
         near = difflib.get_close_matches(name, rows.schema.names, n=1)
         hint = (
             f"did you mean {near[0]!r}?"
             if near
-            else "name an existing column, or remove data.weight."
+            else "set data.weight to an existing column, or remove the key."
         )
-        raise DataError(f"There is no column {name!r}, which data.weight names; {hint}")
+        raise DataError(f"data.weight is {name!r}, but there is no such column; {hint}")
     column = rows.column(name)
     lengths = list_lengths(column)
     usable = lengths == 1
@@ -232,31 +236,31 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     row = int(np.argmin(usable))
     weight = ", ".join(map(excerpt, column[row].as_py() or [])) or "missing"
     raise DataError(
-        f"Weight {name!r} is {weight} in {first.below(row)}: every row needs a number of 0 or more;"
-        " a row with 0 does not count."
+        f"Weight {name!r} is {weight} in {first.below(row)}: expected a number of 0 or more in"
+        " every row. A row with the weight 0 does not count."
     )
 
 
 @dataclass(frozen=True)
 class Order:
-    """The keys that some rows are ordered by."""
+    """The keys by which the rows of a batch are ordered."""
 
     keys: np.ndarray
-    """[rows], int64 or float: numbers, or microseconds since 1970."""
+    """The numbers, or the microseconds since 1970, [rows] int64 or float."""
     missing: np.ndarray
-    """[rows] bool: whether a row has no value, and counts as the oldest."""
+    """Whether a row has no value, so that it counts as the oldest, [rows] bool."""
 
 
 def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
-    """Reads the column that rows are ordered by: numbers, or dates and times as texts.
+    """Returns the keys in the column that orders the rows: numbers, or dates and times as text.
 
     Args:
-      rows: list columns of int64, float32 or binary.
-      first: the place of the batch's first row.
+      rows: a batch whose columns are lists of int64, float32 or binary.
+      first: the cell of the batch's first row.
       name: the column's name.
 
     Raises:
-      DataError: a value cannot be ordered, or there is no such column.
+      DataError: there is no such column, or a value is not a number, date or time.
     """
     if name not in rows.schema.names:
         raise DataError(
@@ -277,7 +281,7 @@ def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
 
 
 def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
-    """Returns the place and the value of the first text that is not a date or time."""
+    """Returns the row and the value of the first text that is not a date or time."""
     for row in range(len(values)):
         try:
             parse_times(values.slice(row, 1))

@@ -1,1 +1,1 @@
-"""Columns of raw values: their encoding, and the inference of their types."""
+"""The inference of the types of columns, and the encoding of columns as lists for tf.Examples."""

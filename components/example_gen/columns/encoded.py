@@ -1,9 +1,9 @@
-"""The vectorised conversion of raw columns to the three types of a tf.Example's features.
+"""The conversion of raw columns to encoded columns, which hold the types of a tf.Example.
 
-An encoded column is a large list per row of int64, float32 or binary, which is what
-`RecordBatchToExamplesEncoder` takes. A missing value is a null: a feature without a type, for which
-the parser substitutes a default. (Stock CsvExampleGen writes a typed feature without values, for
-which TensorFlow raises an error if it expects one.)
+An encoded column has a list of int64, float32 or binary values per row, as
+`RecordBatchToExamplesEncoder` requires. A missing value is null. It becomes a feature without a
+type, for which TensorFlow's parser substitutes a default. (TFX's CsvExampleGen writes a typed
+feature without values, and the parser raises an error if a value is required.)
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 
 from trainer_module.errors import DataError
 
-_SHOWN = 80
-"""The most characters of a value in a message."""
-_BYTES_OF_CHARACTER = 4
-"""The most bytes of a character in UTF-8."""
+_SHOWN_CHARACTERS = 80
+"""The maximum number of characters of a value in a message."""
+_CHARACTER_BYTES = 4
+"""The maximum number of bytes of a character in UTF-8."""
 
 
 class ColumnKind(IntEnum):
-    """The type of a column; if parts of a column have different ones, the larger one is used."""
+    """The type of a column. If parts of a column have different kinds, the larger kind is used."""
 
     UNKNOWN = 0
     INT = 1
@@ -44,47 +44,49 @@ ARROW_TYPES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in the data, for messages; rows count from 1, including a CSV's header."""
+    """A cell of the data, for messages."""
 
     file: str
     row: int
+    """The number of the row, counted from 1. Row 1 of a CSV file is its header."""
     value: str = ""
+    """The beginning of the value."""
 
     def __str__(self) -> str:
         return f"row {self.row} of {self.file}"
 
     def below(self, rows: SupportsIndex, value: str = "") -> Cell:
-        """Returns the cell a number of rows further down."""
+        """Returns the cell that is `rows` rows below this cell."""
         return Cell(self.file, self.row + int(rows), value)
 
 
 def excerpt(value: object) -> str:
     """Returns the beginning of a value, for a message."""
     if isinstance(value, bytes):
-        # A value may be a whole picture, so only the bytes of the shown characters are decoded.
-        value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
-    return str(value)[:_SHOWN]
+        # A value may be a picture of megabytes, so only the first bytes are decoded.
+        value = value[: _CHARACTER_BYTES * _SHOWN_CHARACTERS].decode(errors="backslashreplace")
+    return str(value)[:_SHOWN_CHARACTERS]
 
 
-# The most columns in a message.
+# The maximum number of columns in a message.
 _SHOWN_NAMES = 20
 
 
 def show_names(names: Sequence[str]) -> str:
-    """Returns the first names of columns on one line, for a message."""
+    """Returns the first of the columns' names on one line, for a message."""
     shown = [name if name.isprintable() else repr(name)[:80] for name in names[:_SHOWN_NAMES]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def single_values(values: pa.Array) -> pa.LargeListArray:
-    """Returns an encoded column of at most one value per row; nulls are missing values."""
+    """Returns an encoded column for at most one value per row. Nulls are missing values."""
     lengths = values.is_valid().to_numpy(zero_copy_only=False)
     return lists(values.drop_null() if values.null_count else values, lengths)
 
 
 def first_values(column: pa.Array) -> pa.Array:
-    """Returns the first value of each row of an encoded column; null if a row has none."""
+    """Returns the first value of each row of an encoded column, or null for a row without one."""
     if pa.types.is_null(column.type):
         return column
     lengths = list_lengths(column)
@@ -93,7 +95,9 @@ def first_values(column: pa.Array) -> pa.Array:
 
 
 def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
-    """Returns the encoded columns that have at most one value a row, as flat values with nulls."""
+    """Returns the columns with at most one value per row, by name. The values are flat, with null
+    for missing values.
+    """
     columns = {}
     for name in batches[0].schema.names if batches else []:
         parts = [batch.column(name) for batch in batches]
@@ -103,41 +107,48 @@ def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
 
 
 def list_columns(
-    batches: Sequence[pa.RecordBatch], several: Collection[str] = ()
+    batches: Sequence[pa.RecordBatch], known_lists: Collection[str] = ()
 ) -> dict[str, tuple[np.ndarray, pa.Array]]:
-    """Returns the columns that have several values in some rows: each row's number, and all values.
+    """Returns the columns with several values in some rows, by name.
+
+    Each column consists of the number of values in each row, and all values.
 
     Args:
       batches: batches of encoded columns.
-      several: columns that have several values in other rows.
+      known_lists: columns that are included, as they have several values in other rows.
     """
     columns = {}
     for name in batches[0].schema.names if batches else []:
         parts = [batch.column(name) for batch in batches]
         lengths = np.concatenate([list_lengths(part) for part in parts])
-        if name in several or lengths.max(initial=0) > 1:
+        if name in known_lists or lengths.max(initial=0) > 1:
             columns[name] = lengths, _joined([values_of(part) for part in parts])
     return columns
 
 
 def values_of(column: pa.Array) -> pa.Array:
-    """Returns all values of a list column, concatenated."""
+    """Returns all values of an encoded column, concatenated."""
     return pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
 
 
 def rows_of(column: pa.Array) -> np.ndarray:
-    """Returns the row of each value of a list column, int64."""
+    """Returns the row of each value of an encoded column, [values] int64."""
     return np.repeat(np.arange(len(column)), list_lengths(column))
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Returns the concatenated parts; a part without values may have no type."""
+    """Returns the concatenated parts. Parts without values may have no type."""
     typed = next((part.type for part in parts if not pa.types.is_null(part.type)), pa.null())
     return pa.concat_arrays([part.cast(typed) for part in parts])
 
 
 def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
-    """Returns an encoded column of flat values and the number of them in each row; null for 0."""
+    """Returns an encoded column.
+
+    Args:
+      values: the values of all rows.
+      lengths: the number of values in each row; rows without values become null.
+    """
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     missing = lengths == 0
@@ -146,34 +157,35 @@ def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
 
 
 def no_values(rows: int, kind: ColumnKind = ColumnKind.UNKNOWN) -> pa.LargeListArray:
-    """Returns an encoded column without values; without a type if the kind is unknown."""
+    """Returns an encoded column without values."""
     if kind is ColumnKind.UNKNOWN:
         return pa.nulls(rows, pa.large_list(pa.int64()))
     return lists(pa.nulls(0, ARROW_TYPES[kind]), np.zeros(rows, np.int64))
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:
-    """Returns the number of values in each row of a list column, int64; 0 for nulls."""
+    """Returns the number of values in each row of an encoded column, [rows] int64; 0 for nulls."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
 
 
 def find_infinite(column: pa.Array) -> tuple[int, float] | None:
-    """Returns the first row of a list column with an infinite number, and the number.
+    """Returns the first row of an encoded column with an infinite number, and the number.
 
-    In a float32 column, numbers that 32 bits cannot hold are infinite.
+    Numbers that are too large for float32 are infinite in the column. The result is None if all
+    numbers are finite.
     """
     values = values_of(column)
     infinite = np.isinf(values.to_numpy()) if pa.types.is_floating(values.type) else np.zeros(0)
     if not infinite.any():
         return None
-    place = int(np.argmax(infinite))
-    return int(rows_of(column)[place]), values[place].as_py()
+    index = int(np.argmax(infinite))
+    return int(rows_of(column)[index]), values[index].as_py()
 
 
 def label_lengths(labels: pa.Array) -> np.ndarray:
-    """Returns the number of labels in each row; NaN is not counted."""
+    """Returns the number of labels in each row. NaN is not a label."""
     lengths = list_lengths(labels)
     if lengths.max(initial=0) != 1:
         return lengths
@@ -197,7 +209,7 @@ _TEXTUAL = (
 
 
 def kind_of(column_type: pa.DataType) -> ColumnKind | None:
-    """Returns the kind of a column of a type; None for types that a feature cannot hold."""
+    """Returns the kind of a column by its Arrow type, or None if a tf.Example cannot hold it."""
     types = pa.types
     if _is_list(column_type):
         return None if _is_list(column_type.value_type) else kind_of(column_type.value_type)
@@ -215,15 +227,15 @@ def kind_of(column_type: pa.DataType) -> ColumnKind | None:
 
 
 def unsupported_type_error(name: str, column_type: pa.DataType, file: str) -> DataError:
-    """Returns the error for a column of a type that a feature cannot hold."""
+    """Returns the error for a column of a type that a tf.Example cannot hold."""
     return DataError(
         f"Column {name!r} of {file} has the type {column_type}, which a tf.Example cannot hold:"
-        " convert it to numbers, text or lists of these, or remove the column."
+        " convert the values to numbers, text, or lists of numbers or text, or remove the column."
     )
 
 
 def flatten(table: pa.Table, file: str) -> pa.Table:
-    """Returns the table with the fields of structs as columns named by path, such as
+    """Returns the table with the fields of structs as columns whose names are paths, such as
     `address.city`.
 
     Raises:
@@ -234,8 +246,8 @@ def flatten(table: pa.Table, file: str) -> pa.Table:
     if len(set(table.column_names)) < table.num_columns:
         duplicate = next(name for name in table.column_names if table.column_names.count(name) > 1)
         raise DataError(
-            f"{file} holds {duplicate!r} twice, as a key and as a key within an object: rename"
-            " one of them."
+            f"{file} contains {duplicate!r} twice, as a key with a dot and as a key within an"
+            " object: rename one of the keys."
         )
     return table
 
@@ -249,7 +261,7 @@ def _is_list(column_type: pa.DataType) -> bool:
 
 
 def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa.LargeListArray:
-    """Returns a typed column as an encoded one; nulls, also those in lists, are missing values."""
+    """Returns an Arrow column as an encoded column. Nulls are missing values, also within lists."""
     if kind is ColumnKind.UNKNOWN or pa.types.is_null(column.type):
         return no_values(len(column), kind)
     if _is_list(column.type):
@@ -262,14 +274,15 @@ def encode_typed(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa
         return lists(_convert(values.filter(valid), kind), lengths)
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"Column {name!r} of {file} holds a value that a tf.Example cannot hold ({error}):"
-            " store signed integers of at most 64 bits."
+            f"Column {name!r} of {file} contains a value that a tf.Example cannot hold ({error}):"
+            " store integers as signed integers of at most 64 bits."
         ) from error
 
 
 def _convert(values: pa.Array, kind: ColumnKind) -> pa.Array:
-    """Returns values without nulls as int64, float32 or binary; times as ISO 8601, zoned ones in
-    UTC.
+    """Returns values without nulls as int64, float32 or binary.
+
+    Times are converted to text in ISO 8601; times with a zone are converted to UTC.
     """
     types = pa.types
     if types.is_dictionary(values.type):

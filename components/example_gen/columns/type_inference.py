@@ -1,4 +1,6 @@
-"""The inference of column types: kinds, and whether text holds numbers, codes or amounts."""
+"""The inference of column types: the kind of a column, and whether its text holds numbers, codes or
+amounts.
+"""
 
 from __future__ import annotations
 
@@ -25,89 +27,93 @@ from components.example_gen.columns.encoded import (
 from trainer_module.features.date_formats import Form
 from trainer_module.features.number_format import AMOUNT, PLACEHOLDERS, is_placeholder
 
-# Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.
+# The pattern of a number for Python, as in TFX's CsvExampleGen. Values are trimmed before.
 NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INTEGER = r"^[+-]?\d+$"
-# Integers of fewer characters all fit into 64 bits.
-_SHORTEST_OVERSIZED = 19
-_LARGEST_EXACT = 2**24
+# Integers with fewer characters fit into 64 bits.
+_MIN_OVERSIZED_LENGTH = 19
+_MAX_EXACT = 2**24
 """The largest number up to which float32 holds every integer."""
 
-_LONGEST_PLACEHOLDER = max(map(len, PLACEHOLDERS))
-# A number with a decimal comma; points may stand between its thousands.
+_MAX_PLACEHOLDER_LENGTH = max(map(len, PLACEHOLDERS))
+# A number with a decimal comma, and possibly with points between thousands.
 _COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+$"
 
-# The share of integers with leading zeros from which a column holds codes.
-_CODES = 0.01
+# The minimum share of integers with leading zeros, for a column to hold codes.
+_MIN_PADDED_SHARE = 0.01
 
-# A day in digits.
+# The format and the number of digits of a day that is written as an integer.
 _DAY, _DAY_DIGITS = Form.parse(DAYS_FORMAT), 8
 
-# The number of texts that show whether a column may hold amounts.
-_GLANCE = 100
-_MOST_WORDS = 2_000
+# The number of strings from which is decided whether a column may hold amounts.
+_SAMPLE_TEXTS = 100
+_MAX_WORDS = 2_000
 
 
 @dataclass(frozen=True)
 class ColumnSurvey:
-    """The kind of a column, with the counts of its numbers and of its texts."""
+    """The kind of a column, and counts of its values."""
 
     kind: ColumnKind = ColumnKind.UNKNOWN
     numbers: int = 0
+    """The number of values that are numbers."""
     texts: int = 0
-    """The number of values that are not numbers, including placeholders and numbers with a
+    """The number of values that are not numbers, including placeholders and numbers with a decimal
     comma."""
     first_text: Cell | None = None
-    """The first text that is not a placeholder, if there is one; otherwise the first text."""
+    """The first text that is not a placeholder; the first text if all are placeholders."""
     placeholders: Counter[str] = field(default_factory=Counter)
-    """The counts of texts that may stand for a missing number, such as NA. A column without other
-    text is one of numbers, and a column of nothing else has no kind."""
+    """The counts of texts that may mean a missing number, such as NA. A column of numbers and
+    placeholders is numeric. A column of placeholders alone has the kind UNKNOWN."""
     comma_numbers: int = 0
     """The number of texts that are numbers with a decimal comma."""
     needs_integers: bool = False
-    """Whether there are integers that float32 cannot hold."""
+    """Whether the column has integers that float32 cannot hold."""
     padded: int = 0
-    """The number of integers of several digits that begin with 0, as postal codes do."""
+    """The number of integers that begin with 0 and have more digits, such as postal codes."""
     first_padded: Cell | None = None
+    """The first integer that begins with 0 and has more digits."""
     widths: tuple[int, int] | None = None
     """The number of characters of the shortest and the longest integer."""
     amounts: int = 0
-    """The number of texts that are amounts, such as $1,234.50; counted only if all are."""
+    """The number of texts that are amounts, such as $1,234.50. It is 0 if one of the first texts is
+    neither an amount nor a placeholder."""
     days: int = 0
     """The number of integers that are days, such as 20260131."""
     words: frozenset[str] = frozenset()
-    """A sample of the distinct texts of a label that has to be a number."""
+    """A sample of the distinct texts in a column of labels that must be numbers."""
 
     @property
     def holds_codes(self) -> bool:
-        """Whether leading zeros of integers are significant, so that '02139' is not 2139.
+        """Whether the integers are codes, so that '02139' must not become 2139.
 
-        They are if all integers have the same length, or more than a few begin with 0.
+        Integers with leading zeros are codes if all integers have the same number of characters, or
+        if at least 1% of them begin with 0.
         """
         if self.kind is not ColumnKind.INT or not self.padded or self.widths is None:
             return False
-        return self.widths[0] == self.widths[1] or self.padded >= _CODES * self.numbers
+        return self.widths[0] == self.widths[1] or self.padded >= _MIN_PADDED_SHARE * self.numbers
 
     @property
     def holds_days(self) -> bool:
-        """Whether all values are days in digits, which float32 would change."""
+        """Whether all values are days such as 20260131, which float32 cannot hold exactly."""
         return self.kind is ColumnKind.INT and self.days == self.numbers > 0
 
     @property
     def are_amounts(self) -> bool:
-        """Whether all values that are not plain numbers are amounts or placeholders."""
+        """Whether all texts are amounts or placeholders, and at least one is an amount."""
         return 0 < self.amounts == self.texts - self.placeholders.total()
 
     @property
     def is_mixed(self) -> bool:
-        """Whether the column holds text but mostly numbers."""
+        """Whether the column holds text, but more numbers than text."""
         if self.are_amounts:
             return False
-        rest = self.texts - self.placeholders.total() - self.comma_numbers
-        return self.texts > 0 and self.numbers + self.comma_numbers > rest
+        other_texts = self.texts - self.placeholders.total() - self.comma_numbers
+        return self.texts > 0 and self.numbers + self.comma_numbers > other_texts
 
     def merge(self, other: ColumnSurvey) -> ColumnSurvey:
-        """Returns the counts for the rows of both."""
+        """Returns the survey of the rows of both surveys."""
         return ColumnSurvey(
             max(self.kind, other.kind),
             self.numbers + other.numbers,
@@ -126,27 +132,31 @@ class ColumnSurvey:
 
 
 def sample_words(words: frozenset[str]) -> frozenset[str]:
-    """Returns a sample of many words that depends neither on their order nor on how they were
-    merged.
+    """Returns at most `_MAX_WORDS` of the words. The sample does not depend on the order in which
+    words are collected and merged.
     """
-    return frozenset(nsmallest(_MOST_WORDS, words, lambda word: (crc32(word.encode()), word)))
+    return frozenset(nsmallest(_MAX_WORDS, words, lambda word: (crc32(word.encode()), word)))
 
 
 def survey_text(
-    values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind
+    values: pa.BinaryArray, file: str, first_row: int, min_kind: ColumnKind
 ) -> ColumnSurvey:
-    """Returns the kind and counts of a batch of a CSV column; nulls are missing values.
+    """Returns the survey of a batch of a CSV column.
 
-    `known` is the kind of the rows before, which excludes smaller kinds.
+    Args:
+      values: the cells; nulls are missing values.
+      file: the name of the file.
+      first_row: the number of the batch's first row in the file.
+      min_kind: the kind of the rows before the batch. Smaller kinds are not tried.
     """
     count = len(values) - values.null_count
     if not count:
         return ColumnSurvey()
-    integers = parse_numbers(values, ColumnKind.INT) if known <= ColumnKind.INT else None
+    integers = parse_numbers(values, ColumnKind.INT) if min_kind <= ColumnKind.INT else None
     if integers is not None:
         if not _has_hexadecimals(values):
             return _survey_integers(integers, values, file, first_row)
-    elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
+    elif min_kind <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
         return ColumnSurvey(kind, numbers=count)
     trimmed = _trim(values)
@@ -157,10 +167,10 @@ def survey_text(
         return column
     non_numbers = trimmed.take(pa.array(texts))
     placeholders = _count_placeholders(non_numbers)
-    place = int(texts[int(np.argmin(are_placeholders(non_numbers).to_numpy(zero_copy_only=False)))])
-    first_text = Cell(file, first_row + place, excerpt(values[place].as_py()))
+    row = int(texts[int(np.argmin(are_placeholders(non_numbers).to_numpy(zero_copy_only=False)))])
+    first_text = Cell(file, first_row + row, excerpt(values[row].as_py()))
     if placeholders.total() == len(texts):
-        numbers = survey_text(without_placeholders(values), file, first_row, known)
+        numbers = survey_text(without_placeholders(values), file, first_row, min_kind)
         return replace(numbers, texts=len(texts), first_text=first_text, placeholders=placeholders)
     return replace(
         column,
@@ -172,14 +182,21 @@ def survey_text(
 
 
 def without_placeholders(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Returns the cells, with nulls for placeholders of a missing number, such as NA."""
+    """Returns the cells, with null instead of placeholders for a missing number, such as NA."""
     return pc.if_else(are_placeholders(_trim(values)), pa.scalar(None, pa.binary()), values)
 
 
 def _survey_integers(
     integers: pa.Array | pa.ChunkedArray, values: pa.BinaryArray, file: str, first_row: int
 ) -> ColumnSurvey:
-    """Returns the kind and counts of a column of integers, given parsed and as text."""
+    """Returns the survey of a batch of integers.
+
+    Args:
+      integers: the parsed values.
+      values: the cells as text.
+      file: the name of the file.
+      first_row: the number of the batch's first row in the file.
+    """
     numbers = values.drop_null()
     offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
     data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
@@ -206,8 +223,8 @@ def _count_days(numbers: pa.BinaryArray) -> int:
 
 def _first_text(one: Cell | None, other: Cell | None) -> Cell | None:
     cells = [cell for cell in (one, other) if cell is not None]
-    odd = (cell for cell in cells if not is_placeholder(cell.value))
-    return next(odd, cells[0] if cells else None)
+    real_texts = (cell for cell in cells if not is_placeholder(cell.value))
+    return next(real_texts, cells[0] if cells else None)
 
 
 def _widest(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -220,22 +237,23 @@ def needs_integers(numbers: pa.Array | pa.ChunkedArray) -> bool:
     """Returns whether float32 cannot hold some of the integers."""
     bounds = pc.min_max(numbers)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    return high is not None and max(high, -low) > _LARGEST_EXACT
+    return high is not None and max(high, -low) > _MAX_EXACT
 
 
 def is_number(text: str) -> bool:
-    """Returns whether a text is a number, with a decimal point or comma."""
+    """Returns whether a string is a number, with a decimal point or a decimal comma."""
     return bool(re.match(NUMBER, text.strip()) or is_comma_number(text))
 
 
 def is_comma_number(text: str) -> bool:
-    """Returns whether a text is a number with a decimal comma."""
+    """Returns whether a string is a number with a decimal comma."""
     return bool(re.match(_COMMA_NUMBER, text.strip()))
 
 
 def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
-    """Returns the values as int64 (INT) or float64 (FLOAT), with their nulls; None if a value is
-    not a number.
+    """Returns the values as int64 (INT) or float64 (FLOAT), or None if a value is not a number.
+
+    Nulls remain nulls.
     """
     target = pa.int64() if kind is ColumnKind.INT else pa.float64()
     try:
@@ -243,7 +261,7 @@ def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
     except pa.ArrowInvalid:
         pass
     try:
-        # Python accepts spaces around a number and a plus sign; Arrow accepts neither.
+        # Python accepts spaces around a number, and a plus sign. Arrow accepts neither of them.
         return pc.replace_substring_regex(_trim(values), r"^\+([\d.])", r"\1").cast(target)
     except pa.ArrowInvalid:
         return None
@@ -256,8 +274,8 @@ def encode_text(
 
     Args:
       values: the cells; nulls are missing values.
-      kind: the kind of the whole column.
-      missing: numbers that mean a missing value, as words such as NA do among numbers.
+      kind: the kind of the column in all files.
+      missing: numbers that mean a missing value, such as -999.
 
     Raises:
       pa.ArrowInvalid: a value is not of the kind.
@@ -274,31 +292,34 @@ def encode_text(
     if missing:
         is_missing = pc.is_in(numbers.cast(pa.float64(), safe=False), pa.array(missing))
         numbers = pc.if_else(is_missing, pa.scalar(None, numbers.type), numbers)
-    # Values are parsed as float64 first, as in Python; parsing as float32 may round differently.
+    # Values are parsed as float64 first, like in Python. Parsing as float32 may round differently.
     return single_values(numbers.cast(ARROW_TYPES[kind], safe=False))
 
 
 def holds_any(values: pa.Array, characters: bytes) -> bool:
-    """Returns whether some text may hold one of the characters; looks at all bytes at once."""
+    """Returns whether the buffer of the values contains one of the characters.
+
+    The buffer may contain more than the values, so the result may be True without a match.
+    """
     data = values.buffers()[2]
     bytes_of_values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return any(bool((bytes_of_values == character).any()) for character in characters)
 
 
 def _trim(values: pa.BinaryArray) -> pa.StringArray:
-    # A view, as Arrow's functions for ASCII also work on bytes that are not UTF-8.
+    # Bytes are viewed as text: Arrow's ASCII functions also accept bytes that are not UTF-8.
     return pc.ascii_trim_whitespace(values.view(pa.string()))
 
 
 def _count_placeholders(texts: pa.StringArray) -> Counter[str]:
-    short = texts.filter(pc.less_equal(pc.binary_length(texts), _LONGEST_PLACEHOLDER))
+    short = texts.filter(pc.less_equal(pc.binary_length(texts), _MAX_PLACEHOLDER_LENGTH))
     counts = pc.value_counts(short.filter(are_placeholders(short)))
     values, numbers = counts.field("values"), counts.field("counts")
     return Counter(dict(zip(values.to_pylist(), numbers.to_pylist(), strict=True)))
 
 
 def are_placeholders(texts: pa.StringArray) -> pa.BooleanArray:
-    """Returns whether each text is a placeholder for a missing number; a null is not."""
+    """Returns whether each string is a placeholder for a missing number. Nulls are not."""
     return pc.is_in(pc.ascii_lower(pc.ascii_trim_whitespace(texts)), pa.array(sorted(PLACEHOLDERS)))
 
 
@@ -309,21 +330,22 @@ def _count_comma_numbers(texts: pa.StringArray) -> int:
 
 
 def _count_amounts(texts: pa.StringArray) -> int:
-    """Returns the number of amounts in texts; 0 if one of the first is neither amount nor
-    placeholder.
+    """Returns the number of strings that are amounts.
+
+    If one of the first strings is neither an amount nor a placeholder, the result is 0.
     """
-    if len(texts) > _GLANCE:
-        first = texts.slice(0, _GLANCE)
-        if _count_amounts(first) + _count_placeholders(first).total() < len(first):
+    if len(texts) > _SAMPLE_TEXTS:
+        sample = texts.slice(0, _SAMPLE_TEXTS)
+        if _count_amounts(sample) + _count_placeholders(sample).total() < len(sample):
             return 0
     return pc.sum(pc.match_substring_regex(texts, rf"\A(?:{AMOUNT})\z")).as_py() or 0
 
 
 def _has_hexadecimals(values: pa.BinaryArray) -> bool:
-    """Returns whether there are values such as 0x1F: integers for Arrow, text for Python and
-    stock.
+    """Returns whether some values are like 0x1F, which is an integer for Arrow, but text for Python
+    and TFX.
     """
-    # Searching all bytes at once first is ten times faster than searching each value.
+    # A search of all bytes at once is ten times faster than a search of each value.
     data = values.buffers()[2].to_pybytes()
     return any(
         x in data and pc.any(pc.match_substring(values, x.decode())).as_py() for x in (b"x", b"X")
@@ -331,9 +353,9 @@ def _has_hexadecimals(values: pa.BinaryArray) -> bool:
 
 
 def _has_oversized_integers(values: pa.BinaryArray) -> bool:
-    """Returns whether there are integers of more than 64 bits, which stock CsvExampleGen leaves as
-    text.
+    """Returns whether some values are integers of more than 64 bits. TFX's CsvExampleGen writes
+    columns with such integers as text.
     """
-    long = _trim(values.filter(pc.greater_equal(pc.binary_length(values), _SHORTEST_OVERSIZED)))
+    long = _trim(values.filter(pc.greater_equal(pc.binary_length(values), _MIN_OVERSIZED_LENGTH)))
     integers = long.filter(pc.match_substring_regex(long, _INTEGER))
     return parse_numbers(integers.cast(pa.binary()), ColumnKind.INT) is None

@@ -1,4 +1,4 @@
-"""The sources that read the formats; `components.example_gen.formats` registers them."""
+"""The sources, which read the formats. `components.example_gen.formats` registers them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trainer_module.sections import import_registered
 
 
 def make_source(settings: ExampleGenSettings) -> Source:
-    """Returns the source for the settings' format, with labels joined from other files if there are
-    any.
+    """Returns the source for the settings' format. The source also joins, adds or parses labels if
+    the settings require it.
     """
     source = _make_plain(settings)
     if settings.may_lack_label:

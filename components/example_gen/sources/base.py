@@ -1,4 +1,4 @@
-"""The interface of formats: groups of files, and their rows as Arrow batches."""
+"""The interface of sources, which read groups of files as Arrow batches."""
 
 from __future__ import annotations
 
@@ -22,43 +22,44 @@ class Batch:
     """A batch of consecutive rows of a file."""
 
     rows: pa.RecordBatch
-    """List columns of int64, float32 or binary."""
+    """The rows. Each column consists of lists of int64, float32 or binary values."""
     first: Cell
-    """The place of the first row; the others follow it."""
+    """The cell of the first row."""
     examples: list[bytes] | None = None
-    """The rows as tf.Examples, if the file holds them in that form."""
+    """The rows as serialized tf.Examples, if the file contains tf.Examples."""
     notes: FileNotes = field(default_factory=FileNotes)
-    """The counts of files that are converted or left out."""
+    """The counts of pictures that are converted or left out."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The result of a first pass over a file: its columns; empty for formats that need no first
-    pass.
-    """
+    """The result of a first pass over a file. It is empty for formats without a first pass."""
 
     file: str = ""
     columns: dict[str, ColumnSurvey] = field(default_factory=dict)
+    """The survey of each column, by name."""
     notes: tuple[str, ...] = ()
-    """Notes for the summary on how the file is read."""
+    """Notes for the summary about the dialect and changed values of the file."""
     missing_values: frozenset[str] = frozenset()
-    """The config's missing values that occur in the file."""
+    """The values in `data.csv.missing_values` that occur in the file."""
     has_label: bool = False
-    """Whether a row has a label; determined only for tasks without a label."""
+    """Whether a row has a label. Only set for tasks that need no label."""
 
 
 class Source(abc.ABC):
-    """A reader of one format; picklable, as it is sent to Beam's workers."""
+    """A reader of one format. Sources must be picklable, as Beam sends them to its workers."""
 
     def __init__(self, settings: ExampleGenSettings) -> None:
         self._settings = settings
 
     def plan(self, files: Sequence[str]) -> list[Files]:
-        """Groups the sorted files of a split by which of them are read together: by default each
-        alone.
+        """Returns the groups of files that are read together; by default, each file is a group.
+
+        Args:
+          files: the sorted files of an input split.
 
         Raises:
-          DataError: the files do not fit the format.
+          DataError: the files do not have the format.
         """
         return [(file,) for file in files if not is_folder(file)]
 
@@ -73,7 +74,9 @@ class Source(abc.ABC):
         return []
 
     def survey(self, files: Files) -> Survey:
-        """Reads the columns of a group of files before any of them is converted.
+        """Reads a group of files and returns the columns with their kinds.
+
+        All groups are surveyed before any group is read.
 
         Raises:
           DataError: a file cannot be read.
@@ -84,7 +87,7 @@ class Source(abc.ABC):
     def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns and their kinds at the beginning of a group of files.
 
-        Formats that define columns only row by row return an empty dictionary.
+        The result is empty for formats in which only the rows define columns.
 
         Raises:
           DataError: a file cannot be read.
@@ -94,7 +97,11 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields a group's rows in batches of bounded size, converted to the columns' kinds.
+        """Yields the rows of a group, converted to the columns' kinds, in batches of limited size.
+
+        Args:
+          files: the group.
+          kinds: the kinds of the columns in all files.
 
         Raises:
           DataError: a file cannot be read.

@@ -1,6 +1,6 @@
 """The detection of a CSV file's dialect: encoding, delimiter and header.
 
-Each file is examined by itself, as the files of a folder may come from different programs.
+The dialect of each file is detected separately, as different programs may have written the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted
 
 UTF8 = "utf-8"
-# The byte order marks of UTF-32 come first, as they begin with those of UTF-16.
+# UTF-32 precedes UTF-16, as the byte order mark of UTF-32 begins with the mark of UTF-16.
 _MARKS = {
     codecs.BOM_UTF8: UTF8,
     codecs.BOM_UTF32_LE: "utf-32",
@@ -32,8 +32,8 @@ _MARKS = {
 }
 _BLOCK_BYTES = 1 << 20
 _ENCODING_BLOCKS = 16
-"""The number of blocks examined for the encoding; other bytes further on raise an error when
-read."""
+"""The number of blocks from which the encoding is detected. If later blocks do not have the
+encoding, reading them raises an error."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DELIMITER_BYTES = 1 << 16
 _DELIMITER_ROWS = 100
@@ -48,14 +48,15 @@ class Dialect:
     quote: str | None
 
     def rows(self, text: Iterator[str]) -> Iterator[list[str]]:
-        """Returns the rows of a text that are not empty."""
+        """Returns the rows of a text. Empty rows are left out."""
         return (
             row for row in csv.reader(text, **_reader_options(self.delimiter, self.quote)) if row
         )
 
     def note(self, settings: CsvSettings) -> str:
-        """Returns a note on an unusual dialect; empty for commas and UTF-8, and for what the config
-        sets.
+        """Returns a note on the detected delimiter and encoding.
+
+        The note does not contain commas, UTF-8 and the settings of the config. It may be empty.
         """
         parts = []
         if settings.delimiter is None and self.delimiter != ",":
@@ -66,20 +67,22 @@ class Dialect:
 
 
 def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
-    """Detects the parts of the dialect that the settings do not set, from the beginning of a file.
+    """Returns the dialect of a file. What the settings do not set is detected from the beginning of
+    the file.
 
     Raises:
       DataError: the file cannot be read.
     """
-    stated = settings.csv
-    encoding = stated.encoding or find_encoding(file)
-    delimiter = stated.delimiter or _find_delimiter(file, encoding, settings)
-    return Dialect(delimiter, encoding, stated.quote)
+    configured = settings.csv
+    encoding = configured.encoding or find_encoding(file)
+    delimiter = configured.delimiter or _find_delimiter(file, encoding, settings)
+    return Dialect(delimiter, encoding, configured.quote)
 
 
 def open_text(file: str, encoding: str) -> pa.NativeFile:
-    """Returns a file's text transcoded to UTF-8; invalid bytes of a UTF-8 file are not refused
-    here.
+    """Returns a stream of a file's text in UTF-8.
+
+    A file in UTF-8 is not transcoded, so the stream may contain invalid bytes.
     """
     stream = open_stream(file)
     if codecs.lookup(encoding).name == UTF8:
@@ -88,7 +91,7 @@ def open_text(file: str, encoding: str) -> pa.NativeFile:
 
 
 def read_text(file: str, encoding: str) -> io.TextIOWrapper:
-    """Returns a file's text as a stream for Python's own modules."""
+    """Returns a text stream of a file for Python's standard library."""
     stream = open_text(file, encoding)
     return io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
 
@@ -96,47 +99,50 @@ def read_text(file: str, encoding: str) -> io.TextIOWrapper:
 def encoding_error(file: str, encoding: str) -> DataError:
     """Returns the error for a file with bytes that are invalid in its encoding."""
     line = _undecodable_line(file, encoding)
-    place = f"line {line}" if line else "the file"
+    location = f"line {line}" if line else "the file"
     return DataError(
-        f"{file} is read as {encoding}, but {place} holds bytes that are invalid in it: save the"
-        " file as UTF-8, or name its encoding, such as data.csv: {encoding: cp1252}."
+        f"{file} is read as {encoding}, but {location} contains bytes that are invalid in"
+        f" {encoding}: save the file as UTF-8, or set its encoding, such as"
+        " data.csv: {encoding: cp1252}."
     )
 
 
 def find_encoding(file: str) -> str:
-    """Returns the encoding of a file: that of its byte order mark, or UTF-8 if the file is valid
-    UTF-8, or the likeliest.
+    """Returns the encoding of a file.
+
+    A byte order mark determines the encoding. Without one, the encoding is UTF-8 for valid UTF-8,
+    and otherwise the most likely encoding.
 
     Raises:
       DataError: the file cannot be read.
     """
-    decoder, before = codecs.getincrementaldecoder(UTF8)(), b""
+    decoder, previous = codecs.getincrementaldecoder(UTF8)(), b""
     try:
         with open_stream(file) as stream:
             for _ in range(_ENCODING_BLOCKS):
                 block = stream.read(_BLOCK_BYTES)
                 marks = (name for mark, name in _MARKS.items() if block.startswith(mark))
-                if not before and (marked := next(marks, None)):
-                    return marked
+                if not previous and (encoding := next(marks, None)):
+                    return encoding
                 try:
                     decoder.decode(block, final=not block)
                 except UnicodeDecodeError:
-                    return _encoding_of(block or before)
+                    return _guess_encoding(block or previous)
                 if not block:
                     break
-                before = block
+                previous = block
     except OSError as error:
         raise unreadable_error(file, error) from error
     return UTF8
 
 
-def _encoding_of(block: bytes) -> str:
-    """Returns the likely encoding of bytes that are not all valid UTF-8."""
+def _guess_encoding(block: bytes) -> str:
+    """Returns the most likely encoding of bytes that are not valid UTF-8."""
     text = block.decode(UTF8, errors="replace")
     broken = text.count("\N{REPLACEMENT CHARACTER}")
     others = sum(not character.isascii() for character in text) - broken
     if others > broken:
-        return UTF8  # The file is damaged; reading it raises the error.
+        return UTF8  # The file is damaged UTF-8; reading it raises the error.
     try:
         block.decode("cp1252")
     except UnicodeDecodeError:
@@ -145,7 +151,10 @@ def _encoding_of(block: bytes) -> str:
 
 
 def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> str:
-    """Returns the delimiter that splits the first rows best: into the same number of cells each."""
+    """Returns the delimiter with which the most of the first rows have as many cells as the header.
+
+    A delimiter that splits off the label's name is preferred.
+    """
     try:
         with read_text(file, encoding) as text:
             head = text.read(_DELIMITER_BYTES)
@@ -157,7 +166,7 @@ def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> s
     # The last line may be incomplete.
     lines = lines[:-1] if len(head) == _DELIMITER_BYTES and len(lines) > 1 else lines
 
-    def merit(delimiter: str) -> tuple[bool, bool, float, int]:
+    def score(delimiter: str) -> tuple[bool, bool, float, int]:
         options = _reader_options(delimiter, settings.csv.quote)
         try:
             rows = [row for row in islice(csv.reader(lines, **options), _DELIMITER_ROWS) if row]
@@ -166,10 +175,10 @@ def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> s
         if not rows or len(rows[0]) == 1:
             return (False, False, 0, 0)
         has_label = settings.label in map(str.strip, rows[0])
-        agreeing = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
-        return (True, has_label, agreeing, len(rows[0]))
+        equal_share = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
+        return (True, has_label, equal_share, len(rows[0]))
 
-    return max(_DELIMITERS, key=merit)
+    return max(_DELIMITERS, key=score)
 
 
 def _reader_options(delimiter: str, quote: str | None) -> dict[str, Any]:
@@ -179,11 +188,12 @@ def _reader_options(delimiter: str, quote: str | None) -> dict[str, Any]:
 
 
 def _undecodable_line(file: str, encoding: str) -> int | None:
-    """Returns the first line, counted from 1, with bytes that are invalid in an encoding; None if
-    unknown.
+    """Returns the number of the first line with bytes that are invalid in an encoding.
+
+    Lines count from 1. The result is None for UTF-16 and UTF-32.
     """
     if codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
-        return None  # Its lines do not end with the single byte of a line feed.
+        return None  # The loop below splits lines at single bytes.
     with open_stream(file) as stream:
         for number, line in enumerate(io.BufferedReader(stream), 1):
             try:
@@ -199,19 +209,20 @@ class Header:
 
     names: list[str]
     raw_names: list[str] | None
-    """The names as they are written in the file; None if the file has no header."""
+    """The names as written in the file, with spaces; None if the file has no header."""
 
     @property
     def first_row(self) -> int:
-        """The number of the first row of data."""
+        """The row number of the first row of data."""
         return 1 if self.raw_names is None else 2
 
 
 def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> Header:
-    """Returns the names of the columns; checks that they exist, are unique, and a row follows.
+    """Returns the names of the columns.
 
     Raises:
-      DataError: a check fails, or the first row looks like data.
+      DataError: the names are not unique or are empty, the first row looks like data, or there are
+        no rows.
     """
     try:
         with read_text(file, dialect.encoding) as text:
@@ -226,27 +237,27 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
             f"The first rows of {file} are not CSV ({error}): export the file again."
         ) from error
     if first is None:
-        raise DataError(f"{file} is empty: it needs a header and rows, or leave the file out.")
+        raise DataError(f"{file} is empty: write a header and rows, or remove the file.")
     if settings.csv.header is not None:
         _check_configured(file, first, settings.csv.header)
         return Header(settings.csv.header, None)
     names = [name.strip() for name in first] if settings.csv.strip else first
     _check_names(file, names, dialect, settings)
     if second is None:
-        raise DataError(f"{file} holds a header but no rows: add rows, or leave the file out.")
+        raise DataError(f"{file} has a header but no rows: add rows, or remove the file.")
     return Header(names, first)
 
 
 def _check_configured(file: str, first: list[str], names: list[str]) -> None:
-    """Raises DataError if names from the config do not fit a file's first row."""
+    """Raises DataError if the names in the config contradict a file's first row."""
     if [cell.strip() for cell in first] == names:
         raise DataError(
-            f"The first row of {file} holds the columns' names already: leave data.csv.header out."
+            f"The first row of {file} contains the names of the columns: remove data.csv.header."
         )
     if len(first) != len(names):
         raise DataError(
             f"data.csv.header names {counted(len(names), 'column')}, but the first row of {file}"
-            f" has {len(first)}: name each column once, in the file's order."
+            f" has {counted(len(first), 'cell')}: list every column once, in the order of the file."
         )
 
 
@@ -259,39 +270,37 @@ def _check_names(
         shown = ", ".join(repr(name) for name in names[:3])
         raise DataError(
             f"The first row of {file} looks like data ({shown}{', ...' if len(names) > 3 else ''}),"
-            f" not like a header: {_header_line(len(names), settings.label)}"
+            f" not like a header: {_header_advice(len(names), settings.label)}"
         )
     repeated = [name for name, count in Counter(names).items() if count > 1 and name]
     if repeated:
         raise DataError(
-            f"The header of {file} names column {repeated[0]!r} {names.count(repeated[0])} times:"
-            " give each column a name of its own. If that row is data,"
-            f" {_header_line(len(names), settings.label)}"
+            f"The header of {file} contains {repeated[0]!r} {names.count(repeated[0])} times: give"
+            " each column a different name. If the first row is data,"
+            f" {_header_advice(len(names), settings.label)}"
         )
     if "" in names:
-        place = names.index("")
-        hint = "" if place else " (to_csv(index=False) leaves the index of pandas out)"
-        if place == len(names) - 1:
+        index = names.index("")
+        hint = "" if index else " (in pandas, to_csv(index=False) leaves out the index)"
+        if index == len(names) - 1:
             hint = " (a delimiter at the end of the row adds a column)"
         raise DataError(
-            f"Column {place + 1} of {len(names)} has no name in row 1 of {file}: write one"
-            f" there, or remove the column{hint}."
+            f"Column {index + 1} of {len(names)} has no name in row 1 of {file}: add the name, or"
+            f" remove the column{hint}."
         )
     for name in names:
         if "\0" in name:
             raise DataError(
-                f"The name {name[:20]!r} in row 1 of {file} holds a NUL character: remove it, or,"
-                " for text in UTF-16, write data.csv: {encoding: utf-16-le}."
+                f"The name {name[:20]!r} in row 1 of {file} contains a NUL character: remove the"
+                " character. If the file is in UTF-16, write data.csv: {encoding: utf-16-le}."
             )
 
 
-def _header_line(columns: int, label: str) -> str:
-    """Returns advice to name the columns of a file without a header, with an example line of
-    YAML.
-    """
+def _header_advice(columns: int, label: str) -> str:
+    """Returns the advice to list the columns of a file without a header in the config."""
     shown = [f"column_{number}" for number in range(1, min(columns, 4))]
     more = ["..."] if columns > 4 else []
     return (
-        f"name its {counted(columns, 'column')} in the config, such as data.csv: {{header:"
+        f"list its {counted(columns, 'column')} in the config, such as data.csv: {{header:"
         f" [{', '.join([*shown, *more, label])}]}}."
     )

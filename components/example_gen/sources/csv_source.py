@@ -1,6 +1,7 @@
-"""CSV: types from all rows; values and missing cells as in stock CsvExampleGen, but trimmed.
+"""The source of CSV files. The types of columns are inferred from all rows.
 
-Rows are counted as records, from 1 for the header; empty lines are not rows.
+Values and missing cells are read as by TFX's CsvExampleGen, except that spaces around cells are
+removed. Row 1 is the header. A row may span several lines, and empty lines are not rows.
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ from components.example_gen.sources.csv_dialect import (
 )
 from trainer_module.errors import DataError, counted, enumerate_names
 
-# Numbers with a decimal comma; points may separate thousands.
+# The pattern of a number with a decimal comma. Points may separate thousands.
 _COMMA_NUMBER = r"^\s*[+-]?(\d{1,3}(\.\d{3})+|\d*)(,\d+)?(e[+-]?\d+)?\s*$"
 
 
 def clean_cells(values: pa.BinaryArray, settings: CsvSettings) -> pa.BinaryArray:
-    """Returns the cells trimmed and converted by the settings, with nulls for missing values."""
+    """Returns the cells without spaces around them and with decimal points.
+
+    Missing values become nulls.
+    """
     values = mark_missing(values, settings.missing_values)
     if settings.strip and holds_any(values, b" \t"):
         values = _trim(values, settings.missing_values)
@@ -55,7 +59,7 @@ def clean_cells(values: pa.BinaryArray, settings: CsvSettings) -> pa.BinaryArray
 
 
 def mark_missing(values: pa.BinaryArray, missing_values: list[str]) -> pa.BinaryArray:
-    """Returns the cells, with nulls for those that are equal to a missing value."""
+    """Returns the cells, with null instead of each of the missing values."""
     if not missing_values:
         return values
     missing = pc.is_in(values, pa.array([text.encode() for text in missing_values], pa.binary()))
@@ -63,7 +67,10 @@ def mark_missing(values: pa.BinaryArray, missing_values: list[str]) -> pa.Binary
 
 
 def missing_numbers(settings: CsvSettings) -> dict[str, float]:
-    """Returns the missing values that are numbers, as -999 may also be written -999.0."""
+    """Returns the missing values of the settings that are numbers, with their value as text.
+
+    A cell with another notation of the number is missing too, such as -999.0 for -999.
+    """
     numbers = {}
     for text in settings.missing_values:
         cell = pa.array([text.encode()], pa.binary())
@@ -77,21 +84,21 @@ def missing_numbers(settings: CsvSettings) -> dict[str, float]:
 def find_missing(
     raw: pa.BinaryArray, cells: pa.BinaryArray, kind: ColumnKind, settings: CsvSettings
 ) -> set[str]:
-    """Returns the missing values of the settings that occur in cells.
+    """Returns the missing values of the settings that occur in the cells.
 
     Args:
-      raw: the cells as they are written.
+      raw: the cells as in the file.
       cells: the cells that `clean_cells` returns.
-      kind: the kind of these cells.
-      settings: the missing values.
+      kind: the kind of the cells.
+      settings: the settings with the missing values.
     """
     texts = raw.view(pa.string())
     texts = pc.ascii_trim_whitespace(texts) if settings.strip else texts
     missing = {text for text in settings.missing_values if pc.index(texts, text).as_py() >= 0}
     if kind in (ColumnKind.INT, ColumnKind.FLOAT):
         numbers = parse_numbers(cells, ColumnKind.FLOAT)
-        known = missing_numbers(settings).items()
-        missing |= {text for text, number in known if pc.index(numbers, number).as_py() >= 0}
+        candidates = missing_numbers(settings).items()
+        missing |= {text for text, number in candidates if pc.index(numbers, number).as_py() >= 0}
     return missing
 
 
@@ -104,14 +111,14 @@ def count_trimmed(before: pa.BinaryArray, after: pa.BinaryArray) -> int:
 
 
 def check_no_nul(name: str, values: pa.BinaryArray, first: Cell) -> None:
-    """Raises DataError for a cell with a NUL character, which text does not contain."""
+    """Raises DataError for a cell with a NUL character."""
     if not holds_any(values, b"\0"):
         return
     has_nul = pc.fill_null(pc.match_substring(values, "\0"), False).to_numpy(zero_copy_only=False)
     if has_nul.any():
         raise DataError(
-            f"Column {name!r} holds a NUL character in {first.below(np.argmax(has_nul))}: the file"
-            " is damaged, or has another encoding; export it again."
+            f"Column {name!r} contains a NUL character in {first.below(np.argmax(has_nul))}: the"
+            " file is damaged, or has another encoding. Export it again."
         )
 
 
@@ -130,16 +137,16 @@ def _with_points(values: pa.BinaryArray) -> pa.BinaryArray:
     return pc.if_else(is_number, points, text).view(pa.binary())
 
 
-# The bytes parsed at a time, which limit the length of a row.
+# The number of bytes that are parsed at a time, which is also the maximum length of a row.
 _BLOCK_SIZE = 4 << 20
-# The number of columns after which a block has another `_BLOCK_SIZE` bytes, as a block's cost grows
-# with its columns.
-_COLUMNS_OF_BLOCK = 500
+# For every 500 columns, the block is larger by `_BLOCK_SIZE`, as each block takes time for each
+# column.
+_BLOCK_COLUMNS = 500
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A file with its dialect and header, ready to be parsed."""
+    """A file with its dialect and header."""
 
     file: str
     dialect: Dialect
@@ -148,16 +155,16 @@ class _Table:
 
     @property
     def block_size(self) -> int:
-        """The number of bytes parsed at a time."""
-        return _BLOCK_SIZE * (1 + len(self.header.names) // _COLUMNS_OF_BLOCK)
+        """The number of bytes that are parsed at a time."""
+        return _BLOCK_SIZE * (1 + len(self.header.names) // _BLOCK_COLUMNS)
 
 
 class CsvSource(Source):
-    """A reader of CSV files in two passes, a block at a time."""
+    """A reader of CSV files. The first pass infers the types; the second pass reads the rows."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of one file, with types from all of its rows."""
-        table = self._look_at(files[0])
+        """Returns the columns of a file with the types of all rows."""
+        table = self._open(files[0])
         row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
         columns = {name: ColumnSurvey() for name in table.header.names}
         missing_values = table.settings.missing_values
@@ -172,21 +179,19 @@ class CsvSource(Source):
                     missing |= find_missing(raw, values, block.kind, table.settings)
             row += batch.num_rows
         if row == table.header.first_row:
-            raise DataError(
-                f"{table.file} holds a header but no rows: add rows, or leave the file out."
-            )
+            raise DataError(f"{table.file} has a header but no rows: add rows, or remove the file.")
         notes = tuple(_notes(table, columns, +trimmed))
         return Survey(table.file, columns, notes, frozenset(missing))
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows of one file, a block at a time."""
-        table = self._look_at(files[0])
+        """Yields the rows of a file. Each batch is a block."""
+        table = self._open(files[0])
         names, row = table.header.names, table.header.first_row
         missing = list(missing_numbers(table.settings).values())
         settings = dict.fromkeys(names, table.settings)
         label = self._settings.label
         if kinds.get(label) is ColumnKind.BYTES and not self._settings.task.is_classification:
-            # `ParsedLabelSource` parses the text, with its decimal commas.
+            # `ParsedLabelSource` parses text with decimal commas, so the commas are not replaced.
             settings[label] = table.settings.model_copy(update={"decimal": "."})
         for batch in _parse(table):
             first = Cell(table.file, row)
@@ -198,10 +203,10 @@ class CsvSource(Source):
             row += batch.num_rows
 
     def peek(self, files: Files) -> dict[str, ColumnKind]:
-        """Returns the columns of the header, as text."""
-        return dict.fromkeys(self._look_at(files[0]).header.names, ColumnKind.BYTES)
+        """Returns the columns of the header, all as text."""
+        return dict.fromkeys(self._open(files[0]).header.names, ColumnKind.BYTES)
 
-    def _look_at(self, file: str) -> _Table:
+    def _open(self, file: str) -> _Table:
         check_is_text(file, "CSV")
         dialect = find_dialect(file, self._settings)
         return _Table(file, dialect, read_header(file, dialect, self._settings), self._settings.csv)
@@ -213,44 +218,46 @@ def _encode(
     try:
         return encode_text(cells, kind, missing)
     except pa.ArrowInvalid:
-        place = next(
-            i
-            for i, cell in enumerate(without_placeholders(cells))
+        row = next(
+            index
+            for index, cell in enumerate(without_placeholders(cells))
             if cell.is_valid and parse_numbers(pa.array([cell.as_py()], pa.binary()), kind) is None
         )
         expected = "a whole number" if kind is ColumnKind.INT else "a number"
         raise DataError(
-            f"Column {name!r} holds {excerpt(cells[place].as_py())!r} in {first.below(place)},"
-            f" expected {expected}, or an empty cell where it is missing."
+            f"Column {name!r} is {excerpt(cells[row].as_py())!r} in {first.below(row)}: expected"
+            f" {expected}, or an empty cell for a missing value."
         ) from None
 
 
 def _notes(table: _Table, columns: dict[str, ColumnSurvey], trimmed: Counter[str]) -> Iterator[str]:
-    """Yields notes on an unusual dialect, and on texts from which spaces are removed."""
+    """Yields notes on the detected dialect, and on columns from which spaces are removed."""
     if note := table.dialect.note(table.settings):
         yield note
     changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
     header = table.header
-    changed += [
-        n for n, w in zip(header.names, header.raw_names or header.names, strict=True) if n != w
-    ]
+    raw_names = header.raw_names or header.names
+    changed += [name for name, raw in zip(header.names, raw_names, strict=True) if name != raw]
     if changed:
         shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
-        yield f"spaces around {shown} are removed; data.csv: {{strip: false}} keeps them"
+        yield (
+            f"spaces around values or names of {shown} are removed; to keep them, write data.csv:"
+            " {strip: false}"
+        )
 
 
 def _parse(table: _Table) -> Iterator[pa.RecordBatch]:
-    """Yields blocks of rows, with binary columns and nulls for empty cells."""
+    """Yields blocks of rows with binary columns. Empty cells are null."""
     invalid: list[pa_csv.InvalidRow] = []
 
-    def refuse(row: pa_csv.InvalidRow) -> str:
+    def on_invalid_row(row: pa_csv.InvalidRow) -> str:
         invalid.append(row)
         return "error"
 
     file, dialect = table.file, table.dialect
     stream, last = _TextStream(file, dialect), None
     try:
-        for batch in _open_parser(pa.PythonFile(stream, mode="r"), table, refuse):
+        for batch in _open_parser(pa.PythonFile(stream, mode="r"), table, on_invalid_row):
             if batch.num_rows:
                 last = batch
                 yield batch
@@ -267,12 +274,13 @@ def _parse(table: _Table) -> Iterator[pa.RecordBatch]:
 
 
 def _open_parser(
-    stream: pa.NativeFile, table: _Table, refuse: Callable[[pa_csv.InvalidRow], str]
+    stream: pa.NativeFile, table: _Table, on_invalid_row: Callable[[pa_csv.InvalidRow], str]
 ) -> pa_csv.CSVStreamingReader:
     header, settings = table.header, table.settings
     return pa_csv.open_csv(
         stream,
-        # Arrow reports the number of an invalid row only without threads, which gain no speed here.
+        # With threads, Arrow would not report the number of an invalid row; they would not save
+        # time either.
         read_options=pa_csv.ReadOptions(
             use_threads=False,
             block_size=table.block_size,
@@ -282,7 +290,7 @@ def _open_parser(
             delimiter=table.dialect.delimiter,
             quote_char=settings.quote or False,
             newlines_in_values=settings.quote is not None,
-            invalid_row_handler=refuse,
+            invalid_row_handler=on_invalid_row,
         ),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(header.raw_names or header.names, pa.binary()),
@@ -293,10 +301,10 @@ def _open_parser(
 
 
 class _TextStream(io.RawIOBase):
-    """A file's text in UTF-8 that counts quotation marks, as Arrow accepts one that is never
-    closed.
+    """A stream of a file's text in UTF-8 that counts the quotation marks.
 
-    Reading raises UnicodeDecodeError for bytes that are invalid in the file's encoding.
+    Arrow does not report a quotation mark that is never closed; an odd count reveals it. Reading
+    raises UnicodeDecodeError for bytes that are invalid in the file's encoding.
     """
 
     def __init__(self, file: str, dialect: Dialect) -> None:
@@ -323,16 +331,16 @@ class _TextStream(io.RawIOBase):
 def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidRow]) -> DataError:
     if invalid:
         row = invalid[0]
-        hint = "a value that holds a delimiter needs quotation marks around it"
+        hint = "write quotation marks around values that contain the delimiter"
         if table.dialect.delimiter == ",":
-            hint = "a value that holds a comma needs quotation marks around it"
+            hint = "write quotation marks around values that contain a comma"
         if row.actual_columns < row.expected_columns:
-            hint = "it is cut off, or a value in it holds a line break without quotation marks"
+            hint = "the row is cut off, or a value contains a line break without quotation marks"
         if "\n" in row.text:
-            hint = "a quotation mark in it may not be closed"
+            hint = "a quotation mark in the row may not be closed"
         return DataError(
-            f"Row {row.number} of {table.file} has {counted(row.actual_columns, 'column')},"
-            f" expected {row.expected_columns} as in the header: {hint}."
+            f"Row {row.number} of {table.file} has {counted(row.actual_columns, 'column')}, but the"
+            f" header has {row.expected_columns}: {hint}."
         )
     if "straddling" in str(error):
         return _quote_error(table)
@@ -342,5 +350,6 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
 def _quote_error(table: _Table) -> DataError:
     return DataError(
         f"A quotation mark in {table.file} is never closed, or a row is longer than"
-        f" {table.block_size >> 20} MiB: close it (a mark within a value is written twice)."
+        f" {table.block_size >> 20} MiB: close the quotation mark. Within a value, quotation marks"
+        " are written twice."
     )

@@ -1,7 +1,7 @@
-"""JSON lines: an object a line, parsed by Arrow some thousand lines at a time.
+"""The source of JSON lines: each line is an object, and Arrow parses some thousand lines at a time.
 
-The fields of nested objects are columns named by their path, such as `address.city`. Rows are
-counted as objects, from 1; a key that is absent from a line is a missing value, as null is.
+The fields of nested objects are columns whose names are paths, such as `address.city`. Row 1 is the
+first object. A key that a line lacks is a missing value, like null.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
 
 _BLOCK_BYTES = 4 << 20
-_MARK = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CONFLICT = re.compile(r"Column\((.*)\) (changed from \w+ to \w+|was specified twice) in row (\d+)")
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of whole lines of a file."""
+    """A block of complete lines of a file."""
 
     file: str
     data: bytes
     lines_before: int
     rows_before: int = 0
 
-    def first(self, values: pa.ChunkedArray) -> Cell:
-        """Returns the first value of a column of this block that is not missing."""
+    def first_cell(self, values: pa.ChunkedArray) -> Cell:
+        """Returns the first cell of a column of the block that has a value."""
         row = values.is_valid().index(True).as_py()
         return Cell(self.file, self.rows_before + row + 1, str(values[row].as_py()))
 
 
 class JsonlSource(Source):
-    """A reader of JSON lines in two passes."""
+    """A reader of JSON lines. The first pass infers the types; the second pass reads the rows."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of one file, with types from all of its lines."""
+        """Returns the columns of a file with the types of all lines."""
         check_is_text(files[0], "JSON lines")
         columns: dict[str, ColumnSurvey] = {}
         for block, table in _read(files[0]):
@@ -63,19 +63,19 @@ class JsonlSource(Source):
                     ColumnKind.BYTES in (earlier.kind, in_block.kind)
                     and earlier.numbers + in_block.numbers
                 ):
-                    raise _type_error(name, block.first(values))
+                    raise _type_error(name, block.first_cell(values))
                 columns[name] = earlier.merge(in_block)
         if not columns:
             raise DataError(
-                f"{files[0]} holds no object with keys: write one object per line, or leave the"
-                " file out."
+                f"{files[0]} contains no object with keys: write one object per line, or remove the"
+                " file."
             )
         if "" in columns:
-            raise DataError(f"A key in {files[0]} is empty: give each column a name.")
+            raise DataError(f"{files[0]} contains an empty key: give each column a name.")
         return Survey(files[0], columns)
 
     def peek(self, files: Files) -> dict[str, ColumnKind]:
-        """Returns the keys of the first lines."""
+        """Returns the columns of the first block of lines."""
         check_is_text(files[0], "JSON lines")
         for block, table in _read(files[0]):
             return {
@@ -83,11 +83,11 @@ class JsonlSource(Source):
                 for name, values in zip(table.column_names, table.columns, strict=True)
             }
         raise DataError(
-            f"{files[0]} holds no object: write one object per line, or leave the file out."
+            f"{files[0]} contains no object: write one object per line, or remove the file."
         )
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows of one file, a block at a time."""
+        """Yields the rows of a file. Each batch is a block."""
         file = files[0]
         for block, table in _read(file):
             columns = [
@@ -108,21 +108,21 @@ def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> ColumnSurvey:
     if not count or kind is ColumnKind.UNKNOWN:
         return ColumnSurvey()
     if kind is ColumnKind.BYTES:
-        return ColumnSurvey(kind, texts=count, first_text=block.first(values))
+        return ColumnSurvey(kind, texts=count, first_text=block.first_cell(values))
     numbers = values if pa.types.is_primitive(values.type) else pc.list_flatten(values)
     large = kind is ColumnKind.INT and needs_integers(numbers)
     return ColumnSurvey(kind, numbers=count, needs_integers=large)
 
 
 def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:
-    """Yields the blocks of a file, each with its table, in which nested objects are flattened."""
+    """Yields the blocks of a file, each with a table of its rows. Nested objects are flattened."""
     rows = 0
-    for block in _read_blocks(file):
-        counted = replace(block, rows_before=rows)
-        table = flatten(_parse(counted), file)
+    for lines in _read_blocks(file):
+        block = replace(lines, rows_before=rows)
+        table = flatten(_parse(block), file)
         rows += table.num_rows
         if table.num_rows:
-            yield counted, table
+            yield block, table
 
 
 def _read_blocks(file: str) -> Iterator[_Block]:
@@ -131,7 +131,7 @@ def _read_blocks(file: str) -> Iterator[_Block]:
         with open_stream(file) as stream:
             while True:
                 data = stream.read(_BLOCK_BYTES)
-                rest += data if lines or rest else data.removeprefix(_MARK)
+                rest += data if lines or rest else data.removeprefix(_BYTE_ORDER_MARK)
                 end = rest.rfind(b"\n") + 1 if data else len(rest)
                 if end:
                     yield _Block(file, rest[:end], lines)
@@ -148,11 +148,11 @@ def _parse(block: _Block) -> pa.Table:
     except UnicodeDecodeError as error:
         line = block.lines_before + block.data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"Line {line} of {block.file} is not UTF-8: save the file in that encoding."
+            f"Line {line} of {block.file} is not UTF-8: save the file as UTF-8."
         ) from error
     try:
         table = _parse_as(block, pa.schema([]))
-        # Arrow would convert texts that look like times.
+        # Arrow converts strings that look like times, so the block is parsed again with strings.
         texts = [f.with_type(t) for f in table.schema if (t := _without_times(f.type)) != f.type]
         return _parse_as(block, pa.schema(texts)) if texts else table
     except pa.ArrowInvalid as error:
@@ -180,7 +180,7 @@ def _without_times(column_type: pa.DataType) -> pa.DataType:
 
 
 def _syntax_error(block: _Block, error: Exception) -> DataError:
-    """Returns the error for a block that Arrow cannot parse, with the line at fault."""
+    """Returns the error for a block that Arrow cannot parse, with the number of the wrong line."""
     rows = []
     for number, line in enumerate(block.data.splitlines(), block.lines_before + 1):
         if not line.strip():
@@ -188,26 +188,25 @@ def _syntax_error(block: _Block, error: Exception) -> DataError:
         rows.append(number)
         try:
             value = json.loads(line.decode())
-        except json.JSONDecodeError as broken:
-            reason = " ".join(str(broken).split()).removesuffix(f" (char {broken.pos})")
+        except json.JSONDecodeError as json_error:
+            reason = " ".join(str(json_error).split()).removesuffix(f" (char {json_error.pos})")
             return _line_error(block.file, number, reason.replace("line 1 column", "column"))
         if not isinstance(value, dict):
             return _line_error(block.file, number, f"found a {type(value).__name__}")
     conflict = _CONFLICT.search(str(error))
     if conflict is None:
-        return DataError(f"{block.file} is not in JSON lines ({reason_of(error)}): write it again.")
+        return DataError(f"{block.file} is not JSON lines ({reason_of(error)}): write it again.")
     path = conflict[1].strip("/").replace("/[]", "").replace("/", ".")
     return DataError(
-        f"Key {path!r} {conflict[2]} in line {rows[int(conflict[3])]} of {block.file}: write it"
-        " once per line, with the same type in every line (null means missing)."
+        f"Key {path!r} {conflict[2]} in line {rows[int(conflict[3])]} of {block.file}: write every"
+        " key once per line, with the same type in every line (null means missing)."
     )
 
 
 def _line_error(file: str, line: int, reason: str) -> DataError:
     return DataError(
-        f"Line {line} of {file} is not a JSON object ({reason}): every line needs an object, such"
-        " as"
-        ' {"size": 2.5, "label": 1}.'
+        f"Line {line} of {file} is not a JSON object ({reason}): expected an object in every line,"
+        ' such as {"size": 2.5, "label": 1}.'
     )
 
 

@@ -1,4 +1,4 @@
-"""Sources that change another source's labels: joined by a key, constant, or parsed from text."""
+"""Sources that add labels to the rows of another source, or parse its labels as numbers."""
 
 from __future__ import annotations
 
@@ -30,22 +30,21 @@ from trainer_module.errors import DataError
 from trainer_module.features.number_format import SPACES, NumberFormat, is_placeholder
 
 _JOINED_ROWS = 65_536
-"""The number of rows that are joined at a time, as each join searches all labels."""
+"""The number of rows that are joined with labels at a time. Small joins would be slow, as each join
+searches all labels."""
 
 MakeSource = Callable[[ExampleGenSettings], Source]
 
 
 class RowsSource(Source):
-    """A source that changes the rows of another one; methods that it does not override delegate to
-    it.
-    """
+    """A base class of sources that change the rows of another source, the wrapped source."""
 
     def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
         """Wraps the source of the rows.
 
         Args:
           settings: the settings of the rows.
-          rows: the source of the rows.
+          rows: the wrapped source.
         """
         super().__init__(settings)
         self._rows = rows
@@ -65,14 +64,16 @@ class RowsSource(Source):
 
 @dataclass(frozen=True)
 class _Labels:
-    """The table of labels: unique keys as text, and the label of each."""
+    """The table of labels."""
 
     keys: pa.Array
+    """The unique keys as bytes of text."""
     labels: pa.Array
+    """The label of each key."""
 
 
 class JoinedSource(RowsSource):
-    """A source that joins its rows with the labels in other files; a row may have no label."""
+    """A source that joins rows with the labels in other files. A row may have no label."""
 
     def __init__(
         self,
@@ -81,43 +82,43 @@ class JoinedSource(RowsSource):
         rows: Source,
         make_source: MakeSource,
     ) -> None:
-        """Wraps the source of the rows, without reading the labels yet.
+        """Wraps the source of the rows. The labels are read only when they are needed.
 
         Args:
           settings: the settings of the rows.
           labels: the path and the key of the labels.
-          rows: the source of the rows.
-          make_source: constructs the source of a format.
+          rows: the wrapped source.
+          make_source: a function that creates the source for the settings of a file of labels.
         """
         super().__init__(settings, rows)
         self._labels, self._make_source = labels, make_source
-        self._column: ColumnSurvey | None = None
-        self._found: tuple[ColumnKind, _Labels] | None = None
+        self._label_survey: ColumnSurvey | None = None
+        self._label_table: tuple[ColumnKind, _Labels] | None = None
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of the rows, and the label."""
+        """Returns the columns of the wrapped source, and the label."""
         survey = self._rows.survey(files)
         _check_columns(survey.columns, self._labels.key, self._settings.label, files[0])
-        if self._column is None:
-            self._column = self._survey_labels()
-        return replace(survey, columns={**survey.columns, self._settings.label: self._column})
+        if self._label_survey is None:
+            self._label_survey = self._survey_labels()
+        return replace(survey, columns={**survey.columns, self._settings.label: self._label_survey})
 
     def peek(self, files: Files) -> dict[str, ColumnKind]:
-        """Returns the columns at the beginning of the rows, and the label."""
+        """Returns the columns of the wrapped source, and the label."""
         return {name: column.kind for name, column in self.survey(files).columns.items()}
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows with their labels, without the id of a request."""
+        """Yields the rows with their labels. If the key is `request_id`, the column is left out."""
         kind = kinds[self._settings.label]
-        if self._found is None or self._found[0] is not kind:
-            self._found = kind, self._read_labels(kind)
+        if self._label_table is None or self._label_table[0] is not kind:
+            self._label_table = kind, self._read_labels(kind)
         batches: list[Batch] = []
         for batch in self._rows.read(files, kinds):
             batches.append(batch)
-            if sum(one.rows.num_rows for one in batches) >= _JOINED_ROWS:
-                yield from self._join(batches, self._found[1])
+            if sum(waiting.rows.num_rows for waiting in batches) >= _JOINED_ROWS:
+                yield from self._join(batches, self._label_table[1])
                 batches = []
-        yield from self._join(batches, self._found[1])
+        yield from self._join(batches, self._label_table[1])
 
     def _join(self, batches: Sequence[Batch], table: _Labels) -> Iterator[Batch]:
         if not batches:
@@ -126,11 +127,11 @@ class JoinedSource(RowsSource):
         keys = pa.chunked_array(
             [_as_text(b.rows.column(key), key, b.first.file) for b in batches], pa.binary()
         )
-        places = pc.index_in(keys, value_set=table.keys).combine_chunks()
+        indices = pc.index_in(keys, value_set=table.keys).combine_chunks()
         start = 0
         for batch in batches:
             rows, count = batch.rows, batch.rows.num_rows
-            values = table.labels.take(places.slice(start, count))
+            values = table.labels.take(indices.slice(start, count))
             is_empty = values.null_count == count
             label = no_values(count) if is_empty else single_values(values)
             rows = rows.append_column(self._settings.label, label)
@@ -151,7 +152,8 @@ class JoinedSource(RowsSource):
             task=self._settings.target,
             csv=self._settings.csv,
             mixed_columns=(self._labels.key,),
-            # Only for the rows does `labels` keep a column that a server has added.
+            # With `labels`, the Parquet source keeps a server's column that is the key. The files
+            # of labels do not need this.
             labels=None,
         )
 
@@ -162,7 +164,7 @@ class JoinedSource(RowsSource):
             for name in (self._labels.key, self._settings.label):
                 if name not in label_columns:
                     raise DataError(
-                        f"data.labels: {files[0]} has no column {name!r}; found"
+                        f"data.labels: {files[0]} has no column {name!r}; its columns are"
                         f" {show_names(sorted(label_columns))}."
                     )
             columns.append(label_columns[self._settings.label])
@@ -187,21 +189,21 @@ class JoinedSource(RowsSource):
 
 
 def _last_of_each(table: pa.Table) -> _Labels:
-    """Returns each key once, with the last of its labels that is not missing."""
-    known = table.filter(pc.and_(table["key"].is_valid(), table["label"].is_valid()))
-    numbered = known.append_column("place", pa.array(range(known.num_rows), pa.int64()))
-    last = numbered.group_by("key").aggregate([("place", "max")])["place_max"]
-    kept = known.take(last)
-    return _Labels(kept["key"].combine_chunks(), kept["label"].combine_chunks())
+    """Returns each key once, with the last of its labels. Missing keys and labels are left out."""
+    rows = table.filter(pc.and_(table["key"].is_valid(), table["label"].is_valid()))
+    numbered = rows.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by("key").aggregate([("row", "max")])["row_max"]
+    unique = rows.take(last)
+    return _Labels(unique["key"].combine_chunks(), unique["label"].combine_chunks())
 
 
 def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
-    """Returns the keys of an encoded column as text, whatever kind they were read as."""
+    """Returns the keys in an encoded column of any kind as text."""
     values = first_values(column)
     if pa.types.is_floating(values.type):
         raise DataError(
-            f"data.labels.key: column {key!r} of {file} holds fractions, which cannot identify"
-            " rows; name another column."
+            f"data.labels.key: column {key!r} of {file} contains fractions, which cannot identify"
+            " rows; set another column."
         )
     if pa.types.is_null(values.type) or pa.types.is_binary(values.type):
         return values.cast(pa.binary())
@@ -211,24 +213,25 @@ def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
 def _check_columns(columns: dict[str, ColumnSurvey], key: str, label: str, file: str) -> None:
     if label in columns:
         raise DataError(
-            f"{file} has a column {label!r}, which data.labels takes from other files; leave"
-            " data.labels out, or drop the column."
+            f"{file} has a column {label!r}, but data.labels takes this label from other files:"
+            " remove data.labels or the column."
         )
     if key not in columns:
         raise DataError(
-            f"data.labels.key: {file} has no column {key!r}; found {show_names(sorted(columns))}."
+            f"data.labels.key: {file} has no column {key!r}; its columns are"
+            f" {show_names(sorted(columns))}."
         )
 
 
 NO_CLASS = b"none"
-"""The class of all rows of data without labels."""
+"""The class that all rows get if the data has no labels."""
 
 
 class OptionalLabelSource(RowsSource):
-    """A source that adds a label to all rows if none of the data's rows has one."""
+    """A source that gives all rows the class `NO_CLASS` if no row of the data has a label."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of the rows, and a label; reads until a row has a label."""
+        """Returns the columns of the wrapped source, the label, and whether a row has a label."""
         survey, label = self._rows.survey(files), self._settings.label
         if self._settings.format_spec.holds_images:
             return replace(survey, has_label=True)
@@ -240,7 +243,7 @@ class OptionalLabelSource(RowsSource):
         return replace(survey, has_label=any(_has_labels(batch, label) for batch in batches))
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows; adds a label to each unless some of the data's rows have one."""
+        """Yields the rows. If no row of the data has a label, all rows get the class `NO_CLASS`."""
         label = self._settings.label
         are_labelled = isinstance(kinds, ColumnKinds) and kinds.are_labelled
         for batch in self._rows.read(files, kinds):
@@ -260,15 +263,17 @@ def _with_labels(batch: Batch, label: str) -> Batch:
 
 
 class ParsedLabelSource(RowsSource):
-    """A source that parses a numeric label from text."""
+    """A source that parses numeric labels in text."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of the rows, and a sample of the words of a text label."""
+        """Returns the columns of the wrapped source. If the label is text, its survey gets a sample
+        of the texts.
+        """
         survey, label = self._rows.survey(files), self._settings.label
         column = survey.columns.get(label)
         if column is None or column.kind is not ColumnKind.BYTES:
             return survey
-        kinds = {name: one.kind for name, one in survey.columns.items()}
+        kinds = {name: survey_.kind for name, survey_ in survey.columns.items()}
         words = frozenset[str]()
         for batch in self._rows.read(files, kinds):
             values = batch.rows.column(label).flatten()
@@ -279,7 +284,7 @@ class ParsedLabelSource(RowsSource):
         return replace(survey, columns={**survey.columns, label: replace(column, words=words)})
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the rows, with numbers as labels."""
+        """Yields the rows with numbers as labels."""
         number_format = kinds.label_number_format if isinstance(kinds, ColumnKinds) else None
         if number_format is None:
             yield from self._rows.read(files, kinds)
@@ -298,14 +303,15 @@ class ParsedLabelSource(RowsSource):
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]
         numbers = [None if _is_missing(text) else number_format.read(text) for text in texts]
-        for place, number in enumerate(numbers):  # The different texts, in the order of their rows.
+        # `texts` holds each distinct text once, in the order of the first rows.
+        for index, number in enumerate(numbers):
             if number is not None and math.isnan(number):
-                row = pc.index(encoded.indices, place).as_py()
-                cell = batch.first.below(row, excerpt(texts[place]))
+                row = pc.index(encoded.indices, index).as_py()
+                cell = batch.first.below(row, excerpt(texts[index]))
                 raise unusable_label(self._settings, cell)
         labels = pa.array(numbers, pa.float32()).take(encoded.indices)
-        place = batch.rows.schema.get_field_index(name)
-        rows = batch.rows.set_column(place, name, single_values(labels))
+        index = batch.rows.schema.get_field_index(name)
+        rows = batch.rows.set_column(index, name, single_values(labels))
         return replace(batch, rows=rows, examples=None)
 
 

@@ -1,7 +1,7 @@
-"""Parquet: columns by their own types, a few thousand rows of a row group at a time.
+"""The source of Parquet files, which define the types of their columns.
 
-The fields of structs are columns named by their path, such as `address.city`, as with JSON lines.
-Files of `serve --log-requests` contain additional columns of the server; they are left out, so that
+The fields of structs are columns whose names are paths, such as `address.city`. Files of
+`serve --log-requests` contain additional columns of the server. These columns are left out, so that
 a model does not learn from another model's predictions.
 """
 
@@ -28,23 +28,24 @@ from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
 
 OWN_COLUMNS_KEY = b"scopeline.own_columns"
-"""The key of the server's column names, as JSON, in the metadata of a Parquet file's schema."""
+"""The key in the metadata of a Parquet schema under which the server stores the names of its own
+columns as JSON."""
 REQUEST_ID = "request_id"
-"""The column of the id of a row: that of the request, with the row's place in a batch, such as
-`id/0`."""
+"""The column with the id of a row. In a request with several rows, it is the request's id and the
+row's index, such as `id/0`."""
 REQUEST_TIME = "request_time"
 MODEL_VERSION = "model_version"
 ANSWER = "answer_"
-"""The prefix of the columns with the predictions."""
+"""The prefix of columns with predictions."""
 
 
 def mark_own(columns: Iterable[str]) -> dict[bytes, bytes]:
-    """Returns the metadata that `read_own` reads."""
+    """Returns the schema metadata that stores the names of the server's columns."""
     return {OWN_COLUMNS_KEY: json.dumps(list(columns)).encode()}
 
 
 def read_own(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
-    """Returns the server's columns in a file; none if a server has not written the file."""
+    """Returns the names of the server's columns in schema metadata. Other files have none."""
     return frozenset(json.loads((metadata or {}).get(OWN_COLUMNS_KEY, b"[]")))
 
 
@@ -53,16 +54,16 @@ _PANDAS_INDEX = "__index_level_"
 
 
 class ParquetSource(Source):
-    """A reader of Parquet files; the footer holds the types, so that no first pass is needed."""
+    """A reader of Parquet files in one pass, as the footer of a file defines the types."""
 
     def survey(self, files: Files) -> Survey:
-        """Returns the columns of one file."""
+        """Returns the columns of a file."""
         file = files[0]
         with _open(file) as parquet:
             rows = parquet.metadata.num_rows
             if not rows:
-                raise DataError(f"{file} holds no rows: add rows, or leave the file out.")
-            columns = flatten(self._data_of(parquet.schema_arrow.empty_table()), file).schema
+                raise DataError(f"{file} has no rows: add rows, or remove the file.")
+            columns = flatten(self._data_columns(parquet.schema_arrow.empty_table()), file).schema
             return Survey(
                 file,
                 {column.name: _survey(column.name, column.type, rows, file) for column in columns},
@@ -77,7 +78,7 @@ class ParquetSource(Source):
         file, row = files[0], 1
         with _open(file) as parquet:
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
-                table = flatten(self._data_of(pa.Table.from_batches([batch])), file)
+                table = flatten(self._data_columns(pa.Table.from_batches([batch])), file)
                 columns = {
                     name: encode_typed(name, values.combine_chunks(), kinds[name], file)
                     for name, values in zip(table.column_names, table.columns, strict=True)
@@ -85,10 +86,10 @@ class ParquetSource(Source):
                 yield Batch(pa.RecordBatch.from_pydict(columns), Cell(file, row))
                 row += batch.num_rows
 
-    def _data_of(self, table: pa.Table) -> pa.Table:
-        """Returns the columns that are data, and the key of labels that are joined.
+    def _data_columns(self, table: pa.Table) -> pa.Table:
+        """Returns the table without the index of pandas and the columns that a server has added.
 
-        Leaves out the index that pandas stores, and the columns that a server adds to requests.
+        If labels are joined, their key is kept.
         """
         key = {self._settings.labels.key} if self._settings.labels else set()
         own = read_own(table.schema.metadata) - key

@@ -1,4 +1,4 @@
-"""The merged surveys of all files: the kinds of columns, and notes for the summary."""
+"""The merged surveys of all files: the kinds of the columns, and notes for the summary."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ _KINDS = {
 
 
 def read_known_kinds(path: str) -> dict[str, ColumnKind]:
-    """Returns the kind of each column of a schema in text format; empty if the file does not exist.
+    """Returns the kinds of the columns of a schema file, or an empty dict if there is no file.
 
     Raises:
-      DataError: the file is not a schema.
+      DataError: the file is not a schema in text format.
     """
     return {f.name: _KINDS[f.type] for f in _read(path).feature if f.type in _KINDS}
 
 
 def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
-    """Returns the settings with the date formats of the schema, if the file exists.
+    """Returns the settings with the date formats in the schema file. Without the file, the settings
+    are returned unchanged.
 
     Raises:
       DataError: the file is not a schema, or declares a column with invalid settings.
@@ -54,7 +55,7 @@ def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
 
 
 def _read(path: str) -> schema_pb2.Schema:
-    """Returns a schema in text format; an empty one if the file does not exist."""
+    """Returns the schema in a file. If the file does not exist, the schema is empty."""
     if not path or not exists(path):
         return schema_pb2.Schema()
     try:
@@ -65,11 +66,12 @@ def _read(path: str) -> schema_pb2.Schema:
 
 
 class ColumnKinds(dict[str, ColumnKind]):
-    """The kinds of columns by name, and the notation of a numeric label that is text."""
+    """The kinds of all columns by name, and facts about the label."""
 
     label_number_format: NumberFormat | None = None
+    """The notation of a numeric label that is text; None for another label."""
     are_labelled: bool = False
-    """Whether a row of the data has a label; determined only for tasks without a label."""
+    """Whether a row of the data has a label. Only set for tasks that need no label."""
 
     def copy(self) -> ColumnKinds:
         """Returns a copy with the same kinds and notation."""
@@ -82,9 +84,9 @@ class ColumnKinds(dict[str, ColumnKind]):
 def find_label_number_format(
     column: ColumnSurvey, settings: ExampleGenSettings
 ) -> NumberFormat | None:
-    """Returns the notation of a numeric label that is text; None if the label is not.
+    """Returns the notation of a numeric label that is text, or None for another label.
 
-    Times are excluded, as the unit of the prediction would be undefined.
+    Durations such as 1:30 are not read, as the unit of the prediction would be undefined.
     """
     if settings.task.is_classification or column.kind is not ColumnKind.BYTES:
         return None
@@ -98,27 +100,28 @@ def settle_kind(
 ) -> ColumnKind:
     """Returns the kind of a column in a format that guesses types.
 
-    A quantity is a float even if all of its values are integers, as later values may have a
-    fraction or be missing, which the integer input of a model in service could not express. A code
-    is text, as its leading zeros count, and so is a day in digits, as float32 would change it. An
-    identifier must not change: if float32 would change one, the column becomes integers, even if it
-    was a quantity before, and SchemaGen follows.
+    Quantities are floats even if all values are integers: later values may have fractions or be
+    missing, which the integer input of a model in service could not hold. Codes are text, as their
+    leading zeros must be kept. Days such as 20260131 are text, as float32 would change them. The
+    integers of `exact_columns` must not change: if float32 cannot hold them, the column becomes
+    integers, even if it is a float in the schema, and SchemaGen changes the schema.
 
     Args:
       name: the column's name.
-      column: the counts of its values.
-      known: its kind in a schema.
-      settings: the columns whose integers are identifiers, and those that are declared numeric.
+      column: the survey of the column in all files.
+      known: the kind of the column in a schema; UNKNOWN without a schema.
+      settings: the settings of example generation.
     """
-    if column.placeholders and (settings.keeps_words(name) or not column.numbers):
-        # The words are values, or only earlier data shows that the column is numeric.
-        is_number = known in (ColumnKind.INT, ColumnKind.FLOAT) and not settings.keeps_words(name)
+    if column.placeholders and (settings.keeps_placeholders(name) or not column.numbers):
+        # The placeholders are values, unless the schema shows that the column is numeric.
+        is_number = known in (ColumnKind.INT, ColumnKind.FLOAT)
+        is_number = is_number and not settings.keeps_placeholders(name)
         return known if is_number else ColumnKind.BYTES
     if column.kind is not ColumnKind.INT:
         return max(column.kind, known)
     if is_code(name, column, known, settings):
         return ColumnKind.BYTES
-    if name not in settings.names:
+    if name not in settings.exact_columns:
         return known if known is ColumnKind.INT else max(ColumnKind.FLOAT, known)
     if column.needs_integers and known is ColumnKind.FLOAT:
         return ColumnKind.INT
@@ -128,22 +131,22 @@ def settle_kind(
 def is_code(
     name: str, column: ColumnSurvey, known: ColumnKind, settings: ExampleGenSettings
 ) -> bool:
-    """Returns whether integers are text: codes, or days in digits.
+    """Returns whether a column of integers is text, as the integers are codes or days.
 
-    In a column of identifiers a single leading zero is enough for codes, and days may stay numbers.
+    In `exact_columns`, a single leading zero is enough for codes, and days remain numbers.
     """
-    if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
+    if settings.is_numeric(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
         return False
-    if name in settings.names:
+    if name in settings.exact_columns:
         return column.holds_codes or column.padded > 0
     return column.holds_codes or column.holds_days
 
 
 def check_column(name: str, column: ColumnSurvey, settings: ExampleGenSettings) -> None:
-    """Raises DataError if a column of numbers holds some text, or a regression label does."""
+    """Raises DataError if a column mixes numbers and text, or a numeric label is text."""
     cell = column.first_text
     if name == settings.label:
-        # A class may be a number or a name.
+        # In a classification, a label may be a number or text.
         if (
             not settings.task.is_classification
             and column.kind is ColumnKind.BYTES
@@ -153,48 +156,48 @@ def check_column(name: str, column: ColumnSurvey, settings: ExampleGenSettings) 
         return
     if cell is None or column.kind is not ColumnKind.BYTES or name in settings.mixed_columns:
         return
-    if column.are_amounts and settings.are_numbers(name):
+    if column.are_amounts and settings.is_numeric(name):
         raise DataError(
             f"Column {name!r} is declared numeric, but {cell.value!r} in {cell} is text"
-            f" (texts among its values: {column.texts}). Write plain numbers, or read the column by"
-            f" `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`, with the unit"
-            " beside the numbers, if there is one."
+            f" (number of values that are text: {column.texts}). Write plain numbers, or read the"
+            f" column by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`, with"
+            " the unit of the values, if they have one."
         )
     if not column.is_mixed:
         return
     raise DataError(
-        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in {cell} is not a"
-        f" number (texts among its values: {column.texts}). {_remedy(column, settings)}, or accept"
-        f" numbers and text with `features: {{{name}: {{type: categorical}}}}`."
+        f"Column {name!r} contains {column.numbers} numbers, but {cell.value!r} in {cell} is not a"
+        f" number (number of values that are text: {column.texts}). {_remedy(column, settings)}, or"
+        f" accept numbers and text by `features: {{{name}: {{type: categorical}}}}`."
     )
 
 
 def _label_remedy(column: ColumnSurvey, settings: ExampleGenSettings) -> str:
-    """Returns the remedy for a label that is not a number, depending on all of its texts."""
-    with_comma = settings.csv.model_copy(update={"decimal": ","})
-    changed = settings.model_copy(update={"csv": with_comma})
-    if settings.format == "csv" and find_label_number_format(column, changed) is not None:
+    """Returns the correction for a numeric label that is text, depending on all texts."""
+    csv_settings = settings.csv.model_copy(update={"decimal": ","})
+    with_comma = settings.model_copy(update={"csv": csv_settings})
+    if settings.format == "csv" and find_label_number_format(column, with_comma) is not None:
         return 'If the point separates thousands, write `data.csv: {decimal: ","}`'
     return _remedy(column, settings)
 
 
 def _remedy(column: ColumnSurvey, settings: ExampleGenSettings) -> str:
-    """Returns the remedy for text among numbers, depending on the first text."""
+    """Returns the correction for text among numbers, depending on the first text."""
     assert column.first_text is not None  # noqa: S101 - callers check it
     value = column.first_text.value
     if settings.format == "csv" and is_comma_number(value):
         return 'If the comma separates decimals, write `data.csv: {decimal: ","}`'
-    return "Correct it (an empty cell means missing)"
+    return "Correct the value, leave the cell empty if the value is missing"
 
 
 def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> ColumnKinds:
-    """Returns the kind of each column over all files, at least the kind that the schema has.
+    """Returns the kind of each column for all files, in accordance with the schema.
 
-    A numeric label that is text counts as a number.
+    A numeric label that is written as text is a number.
 
     Raises:
-      DataError: the files' columns differ, a column mixes numbers and text, or the label is
-        missing.
+      DataError: the columns of the files differ, a column mixes numbers and text, the label is
+        missing, or a column that is declared numeric is empty.
     """
     are_labelled = any(survey.has_label for survey in surveys)
     surveys = _by_file(surveys)
@@ -213,7 +216,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     if number_format is not None:
         total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
     for name, column in total.items():
-        # A column that was text in earlier data, such as a code, may hold mostly numbers now.
+        # A column that is text in the schema, such as a code, may hold numbers and text.
         if name == settings.label or known.get(name) is not ColumnKind.BYTES:
             check_column(name, column, settings)
         is_empty = column.kind is ColumnKind.UNKNOWN and name not in known
@@ -236,7 +239,7 @@ def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
 
 
 def _total(surveys: Sequence[Survey]) -> dict[str, ColumnSurvey]:
-    """Returns the counts of each column over all files."""
+    """Returns the merged survey of each column of all files, by name."""
     total: dict[str, ColumnSurvey] = {}
     for survey in surveys:
         for name, column in survey.columns.items():
@@ -247,18 +250,18 @@ def _total(surveys: Sequence[Survey]) -> dict[str, ColumnSurvey]:
 def note_columns(
     surveys: Iterable[Survey], kinds: ColumnKinds, settings: ExampleGenSettings
 ) -> Iterator[str]:
-    """Yields notes on lost leading zeros, on words that count as missing, and on a label read from
-    text.
+    """Yields notes on leading zeros that are lost, on placeholders that count as missing, and on a
+    label that is read from text.
     """
     total = _total(_by_file(surveys))
     for name, column in total.items():
         cell = column.first_padded
         is_lost = column.kind is ColumnKind.INT and kinds[name] is not ColumnKind.BYTES
-        if cell is not None and is_lost and not settings.are_numbers(name):
+        if cell is not None and is_lost and not settings.is_numeric(name):
             yield (
                 f"column {name!r} is read as numbers, but {column.padded:,} of {column.numbers:,}"
-                f" begin with 0, first {cell.value!r} in {cell}; if they are"
-                f" codes, write features: {{{name}: {{type: categorical}}}}"
+                f" values begin with 0, first {cell.value!r} in {cell}; if the values are codes,"
+                f" write features: {{{name}: {{type: categorical}}}}"
             )
         is_number = kinds[name] in (ColumnKind.INT, ColumnKind.FLOAT)
         if column.placeholders and column.kind is not ColumnKind.BYTES and is_number:
@@ -274,24 +277,26 @@ def note_columns(
 
 
 def count_values(surveys: Iterable[Survey], name: str) -> int:
-    """Returns the number of values of a column over all files, as far as surveys count them."""
+    """Returns the number of values of a column in all files, as far as surveys count values."""
     columns = (survey.columns.get(name, ColumnSurvey()) for survey in surveys)
     return sum(column.numbers + column.texts for column in columns)
 
 
 def note_unseen_values(surveys: Sequence[Survey], settings: ExampleGenSettings) -> list[str]:
-    """Returns notes on missing values of the config that occur in no cell."""
+    """Returns a note on values of `data.csv.missing_values` that no cell contains."""
     occurring = {value for survey in surveys for value in survey.missing_values}
     absent = [value for value in settings.csv.missing_values if value not in occurring]
     if not absent or not any(survey.columns for survey in surveys):
         return []
     shown = enumerate_names(map(repr, absent), "and")
     verb = "occurs" if len(absent) == 1 else "occur"
-    return [f"data.csv.missing_values: {shown} {verb} in no cell"]
+    return [f"data.csv.missing_values: {shown} {verb} in no cell of the data"]
 
 
 def gather_notes(surveys: Iterable[Survey]) -> list[str]:
-    """Returns the notes on how files are read, each once with the files that it applies to."""
+    """Returns the distinct notes of the surveys, each with the first file and the number of other
+    files.
+    """
     files: dict[str, list[str]] = {}
     for survey in sorted(surveys, key=lambda survey: survey.file):
         for note in survey.notes:
@@ -309,6 +314,6 @@ def _check_same_columns(one: Survey, other: Survey) -> None:
         parts = [f"lacks {show_names(missing)}"] if missing else []
         parts += [f"has also {show_names(extra)}"] if extra else []
         raise DataError(
-            f"The columns of {other.file} differ from those of {one.file}: it"
-            f" {' and '.join(parts)}. Files of one data set need the same columns."
+            f"The columns of {other.file} differ from the columns of {one.file}: {other.file}"
+            f" {' and '.join(parts)}. All files of the data need the same columns."
         )

@@ -1,4 +1,6 @@
-"""TFRecords of tf.Examples: copied byte for byte, and decoded only for checks and splits."""
+"""The source of TFRecord files with tf.Examples. The examples are copied without changes, and
+decoded only for checks and splits.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from components.example_gen.files import is_gzip
 from components.example_gen.sources.base import Batch, Files, Source
 from trainer_module.errors import DataError
 
-# A small number, so that records of a megabyte, such as photographs, fit into memory.
+# The number is small, so that records of a megabyte, such as photographs, fit into memory.
 _BATCH_RECORDS = 512
 
 
 class TFRecordSource(Source):
-    """A reader of TFRecord files, which are gzipped if the name ends in .gz."""
+    """A reader of TFRecord files. Files whose names end with .gz are decompressed."""
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
-        """Yields the records of one file."""
+        """Yields the records of a file."""
         del kinds
         file, decoder, record = files[0], ExamplesToRecordBatchDecoder(), 1
         for examples in _read_batches(file):
@@ -28,13 +30,14 @@ class TFRecordSource(Source):
                 rows = decoder.DecodeBatch(examples)
             except RuntimeError as error:
                 raise DataError(
-                    f"{file} holds something other than tf.Examples in records {record} to"
-                    f" {record + len(examples) - 1} ({error}): write it from tf.train.Example."
+                    f"{file} contains records that are not tf.Examples, in records {record} to"
+                    f" {record + len(examples) - 1} ({error}): write serialized tf.train.Example"
+                    " protos."
                 ) from error
             yield Batch(rows, Cell(file, record), examples)
             record += len(examples)
         if record == 1:
-            raise DataError(f"{file} is empty: it needs records, or leave the file out.")
+            raise DataError(f"{file} is empty: add records, or remove the file.")
 
 
 def _read_batches(file: str) -> Iterator[list[bytes]]:
@@ -44,7 +47,7 @@ def _read_batches(file: str) -> Iterator[list[bytes]]:
     except tf.errors.OpError as error:
         raise DataError(
             f"{file} is damaged or cut off after {_count_records(file)} complete records: copy or"
-            " write it again (a gzipped file's name must end in .gz)."
+            " write it again (the name of a gzipped file must end with .gz)."
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""Conversions of an exported model to other runtimes, each in a process of its own."""
+"""The conversions of an exported model to other runtimes, which run in child processes."""

@@ -1,4 +1,4 @@
-"""The conversion of an exported model to a variant with a manifest, in a process of its own."""
+"""The conversion of an exported model to a variant with a manifest, in a child process."""
 
 from __future__ import annotations
 
@@ -40,47 +40,50 @@ from trainer_module.scratch import ScratchFolder
 
 MODULE = "components.optimizer.converting.conversion"
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-"""The environment of converters, which compute on the CPU and must not take a GPU's memory."""
+"""The environment of the child process: it hides GPUs, whose memory converters must not use."""
 
 KINDS: Mapping[str, tuple[str, str]] = {
-    **{p: ("litert", p) for p in ("float", "float16", "dynamic", "int8", "int16x8")},
+    **{
+        precision: ("litert", precision)
+        for precision in ("float", "float16", "dynamic", "int8", "int16x8")
+    },
     "onnx": ("onnx", "float"),
     "onnx_float16": ("onnx", "float16"),
     "onnx_int8": ("onnx", "int8"),
     "tensorrt_float16": ("tensorrt", "float16"),
     "tensorrt_int8": ("tensorrt", "int8"),
 }
-"""The converting module of this folder and the precision, by the name in the config."""
+"""The module of this package and the precision, by the variant's name in the config."""
 SECONDS = 3600.0
-"""The time limit of a conversion."""
+"""The time limit of a conversion, in seconds."""
 
 
 def convert_in_child(
     name: str, saved_model: Path, sample: Mapping[str, np.ndarray], folder: Path
 ) -> Variant:
-    """Makes a variant atomically: its folder is complete or does not exist.
+    """Converts a variant in a child process. The folder is complete or does not exist.
 
     Args:
-      name: the name in the config.
-      saved_model: the exported model.
+      name: the variant's name in the config.
+      saved_model: the folder of the exported model.
       sample: transformed examples of the train split, [rows, ...] by feature.
-      folder: the folder for the variant, which is replaced.
+      folder: the folder for the variant; an existing folder is replaced.
 
     Raises:
-      TrainingError: the variant cannot be made; the message has the converter's error, or how its
-        process ended.
+      TrainingError: the conversion has failed; the message contains the error of the converter, or
+        how the process ended.
     """
     scratch = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        with ScratchFolder() as room:
-            stored = Path(room, "sample.npz")
-            save_sample(sample, stored)
+        with ScratchFolder() as temporary:
+            sample_file = Path(temporary, "sample.npz")
+            save_sample(sample, sample_file)
             payload = {
                 "name": name,
                 "saved_model": str(saved_model),
-                "sample": str(stored),
+                "sample": str(sample_file),
                 "folder": str(scratch),
             }
             place = Place("worker", 0, label=f"the conversion to {name}")
@@ -96,32 +99,35 @@ def convert_in_child(
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Converts the model that the payload names."""
+    """Converts a model in the child process; `convert_in_child` creates the payload."""
     del channel
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     sample = load_sample(Path(payload["sample"]))
     convert(payload["name"], Path(payload["saved_model"]), sample, Path(payload["folder"]))
 
 
-MOST_DIFFERENCE = 1e-3
-"""The largest difference of a float variant's output, relative to the largest output; with a larger
-one the variant is wrong, and the evaluation measures the effect of smaller ones."""
+MAX_DIFFERENCE = 1e-3
+"""The largest allowed difference of a float variant's output, relative to the largest output. If
+the difference is larger, the conversion is wrong; the evaluation measures the effect of smaller
+differences."""
 
 
 def convert(
     name: str, saved_model: Path, sample: Mapping[str, np.ndarray], folder: Path
 ) -> Variant:
-    """Writes a variant with its manifest; leaks memory, so that it is called in a child process.
+    """Writes a variant with its manifest.
+
+    It leaks memory, and is therefore called in a child process.
 
     Args:
       name: the variant's name in `KINDS`.
-      saved_model: the exported model.
+      saved_model: the folder of the exported model.
       sample: transformed examples of the train split, [rows, ...] by feature.
       folder: an empty folder for the file and the manifest.
 
     Raises:
-      TrainingError: the model cannot be converted, with the operation and the remedies; or the
-        variant's outputs differ from the model's.
+      TrainingError: the model cannot be converted, or the outputs of the variant differ from the
+        outputs of the model.
     """
     model = load_numeric_model(saved_model)
     examples = model.select_features(sample)
@@ -156,7 +162,7 @@ def convert(
 
 
 def _bounds(model: NumericModel) -> tuple[float, float] | None:
-    """Returns the bounds to which a classifier's probabilities are clipped; None for other
+    """Returns the bounds to which a classifier's probabilities are clipped, or None for other
     tasks.
     """
     margin = float(np.float32(tf_keras.backend.epsilon()))
@@ -164,46 +170,47 @@ def _bounds(model: NumericModel) -> tuple[float, float] | None:
 
 
 def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) -> float:
-    """Returns the largest difference between the outputs of the variant and of TensorFlow on the
+    """Returns the largest difference between outputs of the variant and of TensorFlow on the
     sample.
 
     Raises:
-      TrainingError: an output is not finite, or differs too much for a float variant.
+      TrainingError: an output is not finite or has another shape, or the difference is too large
+        for a float variant.
     """
-    right = model.predict(examples)
+    expected_outputs = model.predict(examples)
     try:
-        found = open_variant(folder).predict(examples)
+        outputs = open_variant(folder).predict(examples)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
             f"the converted model fails ({shorten(error)}): replace the layer that the error names,"
             " or remove this variant from optimize.variants."
         ) from error
     largest = 0.0
-    for name, expected in right.items():
-        given = found[name]
-        if wrong := _rows_without_numbers(expected):
+    for name, expected in expected_outputs.items():
+        output = outputs[name]
+        if bad_rows := _rows_without_numbers(expected):
             raise TrainingError(
-                f"output {name!r} of the original model is not a number for {wrong} of "
-                f"{counted(len(expected), 'example')} of the train split; a variant cannot be "
-                "checked against it."
+                f"output {name!r} of the original model is not finite for {bad_rows} of "
+                f"{counted(len(expected), 'example')} of the train split, so a variant cannot be "
+                "compared with the model."
             )
-        if given.shape != expected.shape:
+        if output.shape != expected.shape:
             raise TrainingError(
-                f"output {name!r} has the shape {list(given.shape)}, but "
-                f"{list(expected.shape)} in TensorFlow: the conversion is wrong."
+                f"output {name!r} of the variant has the shape {list(output.shape)}, and the "
+                f"model's output {list(expected.shape)}: the conversion is wrong."
             )
-        if wrong := _rows_without_numbers(given):
+        if bad_rows := _rows_without_numbers(output):
             raise TrainingError(
-                f"output {name!r} is not a number for {wrong} of "
-                f"{counted(len(given), 'example')} of the train split, unlike in the "
-                "original model: the precision is too low."
+                f"output {name!r} of the variant is not finite for {bad_rows} of "
+                f"{counted(len(output), 'example')} of the train split, unlike in the original "
+                "model: the precision is too low."
             )
-        allowed = MOST_DIFFERENCE * max(1.0, float(np.abs(expected).max()))
-        largest = max(largest, float(np.abs(given.astype(np.float64) - expected).max()))
+        allowed = MAX_DIFFERENCE * max(1.0, float(np.abs(expected).max()))
+        largest = max(largest, float(np.abs(output.astype(np.float64) - expected).max()))
         if is_float and largest > allowed:
             raise TrainingError(
-                f"output {name!r} differs from TensorFlow's by up to {largest:.3g}, more than "
-                "rounding errors: the conversion is wrong."
+                f"output {name!r} of the variant differs from TensorFlow's output by up to "
+                f"{largest:.3g}, which is more than a rounding error: the conversion is wrong."
             )
     return largest
 

@@ -1,4 +1,4 @@
-"""The numeric part of an exported model, which is converted, and the result of a conversion."""
+"""The numeric part of an exported model, which converters convert, and a converter's result."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ from trainer_module.export.variants.manifest import Format, VariantTensor
 Arrays = dict[str, np.ndarray]
 
 PROBABILITIES = "scores"
-"""The output of a classifier that has a column for each class."""
+"""The output of a classifier with the probability of each class."""
 
 
 @dataclass(frozen=True)
 class ConvertedFile:
-    """A converted file, for which a manifest is written."""
+    """The result of a converter, for the manifest."""
 
     format: Format
     precision: str
     path: Path
     beside: tuple[str, ...] = ()
-    """The names of further files that it needs."""
+    """The names of additional files that the converted file needs."""
     provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The settings of ONNX Runtime's execution provider, by the provider's name."""
     trtexec: str = ""
+    """The command that builds a TensorRT engine without ONNX Runtime, or an empty string."""
     notes: tuple[str, ...] = ()
+    """Notes on the variant for the report."""
 
 
 @dataclass(frozen=True)
 class NumericModel:
-    """The part of a model that can be converted."""
+    """The part of an exported model that can be converted: from transformed features to outputs."""
 
     function: Any
     """The concrete function of the signature `from_transformed`."""
@@ -56,49 +59,49 @@ class NumericModel:
 
     @property
     def outputs(self) -> tuple[VariantTensor, ...]:
-        """The outputs of the model; converted files use the same names.
+        """The outputs of the model. Converted files have the same names of outputs.
 
-        A classifier's probabilities are first, as in LiteRT's files: programs that run a file
-        without its manifest take the first output.
+        The probabilities of a classifier come first, also in LiteRT files, because programs that
+        ignore the manifest read the first output.
         """
-        found = self.function.structured_outputs
-        names = sorted(found, key=lambda name: (name != PROBABILITIES, name))
+        outputs = self.function.structured_outputs
+        names = sorted(outputs, key=lambda name: (name != PROBABILITIES, name))
         return tuple(
-            VariantTensor(name, name, found[name].dtype.name, (None, *found[name].shape[1:]))
+            VariantTensor(name, name, outputs[name].dtype.name, (None, *outputs[name].shape[1:]))
             for name in names
         )
 
     def predict(self, features: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns TensorFlow's outputs by name."""
+        """Returns the outputs that TensorFlow computes, by name."""
         tensors = {f.request: tf.constant(features[f.name]) for f in self.interface.features}
         return {name: value.numpy() for name, value in self.function(**tensors).items()}
 
     def select_features(self, sample: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns the sample's features that the model takes, by name and in their dtypes.
+        """Returns the features of the model from a sample, by name and in the model's dtypes.
 
         Raises:
-          TrainingError: there are no examples, or a feature is missing.
+          TrainingError: the sample has no examples, or lacks a feature.
         """
         missing = [f.name for f in self.interface.features if f.name not in sample]
         if missing:
             raise TrainingError(
                 f"the sample of the train split lacks the feature {missing[0]!r} of the model: the "
-                "model was trained on other transformed examples."
+                "sample comes from another transform graph than the model."
             )
-        found = {f.name: np.asarray(sample[f.name], f.dtype) for f in self.interface.features}
-        if not found or not min(map(len, found.values())):
+        selected = {f.name: np.asarray(sample[f.name], f.dtype) for f in self.interface.features}
+        if not selected or not min(map(len, selected.values())):
             raise TrainingError(
                 "the sample of the train split has no examples to calibrate and check a variant: "
-                "make sure that the train split is not empty."
+                "the train split must not be empty."
             )
-        return found
+        return selected
 
 
 def load_numeric_model(saved_model: Path) -> NumericModel:
     """Loads an exported model.
 
     Raises:
-      TrainingError: other code has exported the model, or it is damaged.
+      TrainingError: the model is damaged, or was not exported by this project's export.
     """
     try:
         interface = read_interface(saved_model)
@@ -107,8 +110,8 @@ def load_numeric_model(saved_model: Path) -> NumericModel:
     loaded = _load(saved_model)
     if FROM_TRANSFORMED_SIGNATURE not in loaded.signatures:
         raise TrainingError(
-            f"{saved_model} lacks the signature {FROM_TRANSFORMED_SIGNATURE!r}, which a conversion "
-            "needs: export the model by trainer_module.export.saving.export_model."
+            f"{saved_model} lacks the signature {FROM_TRANSFORMED_SIGNATURE!r}, which conversions "
+            "need: export the model with trainer_module.export.saving.export_model."
         )
     return NumericModel(loaded.signatures[FROM_TRANSFORMED_SIGNATURE], interface, loaded)
 

@@ -1,4 +1,7 @@
-"""The conversion to LiteRT, for batches of any size; inputs and outputs keep their dtypes."""
+"""The conversion to LiteRT, for batches of any size.
+
+Inputs and outputs keep their dtypes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from trainer_module.errors import InternalError, TrainingError, enumerate_names,
 
 FILE = "model.tflite"
 
-_KINDS = {
+_OPERATOR_NAMES = {
     number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
 }
 
@@ -27,23 +30,25 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
 
     Args:
       model: the model.
-      precision: float; float16 or dynamic, with weights in float16 or int8; int8 or int16x8, with
-        layers' outputs in int8 or int16, too.
-      sample: transformed examples, by which the ranges of int8 and int16 are calibrated.
+      precision: `float`; `float16` or `dynamic`, with weights in float16 or int8; `int8` or
+        `int16x8`, with int8 weights, and with the outputs of layers in int8 or int16.
+      sample: transformed examples, with which the ranges of int8 and int16 are calibrated.
       folder: the folder for the file.
 
     Raises:
-      TrainingError: LiteRT lacks an operation of the model, which the message names; or the
-        installed converter makes int8 differently.
+      TrainingError: LiteRT lacks an operation of the model, or the installed converter quantises
+        differently from the version that this project supports.
     """
     try:
         converter = _converter(model, precision, sample)
-        content = converter.convert() if precision != "int8" else _in_int8(converter, model)
+        content = converter.convert() if precision != "int8" else _convert_to_int8(converter, model)
     except InternalError as error:
         raise TrainingError(str(error)) from error
     except Exception as error:  # MLIR raises plain exceptions.
-        raise _refusal(error, precision) from error
-    (folder / FILE).write_bytes(_in_order(content, [output.tensor for output in model.outputs]))
+        raise _conversion_error(error, precision) from error
+    (folder / FILE).write_bytes(
+        _reorder_outputs(content, [output.tensor for output in model.outputs])
+    )
     return ConvertedFile("litert", precision, folder / FILE)
 
 
@@ -65,16 +70,16 @@ def _converter(model: NumericModel, precision: str, sample: Arrays) -> tf.lite.T
         operations = tf.lite.OpsSet
         integers = operations.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
         if precision == "int16x8":
-            # Operations without such a form, such as table look-ups, stay in float32.
+            # Operations without an int16 version, such as table look-ups, remain in float32.
             converter.target_spec.supported_ops = [integers, operations.TFLITE_BUILTINS]
     return converter
 
 
-def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
-    """Returns the model in int8, except for the operations of `float_operations`.
+def _convert_to_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
+    """Converts the model to int8, except for the operations of `float_operations`.
 
     Raises:
-      InternalError: the installed converter quantises differently.
+      InternalError: the installed converter differs from the version that this project supports.
     """
     calibrated = calibrate(converter)
     operations, outputs = _read_graph(calibrated)
@@ -82,59 +87,62 @@ def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
     return quantise(calibrated, nodes)
 
 
-def _in_order(content: bytes, names: Sequence[str]) -> bytes:
-    """Returns the file with its outputs in the given order; the converter sorts them by name.
+def _reorder_outputs(content: bytes, names: Sequence[str]) -> bytes:
+    """Returns a file with its outputs in a given order. The converter sorts outputs by name.
 
     Args:
-      content: the file's content.
-      names: all outputs of the only signature.
+      content: the content of the file.
+      names: the names of all outputs, in the new order.
     """
     changed = bytearray(content)
     model = schema.Model.GetRootAs(changed, 0)
     signature = schema.ModelT.InitFromObj(model).signatureDefs[0]
-    places = {output.name.decode(): output.tensorIndex for output in signature.outputs}
-    model.Subgraphs(0).OutputsAsNumpy()[:] = [places[name] for name in names]
+    indices = {output.name.decode(): output.tensorIndex for output in signature.outputs}
+    model.Subgraphs(0).OutputsAsNumpy()[:] = [indices[name] for name in names]
     return bytes(changed)
 
 
 def _read_graph(content: bytes) -> tuple[list[Operation], list[str]]:
-    """Returns the operations of a file, named by their outputs, and the names of the file's
-    outputs.
+    """Returns the operations of a file, and the names of its outputs.
+
+    The name of an operation is the name of its first output.
     """
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     graph = model.subgraphs[0]
     names = [tensor.name.decode() for tensor in graph.tensors]
 
-    def kind(code: Any) -> str:
-        return _KINDS[max(code.builtinCode, code.deprecatedBuiltinCode)]
+    def kind_of(code: Any) -> str:
+        return _OPERATOR_NAMES[max(code.builtinCode, code.deprecatedBuiltinCode)]
 
     operations = [
         Operation(
-            names[found.outputs[0]],
-            kind(model.operatorCodes[found.opcodeIndex]),
-            tuple(names[place] for place in found.inputs if place >= 0),
-            tuple(names[place] for place in found.outputs),
+            names[operator.outputs[0]],
+            kind_of(model.operatorCodes[operator.opcodeIndex]),
+            tuple(names[index] for index in operator.inputs if index >= 0),
+            tuple(names[index] for index in operator.outputs),
         )
-        for found in graph.operators
+        for operator in graph.operators
     ]
-    return operations, [names[place] for place in graph.outputs]
+    return operations, [names[index] for index in graph.outputs]
 
 
-def _refusal(error: Exception, precision: str) -> TrainingError:
-    """Returns the error for LiteRT's message, which names the operations that LiteRT lacks."""
-    said = str(error)
-    lacking = set(re.findall(r"'tf\.(\w+)' op is neither|(?:Flex|Custom) ops: ([\w, ]+)", said))
-    names = sorted({name for pair in lacking for name in pair if name})
-    ways = (
-        f"replace the layer that needs it, or remove {precision} from optimize.variants; ONNX may "
-        "support the model"
+def _conversion_error(error: Exception, precision: str) -> TrainingError:
+    """Returns the error for a failed conversion, with the operations that LiteRT lacks."""
+    message = str(error)
+    matches = set(re.findall(r"'tf\.(\w+)' op is neither|(?:Flex|Custom) ops: ([\w, ]+)", message))
+    names = sorted({name for pair in matches for name in pair if name})
+    remedies = (
+        f"replace the layer that causes the error, or remove {precision} from optimize.variants; "
+        "ONNX may support the model"
     )
     if names:
-        return TrainingError(f"LiteRT has no operation {enumerate_names(names, 'and')}: {ways}.")
-    if found := re.search(r"Empty min/max for tensor serving_default_(\w+):0", said):
         return TrainingError(
-            f"LiteRT cannot quantise operations on the integers of the feature {found[1]!r} to "
+            f"LiteRT has no operation {enumerate_names(names, 'and')}: {remedies}."
+        )
+    if match := re.search(r"Empty min/max for tensor serving_default_(\w+):0", message):
+        return TrainingError(
+            f"LiteRT cannot quantise operations on the integers of the feature {match[1]!r} to "
             f"{precision}: use int8 instead."
         )
-    reason = shorten(said) or "its converter gives no reason"
-    return TrainingError(f"LiteRT cannot convert the model ({reason}): {ways}.")
+    reason = shorten(message) or "the converter gives no reason"
+    return TrainingError(f"LiteRT cannot convert the model ({reason}): {remedies}.")

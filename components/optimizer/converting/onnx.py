@@ -1,4 +1,4 @@
-"""The conversion to ONNX with tf2onnx; lower precisions with ONNX Runtime's own tools."""
+"""The conversion to ONNX with tf2onnx, and to lower precisions with ONNX Runtime's tools."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from trainer_module.errors import TrainingError, enumerate_names, shorten
 FILE = "model.onnx"
 OPSET = 18
 """The latest opset that tf2onnx supports."""
-CALIBRATED_AT_ONCE = 32
-"""The rows of a calibration batch, whose tensors all fit into memory."""
+CALIBRATION_ROWS = 32
+"""The number of rows in a calibration batch: all tensors of a batch have to fit into memory."""
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
@@ -36,20 +36,22 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
 
     Args:
       model: the model.
-      precision: float; float16, in which inputs and outputs keep their dtypes; int8, in which
-        layers have int8 weights, by channel, and integers between them (QDQ).
-      sample: transformed examples, by which the ranges of integers are calibrated.
+      precision: `float`; `float16`, in which inputs and outputs keep their dtypes; `int8`, in which
+        layers have int8 weights with a scale per channel, and integer inputs (QDQ).
+      sample: transformed examples, with which the ranges of integers are calibrated.
       folder: the folder for the file.
 
     Raises:
-      TrainingError: ONNX lacks an operation of the model, which the message names.
+      TrainingError: ONNX lacks an operation of the model.
     """
     path = folder / FILE
     write_float(model, path)
     if precision == "float16":
         proto = onnx.load(path)
-        kept = kept_nodes(proto, model)
-        onnx.save(convert_float_to_float16(proto, keep_io_types=True, node_block_list=kept), path)
+        excluded = float_nodes(proto, model)
+        onnx.save(
+            convert_float_to_float16(proto, keep_io_types=True, node_block_list=excluded), path
+        )
     elif precision == "int8":
         quantize(model, sample, path, QuantType.QUInt8)
     return ConvertedFile("onnx", precision, path)
@@ -59,7 +61,7 @@ def write_float(model: NumericModel, path: Path) -> None:
     """Writes the model in float32.
 
     Raises:
-      TrainingError: ONNX lacks an operation of the model, which the message names.
+      TrainingError: ONNX lacks an operation of the model.
     """
     specs = {
         feature.request: tf.TensorSpec([None, *feature.shape], feature.dtype, name=feature.request)
@@ -67,21 +69,21 @@ def write_float(model: NumericModel, path: Path) -> None:
     }
 
     @tf.function(input_signature=[specs], autograph=False)
-    def whole(tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        found: dict[str, tf.Tensor] = model.function(**tensors)
-        return found
+    def compute(tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        outputs: dict[str, tf.Tensor] = model.function(**tensors)
+        return outputs
 
     try:
-        proto, _ = tf2onnx.convert.from_function(whole, input_signature=[specs], opset=OPSET)
+        proto, _ = tf2onnx.convert.from_function(compute, input_signature=[specs], opset=OPSET)
     except Exception as error:  # tf2onnx raises errors of any type.
-        raise _refusal(shorten(error)) from error
-    if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
-        raise _refusal(f"it lacks the operation {enumerate_names(lacking, 'and')}")
+        raise _conversion_error(shorten(error)) from error
+    if missing := sorted({node.op_type for node in proto.graph.node if not _is_supported(node)}):
+        raise _conversion_error(f"ONNX lacks the operation {enumerate_names(missing, 'and')}")
     onnx.save(proto, path)
 
 
 def quantize(model: NumericModel, sample: Arrays, path: Path, activations: QuantType) -> None:
-    """Quantises a file to integers, except for the operations of `float_operations`."""
+    """Quantises a float32 file in place, except for the operations of `float_operations`."""
     prepared = path.with_name("prepared.onnx")
     try:
         quant_pre_process(str(path), str(prepared), skip_symbolic_shape=True)
@@ -93,37 +95,42 @@ def quantize(model: NumericModel, sample: Arrays, path: Path, activations: Quant
             per_channel=True,
             activation_type=activations,
             weight_type=QuantType.QInt8,
-            # CPUs without VNNI add two products of unsigned and signed bytes in 16 bits, which only
-            # weights of 7 bits cannot overflow.
+            # CPUs without VNNI add two products of unsigned and signed bytes in 16 bits. The sum
+            # cannot overflow if weights have 7 bits.
             reduce_range=activations is QuantType.QUInt8,
-            nodes_to_exclude=kept_nodes(onnx.load(prepared), model),
+            nodes_to_exclude=float_nodes(onnx.load(prepared), model),
         )
     finally:
         prepared.unlink(missing_ok=True)
 
 
 class CalibrationSample(CalibrationDataReader):
-    """A reader of the sample, some rows at a time."""
+    """Reads the sample in batches, for ONNX Runtime's calibration."""
 
     def __init__(self, model: NumericModel, sample: Arrays) -> None:
-        """Takes the examples by feature."""
-        named = {f.request: sample[f.name] for f in model.interface.features}
-        rows = len(next(iter(named.values())))
+        """Creates a reader at the beginning of the sample.
+
+        Args:
+          model: the model, for the names of its inputs.
+          sample: transformed examples, by feature.
+        """
+        by_request = {f.request: sample[f.name] for f in model.interface.features}
+        rows = len(next(iter(by_request.values())))
 
         def parts() -> Iterator[Arrays]:
-            for begin in range(0, rows, CALIBRATED_AT_ONCE):
-                end = begin + CALIBRATED_AT_ONCE
-                yield {name: values[begin:end] for name, values in named.items()}
+            for begin in range(0, rows, CALIBRATION_ROWS):
+                end = begin + CALIBRATION_ROWS
+                yield {name: values[begin:end] for name, values in by_request.items()}
 
         self._parts = parts()
 
     def get_next(self) -> Arrays | None:
-        """Returns the next rows; None at the end."""
+        """Returns the next batch, or None at the end of the sample."""
         return next(self._parts, None)
 
 
-def kept_nodes(proto: Any, model: NumericModel) -> list[str]:
-    """Returns the names of the nodes that stay in float32: see `float_operations`."""
+def float_nodes(proto: Any, model: NumericModel) -> list[str]:
+    """Returns the names of the nodes that remain in float32; see `float_operations`."""
     operations = [
         Operation(node.name, node.op_type, tuple(node.input), tuple(node.output))
         for node in proto.graph.node
@@ -132,20 +139,23 @@ def kept_nodes(proto: Any, model: NumericModel) -> list[str]:
     return float_operations(operations, outputs, with_last_kernel=not model.interface.classes)
 
 
-def _is_known(node: Any) -> bool:
+def _is_supported(node: Any) -> bool:
     return onnx.defs.has(node.op_type, OPSET, node.domain) if not node.domain else True
 
 
-def _refusal(reason: str) -> TrainingError:
+def _conversion_error(reason: str) -> TrainingError:
     return TrainingError(
-        f"ONNX cannot convert the model: {reason}. Replace the layer that needs it, or remove the "
-        "ONNX and TensorRT variants from optimize.variants; LiteRT may support the model."
+        f"the model cannot be converted to ONNX: {reason}. Replace the layer that causes the "
+        "error, or remove the ONNX and TensorRT variants from optimize.variants; LiteRT may "
+        "support the model."
     )
 
 
 @tf_op("Erfc")
 class _Erfc:
-    """The conversion of Keras's GELU, for which tf2onnx has no rule: 1 - erf(x)."""
+    """The conversion rule for Erfc, 1 - erf(x), which Keras's GELU uses; tf2onnx has no such
+    rule.
+    """
 
     @classmethod
     def version_9(cls, context: Any, node: Any, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The choice of operations that benefit from low precision, for any file format."""
+"""The choice of the operations that remain in float32, for any file format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ KERNELS = frozenset(
         *("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"),
     }
 )
-"""The operations with nearly all of a network's work, as named by LiteRT and ONNX."""
+"""The operations that do nearly all of a network's work, by LiteRT's and by ONNX's names."""
 
-LOOK_UPS = frozenset({"GATHER", "EMBEDDING_LOOKUP", "Gather"})
-"""The operations that fetch rows of a tensor, or of weights, which are then a table of vectors."""
+LOOKUPS = frozenset({"GATHER", "EMBEDDING_LOOKUP", "Gather"})
+"""The operations that select rows of a tensor. If the tensor is weights, it is a table of
+vectors."""
 
 
 @dataclass(frozen=True)
@@ -30,63 +31,68 @@ class Operation:
 def float_operations(
     operations: Sequence[Operation], outputs: Iterable[str], with_last_kernel: bool
 ) -> list[str]:
-    """Returns the names of operations that lose accuracy by low precision and cost next to nothing.
+    """Returns the names of cheap operations that would lose accuracy in low precision.
 
-    They are the operations before the first kernel, where numbers of all sizes meet, except for
-    tables; and those after the last one, which compute probabilities. A product of features with
-    features, such as the sum of a text's vectors weighted by its terms, does not count as a kernel:
-    LiteRT gives a slice the range of the tensor that it is cut from, so that weights beside numbers
-    of terms would all become 0.
+    These are the operations before the first kernel, whose inputs have different ranges, except for
+    look-ups in tables, and the operations after the last kernel, which compute probabilities.
+
+    A product of two features does not count as a kernel. An example is the sum of the vectors of a
+    text's terms, weighted by the terms' weights. LiteRT gives a slice the range of the whole
+    tensor: if the tensor also contains the counts of terms, which are larger, all weights would
+    become 0.
 
     Args:
       operations: the operations in topological order.
       outputs: the outputs of the graph.
-      with_last_kernel: whether the last kernel is included, as otherwise outputs beyond those of
-        the sample would be clipped; probabilities are bounded anyway.
+      with_last_kernel: whether to include the last kernel. Otherwise, outputs are clipped to the
+        range of the sample's outputs, which is harmless only for probabilities.
     """
-    made_by = {output: operation for operation in operations for output in operation.outputs}
+    producers = {output: operation for operation in operations for output in operation.outputs}
     tables = {
         operation.name
         for operation in operations
-        if operation.kind in LOOK_UPS and not made_by.keys() & set(operation.inputs[:1])
+        if operation.kind in LOOKUPS and not producers.keys() & set(operation.inputs[:1])
     }
-    behind = _behind_kernels(made_by, outputs, with_last_kernel)
-    chosen = {*_before_kernels(operations), *behind} - tables
+    after = _after_kernels(producers, outputs, with_last_kernel)
+    chosen = {*_before_kernels(operations), *after} - tables
     return [operation.name for operation in operations if operation.name in chosen]
 
 
 def _before_kernels(operations: Sequence[Operation]) -> list[str]:
-    """Returns the operations that do not depend on a kernel."""
-    computed: set[str] = set()
+    """Returns the names of the operations that do not depend on a kernel."""
+    kernel_results: set[str] = set()
     looked_up: set[str] = set()
-    made: set[str] = set()
-    found = []
+    results: set[str] = set()
+    names = []
     for operation in operations:
         inputs = set(operation.inputs)
-        sums_up = bool(looked_up & inputs) and inputs <= made
-        if computed & inputs or (operation.kind in KERNELS and not sums_up):
-            computed |= set(operation.outputs)
+        is_weighted_sum = bool(looked_up & inputs) and inputs <= results
+        if kernel_results & inputs or (operation.kind in KERNELS and not is_weighted_sum):
+            kernel_results |= set(operation.outputs)
         else:
-            found.append(operation.name)
-        if operation.kind in LOOK_UPS or (looked_up & inputs and operation.kind not in KERNELS):
+            names.append(operation.name)
+        if operation.kind in LOOKUPS or (looked_up & inputs and operation.kind not in KERNELS):
             looked_up |= set(operation.outputs)
-        made |= set(operation.outputs)
-    return found
+        results |= set(operation.outputs)
+    return names
 
 
-def _behind_kernels(
-    made_by: Mapping[str, Operation], outputs: Iterable[str], with_last_kernel: bool
+def _after_kernels(
+    producers: Mapping[str, Operation], outputs: Iterable[str], with_last_kernel: bool
 ) -> list[str]:
-    """Returns the operations between the last kernels and the outputs."""
-    found: list[str] = []
-    waiting = list(outputs)
-    while waiting:
-        operation = made_by.get(waiting.pop())
-        if operation is None or operation.name in found:
+    """Returns the names of the operations after the last kernels.
+
+    If `with_last_kernel` is set, the last kernels are included.
+    """
+    names: list[str] = []
+    pending = list(outputs)
+    while pending:
+        operation = producers.get(pending.pop())
+        if operation is None or operation.name in names:
             continue
         if operation.kind not in KERNELS:
-            waiting += operation.inputs
+            pending += operation.inputs
         elif not with_last_kernel:
             continue
-        found.append(operation.name)
-    return found
+        names.append(operation.name)
+    return names

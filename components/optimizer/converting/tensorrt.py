@@ -1,7 +1,8 @@
-"""Variants for TensorRT: an ONNX file, and the settings for an engine of ONNX Runtime's provider.
+"""The conversion for TensorRT: an ONNX file, and the settings of ONNX Runtime's TensorRT provider.
 
-TensorFlow's builds have no TF-TRT since 2.18. The first process that loads the variant on a machine
-builds the engine there; the file is checked and evaluated on the CPU, and timed only on a GPU.
+TF-TRT is not used, because TensorFlow's builds lack it since 2.18. The first process that loads the
+variant on a machine builds the engine. The ONNX file is checked and evaluated on the CPU; its
+latency is measured only on a GPU.
 """
 
 from __future__ import annotations
@@ -19,26 +20,27 @@ from components.optimizer.converting.onnx import FILE, CalibrationSample, write_
 from trainer_module.export.variants.running import CACHE_PATH, TENSORRT
 
 BATCHES = (1, 32, 1024)
-"""The smallest, the usual and the largest batch of an engine."""
+"""The smallest, the typical and the largest batch of an engine."""
 
 TABLE = "calibration.flatbuffers"
 """The file with the ranges of all tensors, for ONNX Runtime's provider."""
 TRTEXEC_TABLE = "trtexec.cache"
 """The file with the same ranges in TensorRT's own format."""
-CPU_NOTE = "its metrics were measured on its ONNX file in float32 on a CPU"
+CPU_NOTE = "the metrics were measured on a CPU, with the ONNX file in float32"
+"""The note on a variant in the report."""
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
-    """Writes the file, and for int8 the table of its tensors' ranges.
+    """Writes the model as an ONNX file, and for int8 also the ranges of all tensors.
 
     Args:
       model: the model.
-      precision: the engine's precision: float16 or int8.
-      sample: transformed examples, by which ranges are measured.
+      precision: the precision of the engine: `float16` or `int8`.
+      sample: transformed examples, with which the ranges are calibrated.
       folder: the folder for the files.
 
     Raises:
-      TrainingError: ONNX lacks an operation of the model, which the message names.
+      TrainingError: ONNX lacks an operation of the model.
     """
     path = folder / FILE
     write_float(model, path)
@@ -67,17 +69,20 @@ def _calibrate(model: NumericModel, sample: Arrays, path: Path) -> tuple[str, ..
     ranges = calibrator.compute_data()
     augmented.unlink()
     write_calibration_table(ranges.data, str(path.parent))
-    for name in ("calibration.json", "calibration.cache"):  # Copies of the table in other formats.
+    for name in ("calibration.json", "calibration.cache"):  # The table in other formats.
         path.with_name(name).unlink()
     path.with_name(TRTEXEC_TABLE).write_text(_native_table(ranges.data))
     return (TABLE, TRTEXEC_TABLE)
 
 
 def _native_table(ranges: Mapping[str, Any]) -> str:
-    """Returns TensorRT's calibration cache: each tensor's int8 step, as the bits of a float32."""
+    """Returns the content of TensorRT's calibration cache.
+
+    It has the int8 step of each tensor, as the hexadecimal bits of a float32.
+    """
     lines = ["TRT-100000-MinMaxCalibration"]
-    for name, found in sorted(ranges.items()):
-        largest = max(float(np.abs(bound).max()) for bound in found.range_value)
+    for name, tensor_range in sorted(ranges.items()):
+        largest = max(float(np.abs(bound).max()) for bound in tensor_range.range_value)
         lines.append(f"{name}: {struct.pack('>f', largest / 127).hex()}")
     return "\n".join(lines) + "\n"
 
@@ -103,7 +108,10 @@ def _settings(model: NumericModel, precision: str) -> dict[str, Any]:
 
 
 def _command(model: NumericModel, precision: str) -> str:
-    """Returns the command that builds an engine without ONNX Runtime, in the variant's folder."""
+    """Returns the command that builds an engine without ONNX Runtime.
+
+    Users run the command in the folder of the variant.
+    """
     words = ["trtexec", f"--onnx={FILE}", "--saveEngine=model.engine", "--fp16"]
     if precision == "int8":
         words += ["--int8", f"--calib={TRTEXEC_TABLE}"]

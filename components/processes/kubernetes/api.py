@@ -1,9 +1,10 @@
 """The calls of the Kubernetes API that a launcher needs, with the official client.
 
-Objects are read and written as dictionaries, as in YAML. The client's own models are of version 26,
-which TFX requires: they drop unknown fields, such as a Job's `podReplacementPolicy`, and reject
-answers without a field that was required at that time. The dynamic client would first query the
-server's resources, without retries while the server is unavailable.
+Objects are read and written as dictionaries with the structure of the YAML. The client's models and
+its dynamic client are not used, for two reasons. TFX requires version 26 of the client, whose
+models drop newer fields, such as a Job's `podReplacementPolicy`, and reject responses without
+fields that were required then. The dynamic client would first query the server's resources, and
+does not retry these queries while the server is unavailable.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ logger = logging.getLogger(__name__)
 Object = dict[str, Any]
 RBAC_MANIFEST = "deploy/kubernetes/trainer-rbac.yaml"
 RETRY_SECONDS = 300.0
-"""The time for which a call is retried: an API server is unavailable for minutes during an
-upgrade."""
+"""The time for which a call is retried. During an upgrade, an API server is unavailable for
+minutes."""
 WATCH_SECONDS = 10
-"""The duration of one watch request; the next one continues from its end."""
+"""The duration of a watch request. The next request continues from its end."""
 NETWORK_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 _LOG_READ_SECONDS = 300.0
-"""The time without output after which a log is requested again, as its connection may be dead."""
+"""The time without output after which a log is requested again, as its connection may be broken."""
 _WATCH_READ_SECONDS = WATCH_SECONDS + 10.0
 _PAUSE_SECONDS = 1.0
 _TEMPORARY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
-"""The statuses that are retried, including 409, which a server returns while it updates a quota."""
+"""The statuses after which a call is retried. A server returns 409 while it updates a quota."""
 _USER = re.compile(r'User "([^"]+)" cannot')
 _MANIFEST_ACCOUNT = "system:serviceaccount:{}:pipeline-runner"
-"""The subject in the manifest, in the namespace that the manifest is applied to."""
+"""The account to which the manifest gives rights, with a placeholder for the namespace."""
 
 
 class ResourceKind(StrEnum):
-    """A kind of object, named as in the rules of roles and by `kubectl`."""
+    """A kind of object, by its name in the rules of roles and in `kubectl`."""
 
     POD = "pods"
     SERVICE = "services"
@@ -59,11 +60,11 @@ class ResourceKind(StrEnum):
 
 
 class Listing(NamedTuple):
-    """The objects at one moment."""
+    """The objects that exist at a moment."""
 
     items: list[Object]
     version: str
-    """The resource version from which changes can be watched."""
+    """The resource version, from which later changes can be watched."""
 
 
 class WatchEndedError(Exception):
@@ -74,15 +75,15 @@ class KubernetesApi:
     """A client that retries calls while the server is unavailable, and explains refusals."""
 
     def __init__(self) -> None:
-        """Finds the server: that of the cluster in which this process runs, or of KUBECONFIG.
+        """Creates a client for the cluster in which this process runs, or of KUBECONFIG.
 
         Raises:
-          ConfigError: there is neither.
+          ConfigError: this process does not run in a cluster, and no kubeconfig describes one.
         """
         configuration = client.Configuration()
         self.namespace = configure(configuration)
-        """The namespace of all objects: that of this pod, or of the kubeconfig."""
-        # `_call` repeats instead: urllib3 limits the number of attempts, not the time.
+        """The namespace of all objects: the namespace of this pod or of the kubeconfig."""
+        # `_call` retries for some time instead, as urllib3 can only limit the number of attempts.
         configuration.retries = False
         self._client = client.ApiClient(configuration)
         core, batch = client.CoreV1Api(self._client), client.BatchV1Api(self._client)
@@ -100,42 +101,40 @@ class KubernetesApi:
         }
 
     def create(self, kind: ResourceKind, body: Object) -> None:
-        """Creates an object; an existing one of the same name counts as created by an earlier
-        attempt.
-        """
+        """Creates an object, unless an earlier attempt of this call has already created it."""
         try:
             self._call("create", kind, body=body)
         except _ExistsError:
             return
 
     def get_pod(self, name: str) -> Object | None:
-        """Returns a pod; None if it does not exist."""
+        """Returns a pod, or None if the pod does not exist."""
         try:
             return self._call("get", ResourceKind.POD, name=name)
-        except _GoneError:
+        except _NotFoundError:
             return None
 
     def list(self, kind: ResourceKind, selector: str) -> Listing:
-        """Returns all objects whose labels match."""
-        found = self._call("list", kind, label_selector=selector)
-        return Listing(found["items"], found["metadata"]["resourceVersion"])
+        """Returns all objects of a kind whose labels match a selector."""
+        response = self._call("list", kind, label_selector=selector)
+        return Listing(response["items"], response["metadata"]["resourceVersion"])
 
     def delete(self, kind: ResourceKind, name: str) -> None:
         """Deletes an object and its dependents, if it exists."""
         try:
             self._call("delete", kind, name=name, propagation_policy="Background")
-        except _GoneError:
+        except _NotFoundError:
             return
 
     def patch_job(self, name: str, changes: Object) -> None:
         """Changes fields of a Job, if it exists."""
         try:
             self._call("patch", ResourceKind.JOB, name=name, body=changes)
-        except _GoneError:
+        except _NotFoundError:
             return
 
     def watch_pods(self, selector: str, version: str) -> Iterator[tuple[str, Object]]:
-        """Yields the changes of pods whose labels match, as they happen, for `WATCH_SECONDS`.
+        """Yields the changes of pods whose labels match a selector, for `WATCH_SECONDS`.
 
         Args:
           selector: the label selector.
@@ -148,7 +147,7 @@ class KubernetesApi:
           ConfigError: the account may not watch pods, or Kubernetes refuses the request.
           WatchEndedError: the connection broke, or the version is too old.
         """
-        # With this type, the client keeps to dictionaries.
+        # With this type, the client returns dictionaries.
         changes = Watch(return_type="object").stream(
             self._methods["list", ResourceKind.POD],
             namespace=self.namespace,
@@ -168,22 +167,22 @@ class KubernetesApi:
             raise WatchEndedError(str(error) or type(error).__name__) from None
 
     def read_log(self, pod: str, container: str, since: str | None, follow: bool) -> Iterator[str]:
-        """Yields the lines of a container's log, each with its time, as they are written.
+        """Yields the lines of a container's log, each with its time.
 
-        The client's `read_namespaced_pod_log` lacks `sinceTime`, which is needed to resume after a
-        broken connection, and `Watch` fails at a character that is split between two chunks and
-        loses an unterminated last line.
+        The client has two methods for logs, which are not used. `read_namespaced_pod_log` has no
+        `sinceTime`, which is needed to resume after a broken connection. `Watch` fails at a
+        character that is split between two chunks, and loses a last line without a line break.
 
         Args:
           pod: the pod's name.
           container: the container's name.
-          since: RFC 3339; earlier lines are left out.
+          since: the time of the first line to read, in RFC 3339, or None to read all lines.
           follow: whether to wait for further lines while the container runs.
 
         Raises:
           ConfigError: the account may not read logs.
-          ApiException, HTTPError, HTTPException, OSError: the log cannot be read, or not to its
-            end.
+          ApiException, HTTPError, HTTPException, OSError: the log cannot be read, or cannot be read
+            to its end.
         """
         query = {"container": container, "timestamps": "true", "follow": str(follow).lower()}
         query |= {"sinceTime": since} if since else {}
@@ -214,11 +213,9 @@ class KubernetesApi:
             response.close()
 
     def _call(self, verb: str, kind: ResourceKind, **arguments: Any) -> Any:
-        """Calls a method of the client with retries until the server answers, and returns the
-        answer's JSON.
-        """
+        """Calls a method of the client, with retries, and returns the JSON of the response."""
         deadline = time.monotonic() + RETRY_SECONDS
-        warned = False
+        has_warned = False
         while True:
             try:
                 response = self._methods[verb, kind](
@@ -242,16 +239,16 @@ class KubernetesApi:
                     f"the Kubernetes API at {self._client.configuration.host} has not responded"
                     f" for {RETRY_SECONDS:g} s ({reason}); check the cluster."
                 )
-            if not warned:
+            if not has_warned:
                 logger.warning("The Kubernetes API does not respond (%s); retrying.", reason)
-            warned = True
+            has_warned = True
             time.sleep(_PAUSE_SECONDS)
 
     def _explain(self, error: ApiException, action: str, is_named: bool = False) -> Exception:
-        """Returns the error for an answer that a retry would not change."""
+        """Returns the error for a response that a retry would not change."""
         message = _message(error)
         if error.status == 404 and is_named:
-            return _GoneError(message)
+            return _NotFoundError(message)
         if _exists(error):
             return _ExistsError(message)
         if error.status == 403 and (user := _USER.search(message)):
@@ -265,17 +262,18 @@ class KubernetesApi:
         )
 
     def _explain_rights(self, user: str, action: str) -> str:
-        """Returns the remedy for an account that lacks a right."""
-        is_named = user == _MANIFEST_ACCOUNT.format(self.namespace)
-        how = "" if is_named else f", with {user.rpartition(':')[2]} as its subject"
+        """Returns the message for an account that lacks a right."""
+        is_in_manifest = user == _MANIFEST_ACCOUNT.format(self.namespace)
+        account = user.rpartition(":")[2]
+        change = "" if is_in_manifest else f"; first make {account} the subject in this file"
         return (
             f"{user} may not {action} in namespace {self.namespace}; a role with the rights that "
-            f"the trainer needs is in {RBAC_MANIFEST}; apply it{how}: "
-            f"`kubectl apply --namespace {self.namespace} --filename {RBAC_MANIFEST}`."
+            f"the trainer needs is in {RBAC_MANIFEST}; apply this file with "
+            f"`kubectl apply --namespace {self.namespace} --filename {RBAC_MANIFEST}`{change}."
         )
 
 
-class _GoneError(Exception):
+class _NotFoundError(Exception):
     """An error for an object that does not exist."""
 
 
@@ -294,7 +292,7 @@ def _message(error: ApiException) -> str:
 
 
 def _status_of(error: ApiException) -> Object:
-    """Returns the Status object in an answer; empty if there is none, as when a proxy answered."""
+    """Returns the Status object in a response, or an empty dictionary for a proxy's error."""
     try:
         body = json.loads(error.body)
     except (ValueError, TypeError):
@@ -312,7 +310,7 @@ def configure(configuration: client.Configuration) -> str:
       configuration: the configuration, which is changed.
 
     Returns:
-      The namespace: that of this pod, or of the kubeconfig.
+      The namespace of this pod or of the kubeconfig.
 
     Raises:
       ConfigError: this process does not run in a cluster, and no kubeconfig describes one.
@@ -320,7 +318,7 @@ def configure(configuration: client.Configuration) -> str:
     try:
         if os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(client_configuration=configuration)
-            configuration.proxy = None  # The server is inside of the cluster.
+            configuration.proxy = None  # The server is in the same cluster, without a proxy.
             return _NAMESPACE_FILE.read_text().strip()
         # The client reads KUBECONFIG on import, which may be before it is set.
         file = os.environ.get("KUBECONFIG") or None
@@ -329,7 +327,7 @@ def configure(configuration: client.Configuration) -> str:
         return context["context"].get("namespace") or "default"
     except (config.ConfigException, yaml.YAMLError, OSError) as error:
         raise ConfigError(
-            "train.cluster.launcher is kubernetes, but this process does not run in a cluster,"
-            f" and KUBECONFIG does not describe one ({str(error).rstrip('.')}); compile the"
-            " pipeline with kubeflow_runner.py, or use the launcher local."
+            "`train.cluster.launcher` is `kubernetes`, but this process does not run in a cluster,"
+            f" and KUBECONFIG does not describe a cluster ({str(error).rstrip('.')}); compile the"
+            " pipeline with kubeflow_runner.py, or set `train.cluster.launcher: local`."
         ) from None

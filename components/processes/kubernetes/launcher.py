@@ -24,29 +24,30 @@ from components.processes.kubernetes.objects import (
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.kubernetes.pods import PodState, PodWatch, PodWorker
 from components.processes.launcher import Cluster, Place, WorkerSpec
-from components.processes.stopping import handled, handles_sigterm
+from components.processes.stopping import handle_signals, handles_sigterm
 from trainer_module.errors import ConfigError, ScopelineError
 
 logger = logging.getLogger(__name__)
 
 POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
-"""The environment variable with the name of this process's pod; default: HOSTNAME, which may be
-truncated."""
-_GONE_SECONDS = 120.0
+"""The environment variable with the name of this process's pod. If it is not set, the name is
+HOSTNAME, which may be truncated."""
+_DELETION_SECONDS = 120.0
 """The timeout for deleted pods to end."""
 _POLL_SECONDS = 0.5
 
 
 class KubernetesLauncher:
-    """Starts the workers of each type as an Indexed Job.
+    """A launcher that starts the workers of each type as an Indexed Job.
 
     A worker that is restarted alone gets the payload of its first start, as a Job's pod template
     cannot be changed.
 
-    `stop_all` deletes all objects. If this process is killed before, as when Kubeflow terminates a
-    run, the training's next attempt deletes them. Without a next attempt, the Jobs and their pods
-    end LEASE_SECONDS after the deadline was last extended. All objects are deleted together with
-    the object of this process's pod, which may exist for days after the pod has ended.
+    `stop_all` deletes all objects. This process may be killed before, such as when Kubeflow
+    terminates a run. The next attempt of the training then deletes the objects. If there is no next
+    attempt, the Jobs and their pods end LEASE_SECONDS after the last extension of their deadline.
+    All objects are deleted at the latest when the object of this process's pod is deleted, which
+    may be days after the pod has ended.
     """
 
     def __init__(self, pods: PodSettings, identity: str) -> None:
@@ -54,8 +55,8 @@ class KubernetesLauncher:
 
         Args:
           pods: the settings of the pods.
-          identity: an identifier that all attempts of a training share, and no other training;
-            objects of an earlier attempt are deleted before workers start.
+          identity: the identifier of the training, which all its attempts share. Objects of an
+            earlier attempt are deleted before workers start.
 
         Raises:
           ConfigError: this process neither runs in a cluster nor has a kubeconfig.
@@ -70,7 +71,9 @@ class KubernetesLauncher:
         self._is_first = True
 
     def allocate(self, places: Sequence[Place]) -> Cluster:
-        """Returns the addresses that the workers will have in the cluster, new ones each time.
+        """Returns the addresses that the workers will have in the cluster.
+
+        Each call returns new addresses.
 
         Raises:
           ConfigError: the account lacks a right, or Kubernetes refuses a request.
@@ -93,16 +96,16 @@ class KubernetesLauncher:
         return self._gang.addresses(places)
 
     def start(self, spec: WorkerSpec) -> PodWorker:
-        """Starts a worker; the Job of a type is created with the last worker of that type."""
+        """Starts a worker. The Job of a type is created with the last worker of that type."""
         if self._gang is None:
             raise ConfigError(
-                "the launcher kubernetes needs several tasks; use the launcher local for one"
-                " process."
+                "the launcher `kubernetes` needs several workers; use the launcher `local` for a"
+                " single process."
             )
         worker = self._watch.add(spec.place)
         specs = self._specs.setdefault(spec.place.type, [])
         if len(specs) == self._expected[spec.place.type]:
-            return worker  # The Job itself replaces a lost pod.
+            return worker  # The Job exists, and replaces the lost pod by itself.
         specs.append(spec)
         if len(specs) == self._expected[spec.place.type]:
             workers = self._expected.get("worker", 0)
@@ -116,7 +119,7 @@ class KubernetesLauncher:
     def stop_all(self) -> None:
         """Deletes all objects, and returns when the pods have ended.
 
-        Objects that cannot be deleted end by the owner reference and the deadline of the Jobs.
+        If objects cannot be deleted, they end by the deadline of the Jobs and the owner reference.
         """
         if self._gang is None:
             return
@@ -125,9 +128,8 @@ class KubernetesLauncher:
             self._delete_all(self._gang.selector)
         except ScopelineError as error:
             logger.warning(
-                "%s Pods may run on for some minutes; to delete them: kubectl delete"
-                " jobs,services --namespace %s "
-                "--selector %s",
+                "%s Pods may run for some further minutes; to delete them, run `kubectl delete"
+                " jobs,services --namespace %s --selector %s`",
                 *(error, self._api.namespace, self._gang.selector),
             )
         # This line comes last, as `stop_all` is called again after an interrupt.
@@ -143,13 +145,13 @@ class KubernetesLauncher:
             logger.warning("Deleted Jobs of an earlier attempt: %s", ", ".join(names))
 
     def _delete_all(self, selector: str) -> list[str]:
-        """Deletes Jobs, Services and pods, and waits for the pods; returns the Jobs' names."""
+        """Deletes Jobs, Services and pods, waits for the pods, and returns the Jobs' names."""
         deleted = []
         for kind in (ResourceKind.JOB, ResourceKind.SERVICE):
             for item in self._api.list(kind, selector).items:
                 self._api.delete(kind, item["metadata"]["name"])
                 deleted += [item["metadata"]["name"]] if kind is ResourceKind.JOB else []
-        deadline = time.monotonic() + _GONE_SECONDS
+        deadline = time.monotonic() + _DELETION_SECONDS
         requested: set[str] = set()
         while pods := self._list_pods(selector):
             for pod in pods:
@@ -159,7 +161,7 @@ class KubernetesLauncher:
             if time.monotonic() > deadline:
                 names = ", ".join(pod.name for pod in pods)
                 logger.warning(
-                    "These pods do not end, perhaps because their nodes are lost: %s", names
+                    "these pods do not end, perhaps because their nodes are lost: %s", names
                 )
                 break
             time.sleep(_POLL_SECONDS)
@@ -169,17 +171,18 @@ class KubernetesLauncher:
         return [PodState.of(pod) for pod in self._api.list(ResourceKind.POD, selector).items]
 
     def _find_own_pod(self) -> dict[str, Any]:
-        """Returns the pod that this process runs in; empty if there is none."""
+        """Returns the pod in which this process runs, or an empty dictionary outside of a pod."""
         name = os.environ.get(POD_NAME_VARIABLE) or os.environ.get("HOSTNAME", "")
         return (self._api.get_pod(name) if name else None) or {}
 
     def _make_owner_reference(self, pod: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns a reference to the pod with which all objects are deleted; None if there is no
-        pod.
+        """Returns the owner reference of all objects, or None outside of a pod.
+
+        When the owner, the pod of this process, is deleted, Kubernetes deletes all objects.
         """
         if not pod:
             logger.warning(
-                "This process does not run in a pod of namespace %s: if it is killed, its"
+                "This process does not run in a pod of namespace %s. If this process is killed, its"
                 " Jobs end within %d minutes, but its Service remains.",
                 *(self._api.namespace, LEASE_SECONDS // 60),
             )
@@ -190,15 +193,15 @@ class KubernetesLauncher:
 
 @contextmanager
 def exits_on_sigterm() -> Iterator[None]:
-    """Turns SIGTERM into SystemExit in a `with` block of the main thread; a second one is ignored.
+    """Makes SIGTERM raise SystemExit in a `with` block of the main thread.
 
-    Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later. The handling
-    does not change in a process that already stops at SIGTERM.
+    A second SIGTERM is ignored. Kubernetes sends SIGTERM to the processes of a pod, and SIGKILL
+    half a minute later. If this process has handlers from `stopping`, they remain.
     """
     if handles_sigterm() or threading.current_thread() is not threading.main_thread():
         yield
         return
-    with handled(_exit, [signal.SIGTERM]):
+    with handle_signals(_exit, [signal.SIGTERM]):
         yield
 
 

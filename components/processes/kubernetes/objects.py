@@ -1,4 +1,4 @@
-"""The objects of a cluster of pods: a headless Service, and an Indexed Job for each worker type."""
+"""The objects of a cluster of pods: a headless Service, and an Indexed Job per type of worker."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ TYPE_LABEL = "scopeline/task"
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "task"
 POD_PROCESS = "components.processes.kubernetes.pod"
-"""The module that the container runs, with the worker's module as argument."""
-POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - of a pod, where nobody else is
-"""The folder for temporary files that each pod has to itself."""
+"""The module that the container runs. Its argument is the worker's module."""
+POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - a pod has no other users
+"""The folder for temporary files of a pod, which other pods do not share."""
 LEASE_SECONDS = 420
-"""The time from a Job's last extension by its launcher to its end.
+"""The time from the last extension of a Job's deadline to its end.
 
-A running launcher extends its Jobs each minute, and retries for five more minutes while the API
-does not answer. Jobs therefore end only if their launcher has died.
+A running launcher extends the deadlines each minute, and retries for five minutes while the API
+does not respond. Therefore Jobs end at their deadline only if their launcher has died.
 """
 _FIRST_PORT = 2222
 _TTL_SECONDS = 600
-# No Job reaches this limit, at which a Job would kill the other pods, whose logs may hold the
-# cause of the failure. A pod that failed is replaced after 10 s at the earliest; by then its gang
-# has been deleted, or the new pod is awaited.
+# At this limit a Job would kill its other pods, whose logs may contain the cause of the failure.
+# No Job reaches the limit: a failed pod is replaced after 10 s at the earliest, by which time the
+# launcher has deleted the Job, or has restarted the worker alone.
 _BACKOFF_LIMIT = 1000
 
 
 @dataclass(frozen=True)
 class Gang:
-    """The names of objects that are created together; new ones each time."""
+    """The names of objects that are created together. Each gang has new names."""
 
     training: str
-    """The identifier of the training, the same for each attempt."""
+    """The identifier of the training, which is the same for all attempts."""
     name: str
     namespace: str
     owner: Object | None = None
-    """A reference to the pod whose deletion deletes all objects; the end of the pod alone does
-    not."""
+    """A reference to the pod of the launcher, or None outside of a pod. When this pod is deleted,
+    all objects are deleted. The end of the pod does not delete them."""
 
     @classmethod
     def of(cls, training: str, namespace: str, owner: Object | None) -> Gang:
@@ -74,9 +74,7 @@ class Gang:
         return f"{self.name}-{kind}"
 
     def addresses(self, places: Sequence[Place]) -> Cluster:
-        """Returns the addresses of the workers: the names that the Service gives to the pods of the
-        Jobs.
-        """
+        """Returns the addresses of the workers, with the DNS names of the pods from the Service."""
         cluster: Cluster = {}
         for port, place in enumerate(places, _FIRST_PORT):
             pod = f"{self.job_name(place.type)}-{len(cluster.get(place.type, []))}"
@@ -85,7 +83,12 @@ class Gang:
         return cluster
 
     def metadata(self, name: str, **labels: str) -> Object:
-        """Returns the metadata of one of the gang's objects."""
+        """Returns the metadata of an object of the gang.
+
+        Args:
+          name: the name of the object.
+          labels: the labels in addition to the gang's labels.
+        """
         metadata: Object = {"name": name, "labels": {**self.labels, **labels}}
         if self.owner:
             metadata["ownerReferences"] = [self.owner]
@@ -93,7 +96,7 @@ class Gang:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of all of the gang's objects."""
+        """The labels of all objects of the gang."""
         return {
             "app.kubernetes.io/name": "scopeline",
             "app.kubernetes.io/component": "trainer",
@@ -129,7 +132,7 @@ def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers
       gang: the gang of the Job.
       specs: the workers, in the order of their indices.
       pods: the settings of all pods.
-      workers: the number of workers of the whole gang.
+      workers: the number of workers of the type `worker` in the gang.
 
     Raises:
       ConfigError: the payloads exceed the size of an environment variable.
@@ -144,7 +147,7 @@ def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers
             "completions": len(specs),
             "parallelism": len(specs),
             "backoffLimit": _BACKOFF_LIMIT,
-            # Otherwise two pods of one index could share a name for a while.
+            # With the other policy, two pods of the same index could share a name for a while.
             "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": LEASE_SECONDS,
             "ttlSecondsAfterFinished": _TTL_SECONDS,
@@ -197,12 +200,12 @@ def _pod_spec(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, worker
 
 
 def _environment(resources: Resources, workers: int) -> dict[str, str]:
-    environment = {"HOME": "/tmp", "PYTHONUNBUFFERED": "1"}  # noqa: S108 - as above
+    environment = {"HOME": "/tmp", "PYTHONUNBUFFERED": "1"}  # noqa: S108 - a pod has no other users
     if resources.cpu_limit:
-        # TensorFlow would start threads for all cores of the node.
+        # Without these variables, TensorFlow would start threads for all cores of the node.
         cores = str(math.ceil(cores_of(resources.cpu_limit)))
         environment |= {"TF_NUM_INTRAOP_THREADS": cores, "OMP_NUM_THREADS": cores}
-        # These threads also wait for other workers: with too few of them all workers would block.
+        # Inter-op threads also wait for other workers. With too few threads, all workers block.
         environment["TF_NUM_INTEROP_THREADS"] = str(max(workers + 1, int(cores)))
     return environment
 
@@ -233,9 +236,9 @@ def _toleration(toleration: Toleration) -> Object:
 
 
 def _mounts(pods: PodSettings, resources: Resources) -> list[Object]:
-    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - as above
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - a pod has no other users
     if resources.accelerator:
-        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - as above
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - as for /tmp
     if pods.volume:
         mounts.append({"name": "data", "mountPath": pods.volume.path})
     return mounts
@@ -244,7 +247,7 @@ def _mounts(pods: PodSettings, resources: Resources) -> list[Object]:
 def _volumes(pods: PodSettings, resources: Resources) -> list[Object]:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     if resources.accelerator:
-        # Devices of a node exchange gradients through /dev/shm, which has 64 MiB by default.
+        # The devices of a node exchange gradients in /dev/shm. Its default of 64 MiB is too small.
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if pods.volume:
         claim = {"claimName": pods.volume.claim}

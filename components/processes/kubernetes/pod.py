@@ -1,4 +1,7 @@
-"""The protocol of a launcher and its pods: payloads in a variable, events in the pods' logs."""
+"""The communication of a launcher with its pods.
+
+The launcher passes payloads in an environment variable. The pods write events to their logs.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from trainer_module.machine import count_cores
 WORKERS_VARIABLE = "SCOPELINE_TASKS"
 """The environment variable with the packed payloads of a Job's workers."""
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
-"""The environment variable with the index of a pod's worker; the Job controller sets it."""
+"""The environment variable with the index of a pod's worker, which the Job controller sets."""
 MARK = "scopeline-event: "
-"""The mark in a line of a pod's log after which an event follows, as JSON."""
+"""The text that precedes an event in a line of a pod's log. The event is JSON."""
 MAX_CHARACTERS = 100_000
-"""The most characters of the variable; Linux allows 131,071 bytes."""
+"""The most characters of `WORKERS_VARIABLE`. Linux allows 131,071 bytes for a variable."""
 
 
 class PodPayload(NamedTuple):
@@ -43,22 +46,27 @@ def pack(specs: Sequence[WorkerSpec]) -> str:
     packed = base64.b64encode(gzip.compress(json.dumps(payloads).encode(), mtime=0)).decode()
     if len(packed) > MAX_CHARACTERS:
         raise ConfigError(
-            f"the payloads of {len(specs)} tasks take {len(packed):,} characters of an environment"
-            f" variable, but at most {MAX_CHARACTERS:,} are allowed; use fewer workers, or shorter"
-            " settings of the model and the features."
+            f"the payloads of {len(specs)} workers take {len(packed):,} characters of an"
+            f" environment variable, expected at most {MAX_CHARACTERS:,}; use fewer workers, or"
+            " shorter settings of the model and the features."
         )
     return packed
 
 
 def unpack(packed: str, index: int) -> PodPayload:
-    """Returns the payload of the worker with an index from the text that `pack` returned."""
+    """Returns the payload of a worker.
+
+    Args:
+      packed: the text that `pack` returned.
+      index: the index of the worker.
+    """
     return PodPayload(*json.loads(gzip.decompress(base64.b64decode(packed)))[index])
 
 
 def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
-    """Returns the text of a line of a pod's log, and the event in it.
+    """Returns the text and the event in a line of a pod's log, or None for each that is missing.
 
-    A progress bar may precede an event, as it does not end its line.
+    A line may have both: a progress bar does not end its line, so that an event may follow it.
     """
     text, mark, content = line.partition(MARK)
     if not mark:
@@ -71,16 +79,16 @@ def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
 
 
 def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
-    """Applies the environment that the launcher has passed; returns the payload."""
-    # Child processes of this one are not workers.
+    """Applies the environment that the launcher has passed, and returns the payload."""
+    # The variable is removed, as child processes of this process are not workers.
     worker = unpack(environ.pop(WORKERS_VARIABLE), int(environ[INDEX_VARIABLE]))
     environ.update(worker.environment)
     cluster = worker.payload.get("tf_config", {}).get("cluster", {})
     hosts = {address.rpartition(":")[0] for workers in cluster.values() for address in workers}
     environ["no_grpc_proxy"] = without_proxy(environ, sorted(hosts))
-    # These threads wait for other workers: with fewer threads than workers they would deadlock.
-    enough = max(len(cluster.get("worker", [])) + 1, count_cores())
-    environ.setdefault(INTEROP_THREADS, str(enough))
+    # Inter-op threads wait for other workers. Fewer threads than workers would cause a deadlock.
+    threads = max(len(cluster.get("worker", [])) + 1, count_cores())
+    environ.setdefault(INTEROP_THREADS, str(threads))
     return worker.payload
 
 

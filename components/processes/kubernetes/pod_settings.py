@@ -1,4 +1,4 @@
-"""The settings of a pod, which compiled pipelines and the launcher share."""
+"""The settings of pods, which compiled pipelines and the launcher of workers share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_module.settings import Settings
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SIZES = {"M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-"""The bytes by unit, for the units that kfp and Kubernetes spell alike."""
+"""The bytes by unit, for the units that have the same name in kfp and in Kubernetes."""
 _MEMORY = re.compile(rf"(\d+)({'|'.join(_SIZES)})")
 _CPU = re.compile(r"\d+(\.\d+)?|\d+m")
 _MOUNT = re.compile(r"/[^:]*[^:/]")
@@ -23,9 +23,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _matching(pattern: re.Pattern[str], message: str) -> AfterValidator:
-    """Returns a validator that raises ValueError, with the message, unless the whole text
-    matches.
-    """
+    """Returns a validator that raises ValueError with a message unless a pattern matches a text."""
 
     def check(text: str) -> str:
         if not pattern.fullmatch(text):
@@ -38,7 +36,7 @@ def _matching(pattern: re.Pattern[str], message: str) -> AfterValidator:
 def _check_memory(amount: Any) -> str:
     if not _MEMORY.fullmatch(str(amount)):
         raise ValueError(
-            f"right is a whole number with a unit ({', '.join(_SIZES)}), such as 512Mi or 16Gi"
+            f"expected a whole number with a unit ({', '.join(_SIZES)}), such as 512Mi or 16Gi"
         )
     return str(amount)
 
@@ -49,19 +47,19 @@ def _check_cpu(amount: Any) -> str:
         or not _CPU.fullmatch(str(amount))
         or not float(str(amount).rstrip("m"))
     ):
-        raise ValueError("right is a number of cores, such as 2, 0.5 or 500m")
+        raise ValueError("expected a number of cores, such as 2, 0.5 or 500m")
     return str(amount)
 
 
 def bytes_of(memory: str) -> int:
-    """Returns the bytes of an amount such as 512Mi."""
-    matched = _MEMORY.fullmatch(memory)
-    assert matched is not None  # noqa: S101 - checked with the config
-    return int(matched[1]) * _SIZES[matched[2]]
+    """Returns the number of bytes of an amount of memory such as 512Mi."""
+    match = _MEMORY.fullmatch(memory)
+    assert match is not None  # noqa: S101 - checked with the config
+    return int(match[1]) * _SIZES[match[2]]
 
 
 def cores_of(cpu: str) -> Decimal:
-    """Returns the cores of an amount such as 2, 0.5 or 1500m."""
+    """Returns the number of cores of a CPU amount such as 2, 0.5 or 1500m."""
     return Decimal(cpu[:-1]) / 1000 if cpu.endswith("m") else Decimal(cpu)
 
 
@@ -69,8 +67,8 @@ LabelName = Annotated[
     str,
     _matching(
         LABEL,
-        "Kubernetes refuses this name; right are at most 63 small letters, digits and `-`, "
-        "such as `kubeflow-user`",
+        "Kubernetes accepts only names of at most 63 lowercase letters, digits and `-`, such as"
+        " `kubeflow-user`",
     ),
 ]
 """The name of a namespace or a container (RFC 1123 label)."""
@@ -78,8 +76,8 @@ ObjectName = Annotated[
     str,
     _matching(
         SUBDOMAIN,
-        "Kubernetes refuses this name; right are small letters, digits, `-` and `.`, such as "
-        "`pipeline-runner`",
+        "Kubernetes accepts only names of lowercase letters, digits, `-` and `.`, such as"
+        " `pipeline-runner`",
     ),
 ]
 """The name of a secret, a claim or a service account (RFC 1123 subdomain)."""
@@ -87,12 +85,14 @@ Memory = Annotated[str, BeforeValidator(_check_memory)]
 Cpu = Annotated[str, BeforeValidator(_check_cpu)]
 VariableName = Annotated[
     str,
-    _matching(_VARIABLE, "the name of an environment variable has letters, digits and `_` alone"),
+    _matching(
+        _VARIABLE, "the name of an environment variable may have only letters, digits and `_`"
+    ),
 ]
 
 
 class Accelerator(Settings):
-    """Devices of one type."""
+    """Accelerators of a type, such as GPUs."""
 
     type: str = Field(default="nvidia.com/gpu", min_length=1)
     """The resource's name, such as `nvidia.com/gpu` or `google.com/tpu`."""
@@ -110,11 +110,11 @@ class Toleration(Settings):
     """A toleration, which allows pods on nodes with a taint."""
 
     key: str | None = None
-    """The key of the taint; default: every taint."""
+    """The key of the taint. By default, all taints are tolerated."""
     operator: Operator = Operator.EQUAL
     value: str | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """The effect of the taint; default: every effect."""
+    """The effect of the taint. By default, all effects are tolerated."""
 
 
 class Resources(Settings):
@@ -137,9 +137,7 @@ class Volume(Settings):
     claim: LabelName
     path: Annotated[
         str,
-        _matching(
-            _MOUNT, "right is a folder from the root on, without `:`, such as /mnt/scopeline"
-        ),
+        _matching(_MOUNT, "expected an absolute path without `:`, such as /mnt/scopeline"),
     ] = "/mnt/scopeline"
     """The folder at which the volume is mounted."""
 
@@ -152,21 +150,22 @@ class SecretKey(Settings):
         str,
         _matching(
             _SECRET_KEY,
-            "the key of a Secret has letters, digits, `-`, `_` and `.` alone, such as `password`",
+            "the key of a Secret may have only letters, digits, `-`, `_` and `.`, such as"
+            " `password`",
         ),
     ]
 
 
 class PodSettings(Settings):
-    """The settings that the pods of a cluster have in common; passed to the Trainer as JSON."""
+    """The settings of all pods of a cluster, which are passed to the Trainer as JSON."""
 
     image: str
     service_account: ObjectName | None = None
-    """The service account of the pods; default: that of the pod that starts them."""
+    """The service account of the pods. The default is the account of the pod that starts them."""
     image_pull_secrets: list[ObjectName] = []
     volume: Volume | None = None
     environment: dict[VariableName, str] = {}
     secrets: dict[VariableName, SecretKey] = {}
-    """The environment variables whose values are in Secrets."""
+    """The environment variables whose values are in Secrets, by name."""
     resources: dict[str, Resources] = {}
     """The resources by type of worker: `chief`, `worker` or `ps`."""

@@ -1,4 +1,4 @@
-"""The pods of a gang: their states, the worker in each, and the thread that watches them."""
+"""The pods of a gang: their states, their workers, and the thread that watches the pods."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ logger = logging.getLogger(__name__)
 Object = dict[str, Any]
 
 STUCK_SECONDS = 60.0
-"""The time for which a pod may be unable to start for a reason that is seldom temporary."""
+"""The time after which a pod counts as unable to start, if the reason is seldom temporary."""
 LOST_SECONDS = 60.0
-"""The time for which a deleted pod may seem to run; after that its node counts as lost."""
+"""The time after which a deleted pod that still seems to run counts as lost with its node."""
 _LOG_SECONDS = 15.0
 """The time for the rest of a log to arrive after the container has ended."""
-_GONE_SECONDS = 60.0
+_DELETION_SECONDS = 60.0
+"""The timeout for a deleted pod to end."""
 _POLL_SECONDS = 0.1
 _EXTEND_SECONDS = 60.0
+"""The interval at which the deadlines of the Jobs are extended."""
 _PAUSE_SECONDS = 1.0
-"""The wait before pods are listed again, in case each watch ends at once."""
+"""The pause before pods are listed again after a watch has ended."""
 
 _LOST = -signal.SIGKILL
-"""The status of a container that was ended from outside, whatever its exit code is."""
-_HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
-_STUCK = {
+"""The status of a container that did not end by itself. Its exit code is ignored."""
+_PERMANENT_REASONS = {"InvalidImageName", "ErrImageNeverPull"}
+_STUCK_REASONS = {
     "ErrImagePull",
     "ImagePullBackOff",
     "ImageInspectError",
@@ -66,19 +68,20 @@ class PodState:
     is_deleted: bool
     """Whether the pod's deletion was requested."""
     has_begun: bool
-    """Whether the container has started, so that it has a log."""
+    """Whether the container has started and therefore has a log."""
     status: int | None
-    """The exit status, or minus the signal that ended the container; None while it runs."""
+    """The exit status, or minus the number of the signal that ended the container. None while it
+    runs."""
     remark: str
-    """The reason why the pod does not start, or why it ended; empty if there is none."""
+    """The reason why the pod does not start, or why it ended, or an empty string."""
     is_stuck: bool
-    """Whether the reason why the pod does not start is seldom temporary."""
+    """Whether the pod does not start for a reason that is seldom temporary."""
     is_hopeless: bool
-    """Whether the reason why the pod does not start is permanent."""
+    """Whether the pod does not start for a permanent reason."""
 
     @classmethod
     def of(cls, pod: Object) -> PodState:
-        """Returns the state of a pod in the API's description."""
+        """Returns the state of a pod from its description by the API."""
         metadata, status = pod["metadata"], pod.get("status", {})
         container = _container(status)
         waiting = container.get("state", {}).get("waiting", {})
@@ -93,9 +96,11 @@ class PodState:
             is_deleted="deletionTimestamp" in metadata,
             has_begun=any(key in container.get("state", {}) for key in ("running", "terminated")),
             status=code,
-            remark=remark if code is not None else _obstacle(metadata["name"], status, waiting),
-            is_stuck=reason in _STUCK | _HOPELESS,
-            is_hopeless=reason in _HOPELESS,
+            remark=remark
+            if code is not None
+            else _start_obstacle(metadata["name"], status, waiting),
+            is_stuck=reason in _STUCK_REASONS | _PERMANENT_REASONS,
+            is_hopeless=reason in _PERMANENT_REASONS,
         )
 
 
@@ -105,24 +110,27 @@ def _container(status: Object) -> Object:
 
 
 def _ending(pod: Object, container: Object) -> tuple[int | None, str]:
-    """Returns the exit status and the reason; no status while the pod may continue."""
+    """Returns the exit status of a pod that has ended, and the reason of its end.
+
+    The status is None while the pod may continue.
+    """
     status = pod.get("status", {})
-    ended = container.get("state", {}).get("terminated")
-    if not ended and status.get("phase") not in ("Failed", "Succeeded"):
+    end_state = container.get("state", {}).get("terminated")
+    if not end_state and status.get("phase") not in ("Failed", "Succeeded"):
         return None, ""
-    if lost := _loss(status):
-        return _LOST, f"pod {pod['metadata']['name']} was lost ({lost})"
-    if not ended:
+    if loss := _loss(status):
+        return _LOST, f"pod {pod['metadata']['name']} was lost ({loss})"
+    if not end_state:
         return _LOST, f"pod {pod['metadata']['name']} ended before its container began"
-    reason, message = ended.get("reason", ""), ended.get("message", "")
+    reason, message = end_state.get("reason", ""), end_state.get("message", "")
     if reason == "OOMKilled":
         return _LOST, f"out of memory (OOMKilled; {_memory_limit(pod)})"
     remark = "" if reason in _PLAIN_REASONS else _join(reason, message)
-    return _as_signal(ended["exitCode"]), remark
+    return _as_signal(end_state["exitCode"]), remark
 
 
 def _loss(status: Object) -> str:
-    """Returns the reason why the pod was evicted or lost; empty if it was not."""
+    """Returns the reason why a pod was evicted or lost, or an empty string for other ends."""
     for condition in status.get("conditions", []):
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
             reason = _join(condition.get("reason", ""), condition.get("message", ""))
@@ -136,18 +144,19 @@ def _memory_limit(pod: Object) -> str:
         limit = container.get("resources", {}).get("limits", {}).get("memory")
         if container["name"] == CONTAINER and limit:
             return f"its limit is {limit}"
-    return "it has no limit of its own"
+    return "the container has no memory limit of its own"
 
 
 def _as_signal(code: int) -> int:
-    """Returns minus the signal for a shell's or container runtime's exit code, such as 137 for
-    SIGKILL.
+    """Returns an exit code, or minus the number of a signal.
+
+    Container runtimes and shells add 128 to the number of a signal, such as 137 for SIGKILL.
     """
     return 128 - code if code - 128 in set(signal.Signals) else code
 
 
-def _obstacle(name: str, status: Object, waiting: Object) -> str:
-    """Returns the reason why a pod does not start; empty if there is none."""
+def _start_obstacle(name: str, status: Object, waiting: Object) -> str:
+    """Returns the reason why a pod does not start, or an empty string."""
     if waiting.get("reason", "") not in ("", "ContainerCreating", "PodInitializing"):
         return f"pod {name}: {_join(waiting['reason'], waiting.get('message', ''))}"
     for condition in status.get("conditions", []):
@@ -166,47 +175,50 @@ def _join(reason: str, message: str) -> str:
 
 
 class PodWorker:
-    """A worker in a pod that may not exist yet; implements `RunningWorker`."""
+    """A worker in a pod, which may not exist yet. The class implements `RunningWorker`."""
 
     def __init__(
         self,
         api: KubernetesApi,
         place: Place,
-        others: frozenset[str],
-        check: Callable[[], None],
+        earlier_pods: frozenset[str],
+        check_watch: Callable[[], None],
     ) -> None:
-        """Creates the worker, whose pod is still awaited.
+        """Creates the worker, whose pod does not exist yet.
 
         Args:
           api: the client that reads and deletes the pod.
           place: the worker's place.
-          others: the unique ids of pods that had this place before.
-          check: raises the error that has ended the watch, if there is one.
+          earlier_pods: the unique ids of pods that had this place before.
+          check_watch: raises the error that has ended the watch of the pods, if it has ended.
         """
         self.place = place
-        self.began: float | None = None
+        self.begin_time: float | None = None
         self.state: PodState | None = None
         """The last observed state of the pod."""
         self._api = api
-        self._others = others
-        self._check = check
+        self._earlier_pods = earlier_pods
+        self._check_watch = check_watch
         self._log: PodLog | None = None
         self._own_events: collections.deque[WorkerEvent] = collections.deque()
+        """The events that do not come from the log."""
         self._lost_remark = ""
-        self._is_over = False
-        self._ended: float | None = None
-        self._stuck: float | None = None
-        self._deleted: float | None = None
+        """The reason why the pod is lost, or an empty string."""
+        self._has_ended = False
+        """Whether the pod has ended and its log was read."""
+        self._end_time: float | None = None
+        self._stuck_since: float | None = None
+        self._deletion_time: float | None = None
 
     def observe(self, states: Iterable[PodState]) -> None:
-        """Updates the state from those of all pods of the gang; calls must not overlap."""
-        mine = [s for s in states if (s.kind, s.index) == (self.place.type, self.place.index)]
+        """Updates the state from the states of all pods of the gang. Calls must not overlap."""
+        candidates = [s for s in states if (s.kind, s.index) == (self.place.type, self.place.index)]
         if self.state is None:
-            new = [s for s in mine if s.uid not in self._others and not s.is_deleted]
+            new = [s for s in candidates if s.uid not in self._earlier_pods and not s.is_deleted]
             self.state = min(new, key=lambda state: state.created, default=None)
         else:
             uid = self.state.uid
-            current = next((state for state in mine if state.uid == uid), None)
+            current = next((state for state in candidates if state.uid == uid), None)
             if current is None:
                 self._mark_lost(f"pod {self.state.name} was deleted")
             else:
@@ -215,24 +227,24 @@ class PodWorker:
             self._notice(self.state)
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended the worker; None while it runs.
+        """Returns the status of a worker that has ended, or None while it runs.
 
         Raises:
           ScopelineError: the pod or its log can no longer be read.
         """
-        self._check()
+        self._check_watch()
         if self._log and self._log.error:
             raise self._log.error
         status = self._status()
-        self._is_over = status is not None and self._log_is_complete()
-        return status if self._is_over else None
+        self._has_ended = status is not None and self._log_is_complete()
+        return status if self._has_ended else None
 
     def events(self) -> list[WorkerEvent]:
         """Returns the worker's events since the last call."""
         queues = [self._own_events, *([self._log.events] if self._log else [])]
         events = [queue.popleft() for queue in queues for _ in range(len(queue))]
         # A worker with exit status 0 is done even if its log was lost with the container.
-        if self._is_over and self._status() == 0:
+        if self._has_ended and self._status() == 0:
             events.append(WorkerEvent("done"))
         return events
 
@@ -244,18 +256,18 @@ class PodWorker:
         """Returns the reason why the worker does not start, or why it ended."""
         if self._lost_remark:
             return self._lost_remark
-        return self.state.remark if self.state else "no pod was created for it"
+        return self.state.remark if self.state else "its pod has not been created"
 
     def kill(self) -> None:
-        """Deletes the worker's pod, and returns when it has ended."""
+        """Deletes the worker's pod, and returns when the pod has ended."""
         if self.state is not None:
             self._api.delete(ResourceKind.POD, self.state.name)
-        deadline = time.monotonic() + _GONE_SECONDS
+        deadline = time.monotonic() + _DELETION_SECONDS
         while self.state is not None and self._status() is None:
-            self._check()
+            self._check_watch()
             if time.monotonic() > deadline:
                 logger.warning(
-                    "Pod %s does not end, perhaps because its node is lost.", self.state.name
+                    "pod %s does not end, perhaps because its node is lost", self.state.name
                 )
                 break
             time.sleep(_POLL_SECONDS)
@@ -276,34 +288,32 @@ class PodWorker:
             self._lost_remark = reason
 
     def _log_is_complete(self) -> bool:
-        """Returns whether the whole log was read, or the rest has not arrived within
-        `_LOG_SECONDS`.
-        """
+        """Returns whether the whole log was read, or is not awaited any longer."""
         if self._log is None:
-            # A container that has begun has a log, which is about to be read.
+            # If the container has begun, its log will be read.
             return self.state is None or not self.state.has_begun
         if not self._log.is_alive():
             return True
-        return self._ended is not None and time.monotonic() - self._ended > _LOG_SECONDS
+        return self._end_time is not None and time.monotonic() - self._end_time > _LOG_SECONDS
 
     def _notice(self, state: PodState) -> None:
         """Starts to read the log as soon as it exists, and checks the time limits."""
         now = time.monotonic()
         if state.has_begun and self._log is None:
-            self.began = now
+            self.begin_time = now
             log = PodLog(
                 self._api, state.name, f"[{self.place.name}] ", lambda: self._status() is not None
             )
             log.start()
             self._log = log
         if self._status() is not None:
-            self._ended = self._ended or now
+            self._end_time = self._end_time or now
         elif state.is_deleted:
-            self._deleted = self._deleted or now
-            if now - self._deleted > LOST_SECONDS:
+            self._deletion_time = self._deletion_time or now
+            if now - self._deletion_time > LOST_SECONDS:
                 self._mark_lost(f"pod {state.name} is being deleted, but its node does not respond")
-        self._stuck = (self._stuck or now) if state.is_stuck else None
-        if self._stuck and (state.is_hopeless or now - self._stuck > STUCK_SECONDS):
+        self._stuck_since = (self._stuck_since or now) if state.is_stuck else None
+        if self._stuck_since and (state.is_hopeless or now - self._stuck_since > STUCK_SECONDS):
             self._report_stuck(state)
 
     def _report_stuck(self, state: PodState) -> None:
@@ -313,12 +323,13 @@ class PodWorker:
 
 
 class PodWatch:
-    """A thread that passes every change of a gang's pods to its workers, and extends the Jobs'
-    deadlines.
+    """A thread that passes the states of a gang's pods to the gang's workers.
+
+    The thread also extends the deadlines of the Jobs.
     """
 
     def __init__(self, api: KubernetesApi) -> None:
-        """Creates the watch; `begin` starts the thread."""
+        """Creates the watch. `begin` starts the thread."""
         self._api = api
         self._workers: list[PodWorker] = []
         self._states: dict[str, PodState] = {}
@@ -328,18 +339,18 @@ class PodWatch:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        # Jobs are created later, so their deadlines are not earlier than computed here.
-        self._began = self._extended = time.monotonic()
+        # The Jobs are created later, so that their deadlines are not earlier than computed here.
+        self._start = self._last_extension = time.monotonic()
 
     def add(self, place: Place) -> PodWorker:
-        """Returns a new worker whose pod is awaited at a place."""
+        """Returns a new worker at a place. Its pod may be created later."""
         with self._lock:
-            before = [t.state.uid for t in self._workers if t.place == place and t.state]
-            added = PodWorker(self._api, place, frozenset(before), self._raise_error)
-            # The pod of a replaced worker may exist already.
-            added.observe(self._states.values())
-            self._workers.append(added)
-        return added
+            earlier = [w.state.uid for w in self._workers if w.place == place and w.state]
+            worker = PodWorker(self._api, place, frozenset(earlier), self._raise_error)
+            # If the worker replaces another worker, its pod may exist already.
+            worker.observe(self._states.values())
+            self._workers.append(worker)
+        return worker
 
     def is_alive(self) -> bool:
         """Returns whether the thread has begun and not ended."""
@@ -350,7 +361,7 @@ class PodWatch:
 
         Args:
           gang: the gang.
-          kinds: the types of its workers, each of which has a Job.
+          kinds: the types of the gang's workers. Each type has a Job.
         """
         self._thread = threading.Thread(
             target=self._run, args=[gang, kinds], name="pods", daemon=True
@@ -358,9 +369,10 @@ class PodWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Stops passing changes to the workers.
+        """Stops passing states to the workers.
 
-        Does not wait for the thread, which ends with the next change or the end of the request.
+        This does not wait for the thread, which ends with the next change or the end of its
+        request.
         """
         with self._lock:
             self._stopped.set()
@@ -379,11 +391,11 @@ class PodWatch:
                 except WatchEndedError as reason:
                     logger.debug("Listing the pods again: %s", reason)
                     self._stopped.wait(_PAUSE_SECONDS)
-        except Exception as error:  # Raised by the thread that waits for the workers.
+        except Exception as error:  # The thread that polls the workers raises the error again.
             self._error = error
 
     def _watch(self, gang: Gang, kinds: Sequence[str]) -> None:
-        """Lists the pods, then follows their changes.
+        """Lists the pods, and then watches their changes.
 
         Raises:
           WatchEndedError: changes may have been missed.
@@ -396,14 +408,15 @@ class PodWatch:
             for change, pod in self._api.watch_pods(gang.selector, version):
                 version = pod["metadata"]["resourceVersion"]
                 state = PodState.of(pod)
-                others = {uid: known for uid, known in self._states.items() if uid != state.uid}
+                others = {uid: other for uid, other in self._states.items() if uid != state.uid}
                 self._show(others if change == "DELETED" else {**others, state.uid: state})
                 if self._stopped.is_set():
                     return
-            # Workers also check how long a state has lasted.
+            # The workers also check for how long a state has lasted.
             self._show(self._states)
 
     def _show(self, states: dict[str, PodState]) -> None:
+        """Stores the states, and passes them to the workers."""
         with self._lock:
             if self._stopped.is_set():
                 return
@@ -412,13 +425,14 @@ class PodWatch:
                 worker.observe(states.values())
 
     def _extend_jobs(self, gang: Gang, kinds: Sequence[str]) -> None:
-        """Extends the Jobs' deadlines; without extensions they end, as after a kill of their
-        launcher.
+        """Extends the deadlines of the Jobs.
+
+        If the launcher is killed, the deadlines are not extended, and the Jobs end.
         """
         now = time.monotonic()
-        if self._stopped.is_set() or now - self._extended < _EXTEND_SECONDS:
+        if self._stopped.is_set() or now - self._last_extension < _EXTEND_SECONDS:
             return
-        self._extended = now
-        deadline = {"spec": {"activeDeadlineSeconds": int(now - self._began) + LEASE_SECONDS}}
+        self._last_extension = now
+        deadline = {"spec": {"activeDeadlineSeconds": int(now - self._start) + LEASE_SECONDS}}
         for kind in kinds:
             self._api.patch_job(gang.job_name(kind), deadline)

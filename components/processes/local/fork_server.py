@@ -1,16 +1,16 @@
-"""A server that forks workers from a process with imported libraries.
+"""A server that forks workers from a process that has imported libraries.
 
-Importing TensorFlow and TFX takes a core 5 to 13 seconds. A run has imported them before it trains;
-right after its imports it forks a server, which later forks each worker within some hundredths of a
-second. The conditions:
+Importing TensorFlow and TFX takes 5 to 13 seconds on a core. Right after its imports, a run forks
+this server, which later forks each worker within some hundredths of a second. The conditions:
 
-- Neither TensorFlow's runtime nor a thread of Python nor a device's driver survives a fork. The
-  server is forked before any of them has begun, and does nothing that would begin one.
-- The server releases all files that the run had open: a lock among them would outlive the run.
-- The server dies with the run, and the workers die with the server, which waits for them and
-  reports how they ended.
-- Imported modules keep their state, including what they read from the environment on import: a
-  worker's environment applies to what is read later.
+- TensorFlow's runtime, threads of Python and drivers of devices do not survive a fork. Therefore
+  the server is forked before they start, and does not start them.
+- The server closes all files that the run has open. A lock on such a file would otherwise outlive
+  the run.
+- If the run dies, the server dies. If the server dies, its workers die. The server waits for the
+  workers, and reports how they ended.
+- Imported modules keep their state. A variable of a worker's environment has no effect on a module
+  that has read this variable on import.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from components.processes.local.process import ProcessStart, end_with_parent, ru
 
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/vfio")
 """The prefixes of the device files of GPUs and TPUs."""
-_EVENTS = 3
+_EVENTS_DESCRIPTOR = 3
 """The file descriptor of a worker's channel."""
 _ARG_START = 45
-"""The index of `arg_start` among the fields after the command's name in /proc/self/stat; `arg_end`,
-`env_start` and `env_end` follow."""
+"""The index of `arg_start` among the fields after the command's name in /proc/self/stat. The next
+fields are `arg_end`, `env_start` and `env_end`."""
 
 
 class ForkServer:
-    """The run's side of a server, which is forked from this process in its current state."""
+    """The run's handle of a server, which is forked from this process in its present state."""
 
     def __init__(self) -> None:
-        """Forks the server; the calling thread must outlive it."""
+        """Forks the server. The calling thread must outlive the server."""
         self._requests, requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Otherwise the server would write buffered output again.
+        # The buffers are flushed first, as the server would otherwise write their content again.
         sys.stdout.flush()
         sys.stderr.flush()
         run = os.getpid()
@@ -62,14 +62,14 @@ class ForkServer:
         """Starts a worker's process.
 
         Raises:
-          OSError: the server has ended, or cannot fork.
+          OSError: the server has ended or cannot fork.
         """
         fork_request = ForkRequest(
             call=f"{__name__}:{become_worker.__name__}",
             argument=[start.module, start.name],
             environment=dict(start.environment),
             folder=os.getcwd(),
-            descriptor_numbers=(0, 1, 2, _EVENTS),
+            descriptor_numbers=(0, 1, 2, _EVENTS_DESCRIPTOR),
         )
         descriptors = [start.stdin, start.output, start.output, start.events]
         return fork(self._requests, fork_request, descriptors)
@@ -86,9 +86,10 @@ _current: ForkServer | None = None
 
 
 @contextmanager
-def serving() -> Iterator[None]:
-    """Runs a server that was forked from this process, in a `with` block; none if a fork is
-    unsafe.
+def run_fork_server() -> Iterator[None]:
+    """Runs a server that is forked from this process, in a `with` block.
+
+    If a fork is unsafe, no server is started.
     """
     global _current
     server = ForkServer() if may_fork() else None
@@ -102,12 +103,12 @@ def serving() -> Iterator[None]:
 
 
 def current_server() -> ForkServer | None:
-    """Returns the current server for forking workers, if there is one."""
+    """Returns the current server, or None."""
     return _current
 
 
 def may_fork() -> bool:
-    """Returns whether a fork of this process works like a new process."""
+    """Returns whether a fork is safe, as no thread, TensorFlow runtime or driver has started."""
     if threading.active_count() > 1 or has_computed():
         return False
     return not any(file.startswith(_DRIVERS) for file in _open_files())
@@ -123,7 +124,7 @@ def _run_server(requests: socket.socket, run: int) -> NoReturn:
     """Turns this process, which a run has just forked, into a server.
 
     Args:
-      requests: the socket of the run's requests; the server ends with it.
+      requests: the socket of the run's requests. The server ends when the run closes the socket.
       run: the process id of the run.
     """
     try:
@@ -135,14 +136,15 @@ def _run_server(requests: socket.socket, run: int) -> NoReturn:
 
 
 def _release_run(requests: socket.socket) -> None:
-    """Releases all of the run's resources except its memory."""
+    """Releases all resources of the run except its memory."""
     os.setsid()  # Ctrl-C in the terminal then reaches only the run.
-    # The collection of garbage might close descriptors whose numbers are reused below.
+    # Garbage collection might close descriptors whose numbers are reused below.
     gc.freeze()
     faulthandler.disable()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        # Replaced, not closed, as Python's file objects would later close a reused number.
+        # If descriptors were closed, their numbers would be reused, and Python's file objects would
+        # later close these numbers. Therefore the descriptors are replaced.
         if descriptor not in (null, requests.fileno()) and _is_open(descriptor):
             os.dup2(null, descriptor, inheritable=descriptor <= 2)
     os.close(null)
@@ -152,7 +154,7 @@ def _release_run(requests: socket.socket) -> None:
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     for logger in loggers:
         if isinstance(logger, logging.Logger):
-            # Like in a process that sets up its logging before it imports TensorFlow.
+            # The handlers are then as in a process that has not configured its logging yet.
             logger.handlers = [h for h in logger.handlers if isinstance(h, logging.NullHandler)]
     set_title(__name__)
 
@@ -169,15 +171,15 @@ def become_worker(arguments: Sequence[str], server: int) -> NoReturn:
     """Resets a forked process to the state of a new interpreter, and runs the worker.
 
     Args:
-      arguments: the worker's module and its name.
+      arguments: the module and the name of the worker.
       server: the process id of the server.
     """
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until it ends
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until the process ends
     sys.stdout, sys.stderr = (_open_output(number) for number in (1, 2))
     sys.path[:] = os.environ["PYTHONPATH"].split(os.pathsep)
     sys.argv = list(arguments)
     set_title(" ".join(arguments))
-    run_local_worker(arguments[0], server, _EVENTS)
+    run_local_worker(arguments[0], server, _EVENTS_DESCRIPTOR)
 
 
 def _open_output(number: int) -> TextIO:
@@ -187,21 +189,22 @@ def _open_output(number: int) -> TextIO:
 
 
 def set_title(title: str) -> None:
-    """Writes a title over the arguments of this process, for lists of processes.
+    """Sets the title of this process in lists of processes, such as that of `ps`.
 
-    A longer title continues into the memory of the environment, which the kernel supports. Where
-    the system does not report the arguments' position, nothing happens.
+    The title overwrites the arguments of the process. As the kernel allows, a long title continues
+    into the memory of the environment. If the system does not report the address of the arguments,
+    the title is not set.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    places = list(map(int, fields[_ARG_START : _ARG_START + 4]))
-    if len(places) < 4 or not all(places):
+    addresses = list(map(int, fields[_ARG_START : _ARG_START + 4]))
+    if len(addresses) < 4 or not all(addresses):
         return
-    start, end, environment_start, environment_end = places
-    # Copies each variable to its own memory.
+    start, end, environment_start, environment_end = addresses
+    # The environment is set again, so that its variables are copied to other memory.
     variables = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)
-    room = (environment_end if environment_start == end else end) - start
-    text = title.encode()[: room - 1]
+    size = (environment_end if environment_start == end else end) - start
+    text = title.encode()[: size - 1]
     text += bytes(max(end - start - len(text), 1))
     ctypes.memmove(start, text, len(text))

@@ -1,8 +1,8 @@
-"""A server process that forks others, which start with all modules that it has imported.
+"""A server process that forks other processes, which start with all modules that it has imported.
 
-It has a single thread, waits for its forks, and reports how each ended. Runs have a server for
-their workers (see `fork_server`); tests have one for command lines. The latter load this module
-alone into a process without the product's modules; it therefore imports only the standard library.
+The server has a single thread, waits for its forks, and reports how each fork ended. A run has a
+server for its workers (see `fork_server`). Tests have a server for command lines, whose process
+loads only this module of the project. Therefore this module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 _MAX_REQUEST = 150_000
-"""The most bytes of a request, below the limit of Linux for a socket's buffer."""
+"""The most bytes of a request. The limit is below Linux's limit for a socket's buffer."""
 _BEGUN = b"begun "
-"""The prefix of the report of a process's id; a number without it reports how a process ended."""
+"""The prefix of the report that a process has begun, which contains its id. A report without this
+prefix is the status of a process that has ended."""
 _MAX_DESCRIPTORS = 253
-"""The most descriptors that Linux sends at once."""
+"""The most descriptors that Linux sends in one message."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class ForkRequest:
     """The function, environment and descriptors of a process to fork."""
 
     call: str
-    """`module:function`, which is called with `argument` and the process id of the server. The
-    process ends when the function returns, with exit status 1 unless the function ends it."""
+    """The function to call, as `module:function`, with `argument` and the process id of the server.
+    The function should end the process. If the function returns, the exit status is 1."""
     argument: Any
     """The argument of the function, as JSON."""
     environment: Mapping[str, str]
@@ -45,9 +46,9 @@ class ForkRequest:
     folder: str
     """The working folder of the process."""
     descriptor_numbers: Sequence[int]
-    """The numbers that the sent descriptors get in the process."""
+    """The numbers of the sent descriptors in the process."""
     is_session: bool = True
-    """Whether the process leads a session of its own, and not only a group."""
+    """Whether the process leads a session of its own. If not, it leads a process group."""
 
 
 class ForkedProcess:
@@ -58,13 +59,13 @@ class ForkedProcess:
 
         Args:
           requests: the socket to the server.
-          reports: the descriptor on which the process's begin and end are reported.
+          reports: the descriptor on which the begin and the end of the process are reported.
 
         Raises:
           OSError: the process could not be forked, or did not begin.
         """
         self._requests = requests
-        self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - until it has ended
+        self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - until the process ends
         self._status: int | None = None
         self._lock = threading.Lock()
         report = self._reports.readline()
@@ -74,21 +75,20 @@ class ForkedProcess:
         self.pid = int(report.removeprefix(_BEGUN))
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended the process; None while it
-        runs.
+        """Returns the status of a process that has ended, or None while it runs.
+
+        The status is the exit status, or minus the number of the signal that ended the process.
         """
         with self._lock:
             if self._status is None and self._is_readable(0):
-                ended = self._reports.readline()
-                # Without a report the server was killed, and the process with it.
-                self._status = int(ended) if ended else -signal.SIGKILL
+                report = self._reports.readline()
+                # If there is no report, the server was killed, and the process with it.
+                self._status = int(report) if report else -signal.SIGKILL
                 self._reports.close()
         return self._status
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Returns the result of `poll` once the process has ended, or after a timeout in
-        seconds.
-        """
+        """Returns the result of `poll` after the process has ended, or a timeout in seconds."""
         with contextlib.suppress(ValueError):  # Another thread has read the report and closed it.
             self._is_readable(timeout)
         return self.poll()
@@ -96,8 +96,8 @@ class ForkedProcess:
     def kill_group(self) -> None:
         """Kills the process and its group, if it still runs."""
         if self.poll() is None:
-            # By the server, which has not waited for it if the number is its own. One that has
-            # ended took its processes with it.
+            # The server kills the group, as only the server can exclude that another process has
+            # the id. If the server has ended, so have its processes.
             with contextlib.suppress(OSError):
                 send(self._requests, {"kill": self.pid})
 
@@ -110,7 +110,7 @@ class ForkedProcess:
 def fork(
     requests: socket.socket, fork_request: ForkRequest, descriptors: Sequence[int]
 ) -> ForkedProcess:
-    """Requests a process from a server.
+    """Sends a request to a server, and returns the forked process.
 
     Args:
       requests: the socket to the server.
@@ -118,7 +118,7 @@ def fork(
       descriptors: the descriptors to copy, in the order of `fork_request.descriptor_numbers`.
 
     Raises:
-      OSError: the server has ended, or cannot fork, or the request is too long.
+      OSError: the server has ended or cannot fork, or the request is too long.
     """
     reading, writing = os.pipe()
     try:
@@ -154,32 +154,34 @@ class Server:
         lifeline: int | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Creates the server, and takes over SIGCHLD.
+        """Creates the server, and installs its handler of SIGCHLD.
 
         Args:
-          requests: the socket of requests; if it listens, each request has its own connection.
-          lifeline: the descriptor at whose end the server ends; None for `requests`, which then
-            does not listen.
-          on_end: the callback at the server's end.
+          requests: the socket of requests. With a lifeline, the socket listens, and each request
+            has its own connection.
+          lifeline: a descriptor, such as a pipe. When its other end is closed, the server ends.
+            None if the server ends when the other end of `requests` is closed.
+          on_end: called when the server ends.
         """
         self._requests = requests
         self._lifeline = lifeline
         self._on_end = on_end
         self._reports: dict[int, int] = {}
         """The descriptors for reporting the ends of processes, by process id."""
-        self._ended, self._wake = os.pipe()
+        self._wakeups, self._wake = os.pipe()
+        """The ends of a pipe to which SIGCHLD writes."""
         os.set_blocking(self._wake, False)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def serve(self) -> NoReturn:
-        """Serves until the process that started the server has ended; its forks end with it."""
-        sources = [self._requests, self._ended]
+        """Serves until the process that started the server has ended. Its forks are then killed."""
+        sources = [self._requests, self._wakeups]
         sources += [] if self._lifeline is None else [self._lifeline]
         while True:
             ready, _, _ = select.select(sources, [], [])
-            if self._ended in ready:
-                os.read(self._ended, 4096)
+            if self._wakeups in ready:
+                os.read(self._wakeups, 4096)
                 self._report_ended()
             if self._lifeline in ready:
                 self._end()
@@ -188,10 +190,10 @@ class Server:
 
     def _report_ended(self) -> None:
         for pid, report in list(self._reports.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
+            ended_pid, status = os.waitpid(pid, os.WNOHANG)
+            if ended_pid:
                 del self._reports[pid]
-                # The reader may have closed its end.
+                # The process that requested the fork may have closed its end of the pipe.
                 with contextlib.suppress(BrokenPipeError):
                     os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
                 os.close(report)
@@ -230,7 +232,7 @@ class Server:
         return message, list(descriptors)
 
     def _fork(self, fork_request: ForkRequest, descriptors: list[int], report: int) -> None:
-        """Forks a process; reports a failure by closing `report` without writing to it."""
+        """Forks a process. If the fork fails, `report` is closed without a report."""
         server = os.getpid()
         try:
             pid = os.fork()
@@ -242,7 +244,7 @@ class Server:
                 _become(fork_request, descriptors, report)
                 module, _, function = fork_request.call.partition(":")
                 getattr(importlib.import_module(module), function)(fork_request.argument, server)
-            except KeyboardInterrupt:  # The interrupt came before the function was called.
+            except KeyboardInterrupt:  # The signal came before the function had set its handler.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGINT)
             except BaseException:
@@ -262,20 +264,20 @@ class Server:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self._requests.close()
-        for descriptor in (self._ended, self._wake, *self._reports.values()):
+        for descriptor in (self._wakeups, self._wake, *self._reports.values()):
             os.close(descriptor)
 
 
 def _become(fork_request: ForkRequest, descriptors: list[int], report: int) -> None:
-    """Sets up a forked process like a new one, and reports that it has begun."""
+    """Gives a forked process the state of a new process, and reports that it has begun."""
     if fork_request.is_session:
         os.setsid()
     else:
         # Signals to the group do not reach the server.
         os.setpgid(0, 0)
-    above = max(*fork_request.descriptor_numbers, *descriptors, report) + 1
-    report = _move(report, above)
-    moved = [_move(descriptor, above) for descriptor in descriptors]
+    min_number = max(*fork_request.descriptor_numbers, *descriptors, report) + 1
+    report = _move(report, min_number)
+    moved = [_move(descriptor, min_number) for descriptor in descriptors]
     for descriptor, number in zip(moved, fork_request.descriptor_numbers, strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -284,16 +286,16 @@ def _become(fork_request: ForkRequest, descriptors: list[int], report: int) -> N
     os.chdir(fork_request.folder)
     importlib.invalidate_caches()
     tempfile.tempdir = None
-    # Python reseeds its own generator after a fork.
+    # Python reseeds only its own random generator after a fork.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    # From now on its group can be killed, and its errors are reported.
+    # The process is ready: its group can be killed, and its standard error is set.
     os.write(report, _BEGUN + b"%d\n" % os.getpid())
     os.close(report)
 
 
-def _move(descriptor: int, above: int) -> int:
-    """Moves a descriptor to a number not below `above`, and returns the number."""
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
+def _move(descriptor: int, min_number: int) -> int:
+    """Moves a descriptor to a number that is at least `min_number`, and returns the number."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min_number)
     os.close(descriptor)
     return moved

@@ -1,4 +1,4 @@
-"""A launcher whose workers are processes of this machine."""
+"""A launcher whose workers are processes on this machine."""
 
 from __future__ import annotations
 
@@ -28,29 +28,33 @@ from trainer_module.scratch import TMPDIR, ScratchFolder, lasting_folder
 
 logger = logging.getLogger(__name__)
 
-_PUMP_SECONDS = 5.0
+_OUTPUT_SECONDS = 5.0
+"""The timeout for the rest of the output of a worker that has ended."""
 
 
 class LocalLauncher:
-    """Starts each worker in a process group of its own that does not outlive this process."""
+    """A launcher that starts each worker in a process group of its own.
+
+    The workers do not outlive this process.
+    """
 
     def __init__(self, server: ForkServer | None = None, computing: int = 1) -> None:
-        """Creates the launcher without starting a worker.
+        """Creates the launcher, and starts no worker yet.
 
         Args:
-          server: the server that forks the processes; None starts new interpreters.
-          computing: the number of workers that share this machine's cores, unless `allocate` sets
-            it.
+          server: the server that forks the processes, or None to start new interpreters.
+          computing: the number of workers that share this machine's cores. `allocate` changes this
+            number.
         """
         self._server = server
         self._workers: list[LocalWorker] = []
         self._computing = computing
         self._shows_names = False
-        self._room: ScratchFolder | None = None
-        """The folder for temporary files of the workers, which do not delete them."""
+        self._scratch: ScratchFolder | None = None
+        """The folder for temporary files of the workers. Workers do not delete their files."""
 
     def allocate(self, places: Sequence[Place]) -> Cluster:
-        """Returns addresses with free ports of this machine."""
+        """Returns addresses with free ports on this machine."""
         self._computing = max(1, sum(place.type == "worker" for place in places))
         self._shows_names = len(places) > 1
         cluster: Cluster = {}
@@ -59,33 +63,33 @@ class LocalLauncher:
         return cluster
 
     def start(self, spec: WorkerSpec) -> LocalWorker:
-        """Starts a worker; the calling thread must outlive it."""
+        """Starts a worker. The calling thread must outlive the worker."""
         prefix = f"[{spec.place.name}] " if self._shows_names else ""
-        self._room = self._room or ScratchFolder(lasting_folder())
+        self._scratch = self._scratch or ScratchFolder(lasting_folder())
         environment = {
             **worker_environment(self._computing),
-            TMPDIR: self._room.name,
+            TMPDIR: self._scratch.name,
             **spec.environment,
         }
         worker = LocalWorker(spec, environment, prefix, self._start_process)
         self._workers.append(worker)
         return worker
 
-    def stop_all(self, within: float = 0.0) -> None:
+    def stop_all(self, grace_seconds: float = 0.0) -> None:
         """Kills every worker that was started, and returns when they have ended.
 
         Args:
-          within: the grace period in seconds in which they may end by themselves.
+          grace_seconds: the seconds within which workers may end by themselves.
         """
-        latest = time.monotonic() + within
-        while time.monotonic() < latest and any(w.poll() is None for w in self._workers):
+        deadline = time.monotonic() + grace_seconds
+        while time.monotonic() < deadline and any(w.poll() is None for w in self._workers):
             time.sleep(POLL_SECONDS)
         while self._workers:
             self._workers[-1].kill()
             self._workers.pop()
-        if self._room is not None:
-            self._room.cleanup()
-            self._room = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     def _start_process(self, start: ProcessStart) -> ChildProcess:
         if self._server is not None:
@@ -93,33 +97,33 @@ class LocalLauncher:
                 return self._server.start(start)
             except OSError as error:
                 logger.warning(
-                    "%s cannot be forked (%s); it starts in a new interpreter", start.name, error
+                    "%s cannot be forked (%s), and starts in a new interpreter", start.name, error
                 )
         return FreshProcess(start)
 
 
 def run_one(spec: WorkerSpec, retries: int = 0) -> list[str]:
-    """Runs a worker without peers to its end, in a process of this machine.
+    """Runs a single worker in a process on this machine, and returns when the worker has ended.
 
-    The process is forked if this one has a fork server, which saves the time of its imports.
+    If this process has a fork server, the worker is forked, which saves the time of its imports.
 
     Args:
       spec: the worker and its limits.
-      retries: the number of retries after the worker was killed.
+      retries: the most restarts of a worker that was killed.
 
     Returns:
-      A sentence for each retry.
+      A sentence for each restart.
 
     Raises:
-      ScopelineError: the worker raised it.
+      ScopelineError: the worker raised this error, which the user can fix.
       OverdueError: the worker exceeded its time limit.
-      WorkerFailedError: the worker failed otherwise.
+      WorkerFailedError: the worker failed for another reason.
     """
     return Supervisor(LocalLauncher(current_server()), ClusterJob([spec], retries=retries)).run()
 
 
 class LocalWorker:
-    """A worker in a process of this machine; implements `RunningWorker`."""
+    """A worker in a process on this machine, which implements `RunningWorker`."""
 
     def __init__(
         self,
@@ -133,7 +137,7 @@ class LocalWorker:
         Args:
           spec: the worker.
           environment: the complete environment.
-          prefix: the beginning of each line of its output.
+          prefix: the beginning of each line of the worker's output in the output of this process.
           start_process: starts a process.
         """
         stdin, self._stdin = _open_pipe()
@@ -153,18 +157,18 @@ class LocalWorker:
                     events=events.fileno(),
                 )
             )
-        self.began = time.monotonic()
-        self._pump = threading.Thread(target=self._copy_output, args=[prefix.encode()], daemon=True)
-        self._pump.start()
+        self.begin_time = time.monotonic()
+        self._copier = threading.Thread(
+            target=self._copy_output, args=[prefix.encode()], daemon=True
+        )
+        self._copier.start()
         # `poll` reports a worker that dies before it has read the payload.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(json.dumps(dict(spec.payload)).encode() + b"\n")
             self._stdin.flush()
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended the worker; None while it
-        runs.
-        """
+        """Returns the status of a worker that has ended, or None while it runs."""
         return self._process.poll()
 
     def events(self) -> list[WorkerEvent]:
@@ -179,21 +183,21 @@ class LocalWorker:
         return list(self._tail)
 
     def remark(self) -> str:
-        """Returns an empty text, as the system reports no reason beside the status."""
+        """Returns an empty string, as the system reports only the status of a process."""
         return ""
 
     def kill(self) -> None:
         """Kills the worker and all processes that it started, and returns when they have ended."""
         self._process.kill_group()
-        # Closing the input ends the rest of the group of a process that had already ended.
+        # If the process had already ended, closing its input ends the other processes of its group.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         self._process.wait()
-        self._pump.join(_PUMP_SECONDS)
+        self._copier.join(_OUTPUT_SECONDS)
         self._events.close()
 
     def _copy_output(self, prefix: bytes) -> None:
-        """Copies the worker's output to the current standard error of this process."""
+        """Copies the worker's output to the standard error of this process."""
         with self._output as output:
             for line in output:
                 line = line.rstrip(b"\n")
@@ -203,6 +207,10 @@ class LocalWorker:
 
 
 def _open_pipe(buffering: int = -1) -> tuple[IO[bytes], IO[bytes]]:
-    """Returns the reading end of a pipe, with a buffer of the given size, and the writing end."""
+    """Returns the reading end and the writing end of a pipe.
+
+    Args:
+      buffering: the size of the buffer of the reading end, as for `open`.
+    """
     reading, writing = os.pipe()
     return open(reading, "rb", buffering), open(writing, "wb")

@@ -1,7 +1,7 @@
-"""The process of a worker on this machine: its environment, its start as a new interpreter, its
-end.
+"""The process of a worker on this machine: its environment, its start and its end.
 
-The process and all that it starts end with the process that has started it, even if that is killed.
+If the process that started the worker ends or is killed, the worker and all processes that it
+started end too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ INTEROP_THREADS = "TF_NUM_INTEROP_THREADS"
 
 
 def module_path() -> dict[str, str]:
-    """Returns variables by which a new interpreter finds the same modules as this one, in order.
+    """Returns the variables with which a new interpreter finds the same modules as this process.
 
-    The second variable prevents `python -m` from searching the current folder first.
+    PYTHONSAFEPATH prevents `python -m` from searching the current folder first.
     """
     paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     return {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
@@ -39,7 +39,7 @@ def worker_environment(computing: int) -> dict[str, str]:
     """Returns the environment of a worker on this machine.
 
     Args:
-      computing: the number of workers that compute on this machine's cores at the same time.
+      computing: the number of workers that share this machine's cores.
     """
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     environment |= module_path()
@@ -52,8 +52,11 @@ def worker_environment(computing: int) -> dict[str, str]:
 
 
 def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
-    """Returns the value of `no_grpc_proxy` with which gRPC connects to some hosts without a
-    proxy.
+    """Returns the value of `no_grpc_proxy` with which gRPC connects to hosts without a proxy.
+
+    Args:
+      environment: the environment. Its exceptions from the proxy remain.
+      hosts: the hosts to add.
     """
     direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
     return ",".join([*([direct] if direct else []), *hosts])
@@ -62,26 +65,27 @@ def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
 def share_machine(processes: int) -> dict[str, str]:
     """Returns TensorFlow's settings for each of several processes that compute on this machine."""
     share = max(1, count_cores() // processes)
-    # Threads between operations also wait for other processes: with one, the workers of parameter
-    # servers wait for ever; TensorFlow's guide asks for one more than there are workers.
-    between = max(processes + 1, share)
+    # Inter-op threads also wait for other processes. With a single thread, the workers of parameter
+    # servers would wait forever. TensorFlow's guide recommends at least the number of workers + 1.
+    interop_threads = max(processes + 1, share)
     return {
         "TF_NUM_INTRAOP_THREADS": str(share),
         "OMP_NUM_THREADS": str(share),
-        INTEROP_THREADS: str(between),
-        # Otherwise the first process takes all memory of a GPU.
+        INTEROP_THREADS: str(interop_threads),
+        # Without this setting, the first process takes all memory of a GPU.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
 
 
 WORKER_PROCESS = "components.processes.local.process"
-"""The module that a new interpreter runs, with PARENT, EVENTS, MODULE and NAME as arguments."""
+"""The module that a new interpreter runs. Its arguments are the process id of the parent, the
+descriptor of the events, the worker's module, and the worker's name."""
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class ProcessStart:
-    """The arguments and descriptors of a worker's process, which gets copies of the descriptors."""
+    """The arguments and descriptors of a worker's process. The descriptors are copied."""
 
     module: str
     """The worker's module, whose `main` is called."""
@@ -90,8 +94,8 @@ class ProcessStart:
     environment: Mapping[str, str]
     """The complete environment of the process."""
     stdin: int
-    """The reading end of a pipe that holds the payload, as a line of JSON. The process group ends
-    when the other end is closed everywhere."""
+    """The reading end of a pipe with the payload, a line of JSON. The process group ends when all
+    copies of the writing end are closed."""
     output: int
     """The descriptor of standard output and error."""
     events: int
@@ -102,8 +106,9 @@ class ChildProcess(Protocol):
     """A process that leads a group of its own."""
 
     def poll(self) -> int | None:
-        """Returns the exit status, or minus the signal that ended the process; None while it
-        runs.
+        """Returns the status of a process that has ended, or None while it runs.
+
+        The status is the exit status, or minus the number of the signal that ended the process.
         """
 
     def wait(self) -> object:
@@ -114,10 +119,10 @@ class ChildProcess(Protocol):
 
 
 class FreshProcess(subprocess.Popen[bytes]):
-    """A new interpreter, which imports all modules itself; implements `ChildProcess`."""
+    """A new interpreter, which imports all modules itself. It implements `ChildProcess`."""
 
     def __init__(self, start: ProcessStart) -> None:
-        """Starts the interpreter; the calling thread must outlive it."""
+        """Starts the interpreter. The calling thread must outlive the interpreter."""
         super().__init__(
             # -P: modules in the current folder do not hide the modules of this process.
             [
@@ -134,13 +139,13 @@ class FreshProcess(subprocess.Popen[bytes]):
 
     def kill_group(self) -> None:
         """Kills the process and its group, if it still runs."""
-        # After a process was waited for, another process may have its id.
+        # If the process has ended, another process may have its id.
         if self.poll() is None:
             kill_group(self.pid)
 
 
 def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
-    """Runs a worker and then ends this process, which does not outlive its launcher.
+    """Runs a worker and then ends this process. The process does not outlive its launcher.
 
     Args:
       module: the module whose `main` is called.
@@ -153,10 +158,10 @@ def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
 
 
 def end_group_with_parent(parent: int) -> None:
-    """Ends this process group with a parent, or when the other end of standard input is closed.
+    """Makes this process group end with a parent, or when the pipe of standard input is closed.
 
-    It has to be called before any thread starts and after standard input has been read, which
-    becomes /dev/null.
+    The function must be called after standard input has been read, and before any thread starts.
+    Standard input becomes /dev/null.
 
     Args:
       parent: the parent's process id.
@@ -166,8 +171,8 @@ def end_group_with_parent(parent: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    # The kernel's signal reaches this process alone, and a thread of it would die with it. A
-    # process beside it lives to end the children of this one, too.
+    # The kernel's signal kills only this process and its threads. Therefore another process watches
+    # the pipe, and ends the children of this process too.
     if os.fork() == 0:
         _kill_group_at_end_of(watched)
     os.close(watched)
@@ -188,7 +193,7 @@ def _kill_group_at_end_of(watched: int) -> None:
     """Waits until all writing ends of a pipe are closed, then kills this process group."""
     try:
         for descriptor in map(int, os.listdir("/proc/self/fd")):
-            # Pipes to the parent would look open although the worker has ended.
+            # If this process kept copies of pipes, they would remain open after the worker's end.
             if descriptor != watched:
                 with contextlib.suppress(OSError):
                     os.close(descriptor)

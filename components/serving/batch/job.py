@@ -1,4 +1,4 @@
-"""Batch predictions for all rows of files, in order and in constant memory."""
+"""Batch predictions for all rows of files, in the order of the rows and in constant memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +31,12 @@ from trainer_module.machine import count_cores
 
 BATCH_ROWS = 4096
 """The number of rows in a batch."""
-_AHEAD = 2
-"""The number of blocks that are predicted while an earlier one is written."""
+_BLOCKS_AHEAD = 2
+"""The number of blocks that are predicted while an earlier block is written."""
 
 _PendingBlock = tuple[Block, list["Future[tuple[pa.Table, list[UnreadableValues]]]"]]
-"""A block, and for each slice the predictions and the texts that the model cannot parse."""
+"""A block, and for each slice of its rows the predictions and the texts that the model cannot
+parse."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,16 @@ class PredictionJob:
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
     def identity(self) -> list[object]:
-        """Returns a value that is equal for a command that may resume an interrupted one."""
+        """Returns a value that identifies the job.
+
+        A command may resume an interrupted command if their values are equal.
+        """
         graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
         inputs = self.inputs
         variant = self.model.variant
         network = graph if variant is None else [graph, variant.variant.sha256]
-        folder, odd = str(self.model.folder.resolve()), self.on_unreadable
-        return [folder, network, inputs.format, inputs.files, inputs.copied, odd]
+        folder, on_unreadable = str(self.model.folder.resolve()), self.on_unreadable
+        return [folder, network, inputs.format, inputs.files, inputs.copied, on_unreadable]
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,10 @@ class PredictionResult:
 
     rows: int
     kept: int
-    """The number of rows that an interrupted command had written before."""
+    """The number of rows that an earlier, interrupted command had written."""
     unreadable: dict[str, int] = field(default_factory=dict)
-    """The number of texts that the model could not parse, by column, in the remaining rows."""
+    """The number of texts that the model could not parse, by column. The rows of an earlier command
+    are not counted."""
 
 
 def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
@@ -76,14 +82,14 @@ def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> Predictio
       on_progress: a callback for the number of rows that are done.
 
     Raises:
-      ScopelineError: rows cannot be read or written; the message has the number of rows kept.
+      ScopelineError: rows cannot be read or written. The message has the number of kept rows.
       TryLaterError: another command writes the output.
     """
     with exclusive_output(job.output):
-        return _predict_alone(job, on_progress)
+        return _predict_locked(job, on_progress)
 
 
-def _predict_alone(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
+def _predict_locked(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
     parts = Parts(job.output, job.identity())
     blocks = _skip_done(job, parts)
     kept, unreadable = parts.rows, Counter[str]()
@@ -110,25 +116,25 @@ def _add_kept_rows(error: ScopelineError | OSError, job: PredictionJob, parts: P
         return error
     verb = "is" if parts.rows == 1 else "are"
     return type(error)(
-        f"{error} The {counted(parts.rows, 'row')} before {verb} kept in {parts.folder}: the same"
-        " command resumes after them."
+        f"{error} The {counted(parts.rows, 'row')} before {verb} kept in {parts.folder}: repeat the"
+        " command to resume after these rows."
     )
 
 
 def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
-    """Returns the blocks that no part contains; drops parts whose rows have changed."""
+    """Returns the blocks that have not been written, and drops parts whose input rows changed."""
     while True:
         blocks = read_blocks(job.inputs, job.model.interface)
-        wrong = next(
+        first_changed = next(
             (i for i, part in enumerate(parts.done) if not _contains_next(blocks, part)), None
         )
-        if wrong is None:
+        if first_changed is None:
             return blocks
-        parts.keep(wrong)
+        parts.keep(first_changed)
 
 
 def _contains_next(blocks: Iterator[Block], part: Part) -> bool:
-    """Returns whether a part was made from the next blocks."""
+    """Returns whether a part contains the predictions for the next blocks."""
     rows, checksum = 0, 0
     while rows < part.rows:
         block = next(blocks, None)
@@ -145,18 +151,21 @@ def _predict_blocks(
     on_progress: Callable[[int], None],
     unreadable: Counter[str],
 ) -> None:
-    waiting: deque[_PendingBlock] = deque()
+    """Predicts blocks in threads, and writes their predictions in order."""
+    pending: deque[_PendingBlock] = deque()
     readable, checksum = _ReadableBlocks(blocks), 0
     with ThreadPoolExecutor(count_cores()) as pool:
         try:
             for block in readable:
                 starts = range(0, block.count, job.batch_rows)
-                waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
-                if len(waiting) > _AHEAD:
-                    checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
+                pending.append(
+                    (block, [pool.submit(_predict_slice, job, block, s) for s in starts])
+                )
+                if len(pending) > _BLOCKS_AHEAD:
+                    checksum = _write_next(pending.popleft(), parts, checksum, unreadable)
                     on_progress(parts.rows_so_far)
-            while waiting:
-                checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
+            while pending:
+                checksum = _write_next(pending.popleft(), parts, checksum, unreadable)
             on_progress(parts.rows_so_far)
         finally:
             pool.shutdown(cancel_futures=True)
@@ -165,7 +174,10 @@ def _predict_blocks(
 
 
 class _ReadableBlocks:
-    """The blocks before the first unreadable one, which are written before the error is raised."""
+    """The blocks before the first unreadable block, whose error is stored.
+
+    All readable blocks are written before the error is raised.
+    """
 
     def __init__(self, blocks: Iterator[Block]) -> None:
         self._blocks = blocks
@@ -181,12 +193,12 @@ class _ReadableBlocks:
 def _write_next(
     pending: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]
 ) -> int:
-    """Writes the predictions of a block; returns the checksum of the part in progress."""
+    """Writes the predictions of a block, and returns the checksum of the part in progress."""
     block, futures = pending
-    answers = [future.result() for future in futures]
-    table = pa.concat_tables([table for table, _ in answers])
-    for one in (one for _, found in answers for one in found):
-        unreadable[one.column] += one.count
+    results = [future.result() for future in futures]
+    table = pa.concat_tables([table for table, _ in results])
+    for values in chain.from_iterable(unreadable_values for _, unreadable_values in results):
+        unreadable[values.column] += values.count
     checksum = block.checksum(checksum)
     parts.write(table, checksum)
     if not parts.is_full:
@@ -195,26 +207,31 @@ def _write_next(
     return 0
 
 
-def _answer(
+def _predict_slice(
     job: PredictionJob, block: Block, start: int
 ) -> tuple[pa.Table, list[UnreadableValues]]:
-    """Returns the predictions for a slice of a block with kept columns, and unreadable texts."""
+    """Predicts a slice of a block.
+
+    Returns:
+      A table with the copied columns and the predictions, and the texts that the model cannot
+      parse.
+    """
     stop, size = start + job.batch_rows, job.batch_rows
     first, interface = replace(block.first, row=block.first.row + start), job.model.interface
     if block.rows is None:
-        asked = {EXAMPLES_INPUT: np.array((block.examples or [])[start:stop], object)}
+        tensors = {EXAMPLES_INPUT: np.array((block.examples or [])[start:stop], object)}
     else:
-        asked = to_request(block.rows.slice(start, size), first, interface)
-    unreadable = find_unreadable(asked, interface, are_examples=block.rows is None)
+        tensors = to_request(block.rows.slice(start, size), first, interface)
+    unreadable = find_unreadable(tensors, interface, are_examples=block.rows is None)
     if unreadable and job.on_unreadable is OnUnreadable.REFUSE:
-        one = unreadable[0]
+        values = unreadable[0]
+        row = first.row + values.row
         raise DataError(
-            f"Column {one.column!r} is {one.text!r} in row {first.row + one.row} of {first.file},"
-            f" expected {one.right}, or an empty field for a missing value."
+            f"Column {values.column!r} is {values.text!r} in row {row} of {first.file}, expected"
+            f" {values.expected}, or an empty field for a missing value."
         )
-    ask = job.model.predict_examples if block.rows is None else job.model.predict
-    answers = ask(asked)
-    columns = to_columns(answers)
+    predict_batch = job.model.predict_examples if block.rows is None else job.model.predict
+    columns = to_columns(predict_batch(tensors))
     check_names(list(block.copied), columns)
     table = pa.table({name: v.slice(start, size) for name, v in block.copied.items()} | columns)
     return table, unreadable

@@ -1,4 +1,8 @@
-"""Rows of files, read as by ExampleGen but in one pass, as the model defines the types."""
+"""Reading of input rows from files.
+
+The rows are read in the same way as by ExampleGen, but in one pass, as the model defines the types
+of the columns.
+"""
 
 from __future__ import annotations
 
@@ -45,34 +49,36 @@ from trainer_module.settings.tasks import Task, supervised_class
 
 @dataclass(frozen=True)
 class Block:
-    """A block of rows, which are read together."""
+    """A block of rows that are read together."""
 
     count: int
+    """The number of rows."""
     first: Cell
+    """The file and the row number of the first row."""
     rows: pa.RecordBatch | None
-    """The encoded columns; None if the file contains tf.Examples."""
+    """The encoded columns, or None if the file contains tf.Examples."""
     examples: list[bytes] | None = None
+    """The serialised tf.Examples, or None for other files."""
     copied: dict[str, pa.Array] = field(default_factory=dict)
-    """The flat columns that are copied to the output."""
+    """The columns that are copied to the output, with one value per row."""
 
-    def checksum(self, before: int) -> int:
-        """Returns a checksum of the rows and of the previous checksum."""
+    def checksum(self, previous: int) -> int:
+        """Returns a checksum of the previous checksum and the rows of this block."""
+        checksum = previous
         if self.examples is not None:
             for example in self.examples:
-                before = zlib.crc32(example, before)
+                checksum = zlib.crc32(example, checksum)
         for batch in filter(
             None, [self.rows, pa.record_batch(self.copied) if self.copied else None]
         ):
-            before = zlib.crc32(batch.serialize(), before)
-        return before
+            checksum = zlib.crc32(batch.serialize(), checksum)
+        return checksum
 
 
-_RECORDS = 4096
-"""The number of records that are read together."""
-_PICTURES = 128
-"""The number of picture files in memory at a time."""
+_RECORDS_PER_BLOCK = 4096
+_PICTURES_PER_BLOCK = 128
 FILE_COLUMN = "file"
-"""The column that identifies pictures that are files."""
+"""The column with the path of each picture, if the input consists of picture files."""
 
 
 @dataclass(frozen=True)
@@ -83,50 +89,50 @@ class Input:
     format: str
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
-    """The folders that relative paths of pictures begin in, by column."""
+    """The folders for relative paths of pictures, by column."""
     max_pixels: int = DATA_PIXELS
-    """The most pixels of a picture."""
+    """The most pixels that a picture may have."""
     copied: tuple[str, ...] = ()
     """The columns that are copied to the output."""
     extra_columns: dict[str, ColumnKind] = field(default_factory=dict)
-    """Columns that are read besides those of the model, such as the label. An UNKNOWN kind means
-    that the file determines it."""
+    """Columns that are read in addition to the columns of the model, such as the label. If the kind
+    of a column is UNKNOWN, the kind is inferred from the file."""
 
 
 def find_files(pattern: str, default_format: str | None = None) -> tuple[tuple[str, ...], str]:
     """Returns the files of a path, folder or glob, sorted by name, and their format.
 
     Args:
-      pattern: the path, folder or glob as given by the user.
-      default_format: the format of files whose name does not determine it.
+      pattern: the path, folder or glob that the user gave.
+      default_format: the format of files whose name does not determine the format.
 
     Raises:
-      DataError: there is no such file.
+      DataError: no file matches.
       ConfigError: the format is unknown, or the files have several formats.
     """
     path = Path(pattern)
     neighbours: list[str] = []
     if path.is_dir():
-        found = [str(p) for p in sorted(path.rglob("*")) if p.is_file()]
+        files = [str(p) for p in sorted(path.rglob("*")) if p.is_file()]
     elif path.exists():
-        found = [pattern]
+        files = [pattern]
     else:
         base, glob = resolve_input(pattern, default_format or "csv")
-        found = [str(p) for p in sorted(Path(base).glob(glob)) if p.is_file()]
+        files = [str(p) for p in sorted(Path(base).glob(glob)) if p.is_file()]
         neighbours = find_neighbours(Path(base), glob)
-    found = [file for file in found if not is_hidden(file)]
-    if not found:
+    files = [file for file in files if not is_hidden(file)]
+    if not files:
         raise no_file_error(pattern, neighbours, "--input")
-    formats = {_format_of(file) or default_format or "" for file in found}
+    formats = {_format_of(file) or default_format or "" for file in files}
     if "images" in formats:
-        found, formats = [file for file in found if is_picture(file)], {"images"}
+        files, formats = [file for file in files if is_picture(file)], {"images"}
     if len(formats) > 1 or "" in formats:
-        shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in found}))
+        shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in files}))
         raise ConfigError(
-            f"--input {pattern} matches {shown}, expected files of one kind, pictures or"
+            f"--input {pattern} matches {shown}, expected files of one format: pictures, or one of"
             f" {', '.join(ending for spec in FORMATS.values() for ending in spec.endings)}."
         )
-    return tuple(found), formats.pop()
+    return tuple(files), formats.pop()
 
 
 def _format_of(file: str) -> str | None:
@@ -134,26 +140,26 @@ def _format_of(file: str) -> str | None:
 
 
 def check_not_input(output: Path, pattern: str, inputs: Input) -> None:
-    """Raises ConfigError if the input includes the output of this command or of an earlier one.
+    """Raises ConfigError if the input of this command or a later command includes the output.
 
     Args:
       output: the file or folder of the predictions.
-      pattern: the path, folder or glob of the input, as given by the user.
-      inputs: the files that the pattern has matched.
+      pattern: the path, folder or glob of the input that the user gave.
+      inputs: the files that match the pattern.
     """
-    target, looked_at = output.resolve(), Path(pattern).resolve()
+    target, input_path = output.resolve(), Path(pattern).resolve()
     if any(Path(f).name == target.name and Path(f).resolve() == target for f in inputs.files):
         raise ConfigError(
             f"--output {output} is also a file of --input {pattern}: name another output file."
         )
     if inputs.format == "images":
-        return  # Only pictures are read from such folders.
+        return  # The output is not a picture, so a later command does not read it.
     written = (target, target / "part.parquet", Path(f"{target}.parts", f"part{target.suffix}"))
-    is_inside = looked_at.is_dir() and target.is_relative_to(looked_at)
-    if is_inside or any(_matches(path, str(looked_at)) for path in written):
+    is_inside = input_path.is_dir() and target.is_relative_to(input_path)
+    if is_inside or any(_matches(path, str(input_path)) for path in written):
         raise ConfigError(
-            f"--output {output} matches --input {pattern}, and the next command would read these"
-            " predictions as input: name a file in another folder."
+            f"--output {output} matches --input {pattern}: the next command with this --input would"
+            " read these predictions; name an output file in another folder."
         )
 
 
@@ -167,7 +173,7 @@ def read_blocks(inputs: Input, interface: ModelInterface) -> Iterator[Block]:
     """Yields the rows of all files, in order.
 
     Raises:
-      DataError: a file cannot be read; the message names the file and the row or column.
+      DataError: a file cannot be read. The message names the file and the row or column.
       ConfigError: a column to copy is missing.
     """
     if inputs.format == "images":
@@ -195,15 +201,18 @@ def _settings(inputs: Input, interface: ModelInterface) -> ExampleGenSettings:
 
 
 def _label_kind(interface: ModelInterface) -> str:
-    """Returns a task with the same kind of label, without options such as an order of classes."""
-    # A task without a label may belong to a family that is not registered here.
+    """Returns the name of a task with the same kind of label as the model's task.
+
+    The options of the model's task, such as the order of its classes, are not needed to read rows.
+    """
+    # A task without a label may belong to a family that is not registered in this process.
     if not interface.label:
         return Task.REGRESSION.value
     return supervised_class(interface.task).label_kind.value
 
 
 class _Kinds(ColumnKinds):
-    """A mapping of columns to kinds that leaves unused columns unconverted."""
+    """A mapping of columns to kinds. Columns that are not in the mapping are not converted."""
 
     def __missing__(self, name: str) -> ColumnKind:
         return ColumnKind.UNKNOWN
@@ -219,65 +228,64 @@ def _read_table(
     inferred = source.peek((file,))
     kinds = _Kinds({name: inferred[name] for name in inputs.copied if name in inferred})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
-    spread = _split_lists(inferred, interface)
-    kinds |= {part: kinds[name] for name, parts in spread.items() for part in parts}
-    numbers = {
+    split_lists = _find_split_lists(inferred, interface)
+    kinds |= {part: kinds[name] for name, parts in split_lists.items() for part in parts}
+    # Columns that are numbers in this file, although the model expects text and parses it.
+    number_readers = {
         c.name: reader
         for c in interface.columns
         if c.style and inferred.get(c.name) in (ColumnKind.INT, ColumnKind.FLOAT)
         if (reader := c.text_reader) is not None
     }
-    kinds |= dict.fromkeys(numbers, ColumnKind.FLOAT)
+    kinds |= dict.fromkeys(number_readers, ColumnKind.FLOAT)
     kinds |= {name: kind or inferred.get(name, kind) for name, kind in inputs.extra_columns.items()}
-    _check_columns(file, inferred | {name: kinds[name] for name in spread}, inputs, interface)
+    _check_columns(file, inferred | {name: kinds[name] for name in split_lists}, inputs, interface)
     if interface.label in inputs.extra_columns:
         label = source.survey((file,)).columns.get(interface.label, ColumnSurvey())
         kinds.label_number_format = find_label_number_format(label, settings)
     batches = source.read((file,), kinds)
-    asked = list(
+    names = list(
         dict.fromkeys([*(column.name for column in interface.columns), *inputs.extra_columns])
     )
     if settings.pictures:
-        from components.example_gen.sources.pictures import cut, read_pictures
+        from components.example_gen.sources.pictures import limit_batches, read_pictures
 
-        batches = cut(batches)
+        batches = limit_batches(batches)
     for batch in batches:
-        rows, copied = (
-            batch.rows,
-            {name: _copied_column(batch.rows, name) for name in inputs.copied},
-        )
+        rows = batch.rows
+        copied = {name: _copied_column(rows, name) for name in inputs.copied}
         check_encoded_pictures(rows, batch.first, settings)
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
-        for name, parts in spread.items():
-            rows = rows.append_column(name, _join_lists(rows, parts))
-        for name, reader in numbers.items():
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(place, name, _as_texts(rows.column(place), reader))
-        yield Block(rows.num_rows, batch.first, rows.select(asked), copied=copied)
+        for name, parts in split_lists.items():
+            rows = rows.append_column(name, _join_columns(rows, parts))
+        for name, reader in number_readers.items():
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, name, _as_texts(rows.column(index), reader))
+        yield Block(rows.num_rows, batch.first, rows.select(names), copied=copied)
 
 
-def _split_lists(
+def _find_split_lists(
     inferred: dict[str, ColumnKind], interface: ModelInterface
 ) -> dict[str, list[str]]:
     """Returns the columns `name_1`, `name_2`, ... that a file has in place of a list `name`."""
-    found = {
-        column.name: [f"{column.name}_{place}" for place in range(1, column.width + 1)]
+    parts_by_list = {
+        column.name: [f"{column.name}_{number}" for number in range(1, column.width + 1)]
         for column in interface.columns
         if column.name not in inferred and column.width is not None and column.width > 1
     }
-    return {name: parts for name, parts in found.items() if inferred.keys() >= {*parts}}
+    return {name: parts for name, parts in parts_by_list.items() if inferred.keys() >= {*parts}}
 
 
-def _join_lists(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
-    """Returns the values of some columns as one list per row, with NaN for missing values."""
+def _join_columns(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.LargeListArray:
+    """Returns the values of several columns as a list per row, with NaN for missing values."""
     columns = [first_values(rows.column(part)).to_numpy(zero_copy_only=False) for part in parts]
     values = np.stack(columns, axis=1)
     return lists(pa.array(values.ravel()), np.full(len(values), len(parts), np.int64))
 
 
 def _as_texts(encoded: pa.Array, reader: TextReader) -> pa.LargeListArray:
-    """Returns numbers as texts that the model parses, such as 1,234 with a decimal comma."""
+    """Returns numbers as texts in the notation that the model parses, such as a decimal comma."""
     values = encoded.flatten().to_pylist()
     texts = [b"" if v != v else reader.write(v) or str(v).encode() for v in values]
     return lists(pa.array(texts, pa.binary()), list_lengths(encoded))
@@ -289,22 +297,23 @@ def _check_columns(
     inputs: Input,
     interface: ModelInterface,
 ) -> None:
-    asked = [*(column.name for column in interface.columns), *inputs.extra_columns]
-    named = {f"column {name!r}, which the model needs": name for name in asked}
-    named |= {f"--columns {name}": name for name in inputs.copied}
-    check_named_columns(named, inferred, f"input {file}")
+    """Raises an error if a file lacks a column, or has text in a column of numbers."""
+    needed = [*(column.name for column in interface.columns), *inputs.extra_columns]
+    references = {f"column {name!r}, which the model needs": name for name in needed}
+    references |= {f"--columns {name}": name for name in inputs.copied}
+    check_named_columns(references, inferred, f"input {file}")
     for column in interface.columns:
         is_text = inferred[column.name] is ColumnKind.BYTES
         if inputs.format != "csv" and is_text and column.dtype != "string":
             raise DataError(
-                f"Column {column.name!r} of {file} holds text, but the model takes numbers."
+                f"Column {column.name!r} of {file} contains text, but the model takes numbers."
             )
 
 
 def _picture_paths(inputs: Input, interface: ModelInterface) -> dict[str, str]:
-    """Returns the folders of columns that contain paths of pictures.
+    """Returns the folder for relative paths, for each column that contains paths of pictures.
 
-    In Parquet alone, such a column may contain the pictures themselves.
+    In Parquet files, such a column may also contain the pictures themselves.
     """
     return {
         c.name: inputs.pictures.get(c.name, "") for c in interface.columns if c.picture == "path"
@@ -315,18 +324,19 @@ def _copied_column(rows: pa.RecordBatch, name: str) -> pa.Array:
     column = rows.column(name)
     if list_lengths(column).max(initial=0) > 1:
         raise ConfigError(
-            f"--columns {name}: the column holds lists, which cannot be copied; remove it."
+            f"--columns {name}: the column contains lists, which cannot be copied; remove the"
+            " column from --columns."
         )
     values = first_values(column)
     return text_column(values) if pa.types.is_binary(values.type) else values
 
 
 def _read_pictures(inputs: Input, interface: ModelInterface) -> Iterator[Block]:
-    asked = [column.name for column in interface.columns]
-    if len(asked) != 1 or not interface.columns[0].picture:
+    names = [column.name for column in interface.columns]
+    if len(names) != 1 or not interface.columns[0].picture:
         raise ConfigError(
-            f"--input holds pictures, but the model takes {enumerate_names(asked, 'and')}: give"
-            " a table with these columns."
+            "--input contains pictures, but the model takes the columns"
+            f" {enumerate_names(names, 'and')}: give a table with these columns."
         )
     if unknown := [name for name in inputs.copied if name != FILE_COLUMN]:
         raise ConfigError(f"--columns {unknown[0]}: pictures have only the column `{FILE_COLUMN}`.")
@@ -339,12 +349,12 @@ def _read_pictures(inputs: Input, interface: ModelInterface) -> Iterator[Block]:
             on_bad_file=None,
         )
     )
-    for start in range(0, len(inputs.files), _PICTURES):
-        files = inputs.files[start : start + _PICTURES]
+    for start in range(0, len(inputs.files), _PICTURES_PER_BLOCK):
+        files = inputs.files[start : start + _PICTURES_PER_BLOCK]
         for batch in source.read(files, {}):
-            names = [IMAGE_FEATURE, *inputs.extra_columns]
-            rows = batch.rows.rename_columns([IMAGE_FEATURE, interface.label]).select(names)
-            rows = rows.rename_columns([*asked, *inputs.extra_columns])
+            selected = [IMAGE_FEATURE, *inputs.extra_columns]
+            rows = batch.rows.rename_columns([IMAGE_FEATURE, interface.label]).select(selected)
+            rows = rows.rename_columns([*names, *inputs.extra_columns])
             yield Block(
                 rows.num_rows,
                 Cell(files[0], start + 1),
@@ -359,13 +369,13 @@ def _read_records(
     """Yields the records of files, in order.
 
     Args:
-      files: TFRecord files; gzipped if the name ends in .gz.
+      files: TFRecord files, which are gzipped if their name ends in .gz.
       copied: the features that are copied to the output.
       interface: the interface of the model.
-      max_pixels: the most pixels of a picture.
+      max_pixels: the most pixels that a picture may have.
 
     Raises:
-      DataError: a file is damaged, or is no TFRecord file.
+      DataError: a file is damaged, or is not a TFRecord file.
     """
     import tensorflow as tf
 
@@ -373,7 +383,7 @@ def _read_records(
         row = 1
         dataset = tf.data.TFRecordDataset(file, "GZIP" if is_gzip(file) else "")
         try:
-            for records in dataset.batch(_RECORDS).as_numpy_iterator():
+            for records in dataset.batch(_RECORDS_PER_BLOCK).as_numpy_iterator():
                 first, examples = Cell(file, row), records.tolist()
                 columns = {name: _column(name, examples, first) for name in copied}
                 _check_pictures(examples, first, interface, max_pixels)
@@ -394,28 +404,28 @@ def _check_pictures(
         {EXAMPLES_INPUT: np.array(examples, object)},
         interface,
         are_examples=True,
-        most=max_pixels,
-        where=lambda place: f"record {first.row + place} of {first.file}",
+        max_pixels=max_pixels,
+        format_row=lambda row: f"record {first.row + row} of {first.file}",
     )
 
 
 def _column(name: str, examples: Sequence[bytes], first: Cell) -> pa.Array:
-    """Returns a feature with one value per record, null where a record lacks the feature."""
-    return pa.array([_value(name, text, first, place) for place, text in enumerate(examples)])
+    """Returns a feature with one value per record, or null if a record lacks the feature."""
+    return pa.array([_value(name, example, first, row) for row, example in enumerate(examples)])
 
 
-def _value(name: str, serialised: bytes, first: Cell, place: int) -> str | float | None:
+def _value(name: str, example: bytes, first: Cell, row: int) -> str | float | None:
     import tensorflow as tf
 
-    feature = tf.train.Example.FromString(serialised).features.feature
-    kind = feature[name].WhichOneof("kind") if name in feature else None
-    found = list(getattr(feature[name], kind).value) if kind else []
-    if len(found) > 1:
+    features = tf.train.Example.FromString(example).features.feature
+    kind = features[name].WhichOneof("kind") if name in features else None
+    values = list(getattr(features[name], kind).value) if kind else []
+    if len(values) > 1:
         raise ConfigError(
-            f"--columns {name}: record {first.row + place} of {first.file} has {len(found)}"
-            " values, expected one; remove the column."
+            f"--columns {name}: record {first.row + row} of {first.file} has {len(values)}"
+            " values, expected one value; remove the column from --columns."
         )
-    if not found:
+    if not values:
         return None
-    value: bytes | float = found[0]
+    value: bytes | float = values[0]
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

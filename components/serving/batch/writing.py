@@ -1,4 +1,4 @@
-"""Output formats of predictions: written in parts, which are joined at the end."""
+"""Writing of predictions to files. The parts of an output are joined at the end."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from trainer_module.errors import ConfigError, TryLaterError
 
 _CLASSES, _SCORES = "classes", "scores"
 SCORE = "score_"
-"""The prefix of the columns of scores, which the class follows."""
+"""The prefix of the columns of scores. The name of the class follows the prefix."""
 
 
 def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
-    """Returns the columns of predictions: one for each number or name of an output.
+    """Returns the columns of predictions by name.
 
-    `class` or `value` come first. The scores of classes are `score_<class>`; the values of other
-    outputs are numbered from 1, such as `quantiles_1`.
+    The first column is `class` or `value`. The scores of classes are `score_<class>`. An output
+    with several values per row has numbered columns, such as `quantiles_1`.
 
     Args:
-      answers: the outputs by name, [rows] or [rows, places].
+      answers: the outputs by name, of the shape [rows] or [rows, ...].
     """
     columns: dict[str, pa.Array] = {}
     for name in sorted(answers, key=lambda name: (answers[name].ndim, name)):
@@ -43,23 +43,25 @@ def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
             columns[name] = _column(values)
             continue
         flat = values.reshape(len(values), -1)
-        for place, title in enumerate(_titles(name, answers, flat.shape[1])):
-            columns[title] = _column(flat[:, place])
+        for index, column in enumerate(_column_names(name, answers, flat.shape[1])):
+            columns[column] = _column(flat[:, index])
     return columns
 
 
 def check_names(copied: list[str], answers: Mapping[str, pa.Array]) -> None:
     """Raises ConfigError if a copied column has the name of a column of predictions."""
-    if twice := [name for name in copied if name in answers]:
+    if duplicates := [name for name in copied if name in answers]:
         raise ConfigError(
-            f"--columns {twice[0]}: the predictions have a column of the same name; rename yours."
+            f"--columns {duplicates[0]}: the predictions have a column of the same name; rename the"
+            " column of the input."
         )
 
 
-def _titles(name: str, answers: Mapping[str, np.ndarray], places: int) -> list[str]:
+def _column_names(name: str, answers: Mapping[str, np.ndarray], count: int) -> list[str]:
+    """Returns the names of the columns of an output with several values per row."""
     if name == _SCORES and _CLASSES in answers and len(answers[_CLASSES]):
         return [f"{SCORE}{_text(label)}" for label in answers[_CLASSES][0]]
-    return [f"{name}_{place}" for place in range(1, places + 1)]
+    return [f"{name}_{number}" for number in range(1, count + 1)]
 
 
 def _column(values: np.ndarray) -> pa.Array:
@@ -69,7 +71,7 @@ def _column(values: np.ndarray) -> pa.Array:
 
 
 def text_column(values: pa.Array) -> pa.Array:
-    """Returns bytes as text; bytes that are no UTF-8 are escaped."""
+    """Returns bytes as text. Bytes that are not UTF-8 are escaped."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -82,7 +84,7 @@ def _text(value: bytes) -> str:
 
 
 class _JsonWriter:
-    """A writer of a JSON object per row; numbers that JSON lacks, such as NaN, become null."""
+    """A writer of a JSON object per row. NaN and infinity, which JSON lacks, become null."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("w", encoding="utf-8")
@@ -132,7 +134,8 @@ WRITERS: dict[str, tuple[Opener, Joiner]] = {
 }
 """The functions that open a part and join all parts, by the ending of the file's name.
 
-The opener's last argument is whether the part is the first, which has the header of a CSV.
+The last argument of an opener is whether the part is the first. Only the first part of a CSV has a
+header.
 """
 
 
@@ -141,11 +144,13 @@ def check_output(output: Path) -> None:
     if output.is_dir():
         raise ConfigError(
             f"--output {output} is a folder: name a file, such as {output / 'predictions.csv'}"
-            " (--output-folder names the folder with the pipeline's output)."
+            " (the folder with the pipeline's output is --output-folder)."
         )
     if output.suffix.lower() not in WRITERS:
-        right = ", ".join(WRITERS)
-        raise ConfigError(f"--output {output} ends in {output.suffix!r}, expected one of {right}.")
+        supported = ", ".join(WRITERS)
+        raise ConfigError(
+            f"--output {output} ends in {output.suffix!r}, expected one of {supported}."
+        )
     if not output.absolute().parent.is_dir():
         raise ConfigError(
             f"--output {output}: the folder {output.absolute().parent} does not exist."
@@ -154,7 +159,8 @@ def check_output(output: Path) -> None:
 
 PART_ROWS = 200_000
 PART_SECONDS = 30.0
-"""The rows or seconds after which a part is complete, which limits the loss by a kill."""
+"""The rows or seconds after which a part is complete. If the command is killed, only the part in
+progress is lost."""
 _STATE = "state.json"
 
 
@@ -169,10 +175,12 @@ class Part:
 
 @contextmanager
 def exclusive_output(output: Path) -> Iterator[None]:
-    """Locks an output against other commands in a `with` block; a killed process releases the lock.
+    """Locks an output against other commands in a `with` block.
+
+    If the process is killed, the lock is released.
 
     Args:
-      output: the file or folder to write; the lock file is beside it meanwhile.
+      output: the file or folder to write. The lock file is in the same folder.
 
     Raises:
       TryLaterError: another command writes the output.
@@ -183,8 +191,8 @@ def exclusive_output(output: Path) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         raise TryLaterError(
-            f"--output {output} is being written by another command: wait for its end, or name"
-            " another file."
+            f"--output {output} is being written by another command: wait until that command has"
+            " ended, or name another file."
         ) from None
     except OSError as error:
         if is_disk_full(error):
@@ -196,24 +204,31 @@ def exclusive_output(output: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # Removed while locked, so that no other command uses the old file.
+        # The file is removed before the lock is released, so that no other command locks it.
+        with suppress(OSError):
             Path(lock.lock_file).unlink()
         lock.release()
 
 
 class Parts:
-    """The parts of an output file, in a folder beside it until they are joined.
+    """The parts of an output file, which are joined at the end.
 
-    A later command reuses them if its `identity` is equal and it reads the same rows.
+    The parts are in a folder next to the output file. A later command reuses the parts if its
+    `identity` is equal and it reads the same rows.
     """
 
     def __init__(self, output: Path, identity: object) -> None:
+        """Args:
+        output: the output file.
+        identity: a JSON value that identifies the job, from `PredictionJob.identity`.
+        """
         self._output = output
         self._folder = output.with_name(f"{output.name}.parts")
         self._identity = json.loads(json.dumps(identity))
         self._open_writer, self._join = WRITERS[output.suffix.lower()]
         self._writer: Writer | None = None
-        self._rows, self._checksum, self._since = 0, 0, 0.0
+        self._rows, self._checksum, self._start = 0, 0, 0.0
+        """The rows, the checksum and the start time of the part in progress."""
         self.done = self._read()
 
     @property
@@ -238,32 +253,32 @@ class Parts:
             is_same = state["identity"] == self._identity
         except (OSError, ValueError, TypeError, KeyError):
             return []
-        is_whole = all(self._path(number).exists() for number in range(len(parts)))
-        return parts if is_same and is_whole else []
+        is_complete = all(self._path(number).exists() for number in range(len(parts)))
+        return parts if is_same and is_complete else []
 
-    def keep(self, number: int) -> None:
-        """Drops all parts except for the first ones."""
-        self.done = self.done[:number]
+    def keep(self, count: int) -> None:
+        """Keeps the given number of first parts, and drops the other parts."""
+        self.done = self.done[:count]
 
     def write(self, table: pa.Table, checksum: int) -> None:
         """Appends the predictions of a block to the part in progress.
 
         Args:
           table: a table with the same columns at each call.
-          checksum: the checksum of the input rows of this part until now.
+          checksum: the checksum of the input rows of this part, including this block.
         """
         if self._writer is None:
             self._folder.mkdir(exist_ok=True)
-            self._since = time.monotonic()
-            scratch = self._scratch()
-            self._writer = self._open_writer(scratch, table.schema, not self.done)
+            self._start = time.monotonic()
+            path = self._incomplete_path()
+            self._writer = self._open_writer(path, table.schema, not self.done)
         self._writer.write_table(table)
         self._rows, self._checksum = self._rows + table.num_rows, checksum
 
     @property
     def is_full(self) -> bool:
         """Whether the part in progress should be completed."""
-        is_old = time.monotonic() - self._since > PART_SECONDS
+        is_old = time.monotonic() - self._start > PART_SECONDS
         return self._rows >= PART_ROWS or (self._rows > 0 and is_old)
 
     def complete(self) -> None:
@@ -271,7 +286,7 @@ class Parts:
         if self._writer is None:
             return
         self._writer.close()
-        self._scratch().rename(self._path(len(self.done)))
+        self._incomplete_path().rename(self._path(len(self.done)))
         self.done.append(Part(self._rows, self._checksum))
         parts = [asdict(part) for part in self.done]
         write_atomically(
@@ -290,5 +305,5 @@ class Parts:
     def _path(self, number: int) -> Path:
         return self._folder / f"part-{number:05}{self._output.suffix}"
 
-    def _scratch(self) -> Path:
+    def _incomplete_path(self) -> Path:
         return self._folder / f"incomplete{self._output.suffix}"

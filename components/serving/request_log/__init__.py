@@ -1,1 +1,1 @@
-"""The log of requests and answers, written as spans that a later config can read."""
+"""The log of requests and their predictions. A config can read the log as spans of data."""

@@ -1,4 +1,4 @@
-"""The request log of a server: requests enter a bounded queue, and a thread writes them."""
+"""The request log of a server. Requests enter a queue of limited size, and a thread writes them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry, Counter
 
 from components.serving.failure_log import FailureLog
 from components.serving.request_log.files import (
-    MOST_BYTES,
+    MAX_BYTES,
     RowLoss,
     UnfinishedFile,
+    delete_oldest,
     finish_abandoned,
-    make_room,
     now_utc,
     unfinished_streams,
 )
@@ -28,18 +28,21 @@ from components.serving.request_log.rows import AnsweredBatch, to_rows
 from components.serving.settings import LogOptions
 
 QUEUE_BYTES = 64 << 20
-"""The size limit of the queue; beyond it requests are not logged, as responses do not wait for a
-disk."""
+"""The size limit of the queue. If the queue is full, requests are not logged, as responses do not
+wait for the disk."""
 _WRITE_ROWS = 512
-"""The most rows that are written together: the thread holds Python's lock meanwhile."""
+"""The most rows that are written in one step, during which the thread holds Python's lock."""
 _PAUSE_SECONDS = 0.5
-"""The interval of writing the queue, so that no request has to wake the thread."""
+"""The interval at which the queue is written, so that requests do not have to wake the thread."""
 _CHECK_SECONDS = 10.0
-"""The interval of checking the size of the log and the abandoned streams."""
+"""The interval at which the size of the log and the abandoned streams are checked."""
 _END_SECONDS = 20.0
+"""The seconds for which the shutdown waits for the thread."""
 _HASHES = 2.0**64
-_FILES_OF_LIMIT = 32
-"""The least number of files of a log at its limit, as files in progress cannot be deleted."""
+"""The number of different hashes of an id."""
+_MIN_FILES_AT_LIMIT = 32
+"""The lowest number of files of a log at its size limit. Each file is small, as a file in progress
+cannot be deleted."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,31 +59,30 @@ class RequestLog:
         registry: CollectorRegistry,
         clock: Callable[[], datetime] = now_utc,
     ) -> None:
-        """Creates the log; the thread is started later.
+        """Creates the log. The thread is started later.
 
         Args:
           options: the checked options.
           registry: the registry of the metrics.
-          clock: returns the time from which files are named.
+          clock: returns the time, which is part of the names of files.
         """
         self._options, self._clock = options, clock
-        self._queueing = threading.Lock()
+        self._lock = threading.Lock()
+        """The lock of the queue and its size."""
         self._queue: deque[AnsweredBatch] = deque()
-        self._waiting = 0
-        """The number of bytes in the queue."""
+        self._queued_bytes = 0
         self._file: UnfinishedFile | None = None
-        self._max_file_bytes = min(MOST_BYTES, options.most_bytes // _FILES_OF_LIMIT)
-        self._checked_at, self._since = -math.inf, 0
-        """The time of the last size check, and the bytes written since then."""
+        self._max_file_bytes = min(MAX_BYTES, options.max_bytes // _MIN_FILES_AT_LIMIT)
+        self._last_check, self._bytes_since_check = -math.inf, 0
         self._failure_logs = defaultdict[str, FailureLog](
             lambda: FailureLog(logger, "the request log cannot be written")
         )
-        """The logs of failures, by the step that may fail."""
+        """The logs of failures, by the step that failed."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="request log", daemon=True)
         self._rows = Counter(
             "scopeline_request_log_rows",
-            "Rows of the request log, written or lost (a full queue, a write error, damage).",
+            "Rows of the request log: written, or lost to a full queue, a full disk or damage.",
             ["outcome"],
             registry=registry,
         )
@@ -93,7 +95,7 @@ class RequestLog:
             self._rows.labels(outcome)
 
     def start(self) -> None:
-        """Starts the thread that writes."""
+        """Starts the thread that writes the log."""
         self._thread.start()
 
     def close(self) -> None:
@@ -101,63 +103,64 @@ class RequestLog:
         self._stop.set()
         self._thread.join(_END_SECONDS)
 
-    def note(self, answered: AnsweredBatch) -> None:
-        """Queues the requests that belong to the sample; may be called from any thread."""
+    def note(self, batch: AnsweredBatch) -> None:
+        """Queues the requests of a batch that belong to the sample. All threads may call this."""
         with self._failure_logs["note"].suppressed():
-            chosen = answered.select(lambda name: is_sampled(name, self._options.sample))
-            if not chosen.requests:
+            sampled = batch.select(lambda request_id: is_sampled(request_id, self._options.sample))
+            if not sampled.requests:
                 return
             # A slice would keep the arrays of the whole batch in memory.
-            chosen = chosen.copy_views()
-            with self._queueing:
-                has_room = self._waiting + chosen.size <= QUEUE_BYTES
+            sampled = sampled.copy_views()
+            with self._lock:
+                has_room = self._queued_bytes + sampled.size <= QUEUE_BYTES
                 if has_room:
-                    self._queue.append(chosen)
-                    self._waiting += chosen.size
+                    self._queue.append(sampled)
+                    self._queued_bytes += sampled.size
             if not has_room:
-                self._rows.labels("queue_full").inc(chosen.rows)
+                self._rows.labels("queue_full").inc(sampled.rows)
 
     def _work(self) -> None:
+        """Writes the queue every half second until the log is closed."""
         is_last = False
         while not is_last:
             is_last = self._stop.wait(_PAUSE_SECONDS)
             with self._failure_logs["turn"].suppressed():
-                self._write_waiting()
-                if is_last or self._is_over():
+                self._write_queue()
+                if is_last or self._is_file_complete():
                     self._finish()
                 self._maintain(is_last)
 
-    def _write_waiting(self) -> None:
+    def _write_queue(self) -> None:
         while self._queue:
             batches, outcome = self._take_next(), "disk_failed"
             with self._failure_logs["write"].suppressed():
                 self._append(to_rows(batches, self._options.dropped))
                 outcome = "written"
-            self._rows.labels(outcome).inc(sum(one.rows for one in batches))
-            # Under load the queue may never become empty.
+            self._rows.labels(outcome).inc(sum(batch.rows for batch in batches))
+            # The limit is enforced here too, as the queue may never become empty under load.
             self._maintain()
 
     def _take_next(self) -> list[AnsweredBatch]:
-        """Removes and returns the next requests of the queue that share version and signature."""
-        found, rows = [self._queue.popleft()], 0
-        while self._queue and self._queue[0].has_same_signature(found[0]):
-            rows += found[-1].rows
+        """Removes and returns the next batches of the queue with the same version and signature."""
+        batches, rows = [self._queue.popleft()], 0
+        while self._queue and self._queue[0].has_same_signature(batches[0]):
+            rows += batches[-1].rows
             if rows + self._queue[0].rows > _WRITE_ROWS:
                 break
-            found.append(self._queue.popleft())
-        with self._queueing:
-            self._waiting -= sum(one.size for one in found)
-        return found
+            batches.append(self._queue.popleft())
+        with self._lock:
+            self._queued_bytes -= sum(batch.size for batch in batches)
+        return batches
 
     def _append(self, batch: pa.RecordBatch) -> None:
         file = self._file_for(batch.schema)
-        before = file.size
+        previous_size = file.size
         file.append(batch)
-        self._since += file.size - before
+        self._bytes_since_check += file.size - previous_size
 
     def _file_for(self, schema: pa.Schema) -> UnfinishedFile:
         if self._file is not None and (
-            self._is_over() or not self._file.schema.equals(schema, check_metadata=True)
+            self._is_file_complete() or not self._file.schema.equals(schema, check_metadata=True)
         ):
             self._finish()
         if self._file is None:
@@ -166,7 +169,7 @@ class RequestLog:
             )
         return self._file
 
-    def _is_over(self) -> bool:
+    def _is_file_complete(self) -> bool:
         """Returns whether the current file is full, or its hour has passed."""
         if self._file is None:
             return False
@@ -179,30 +182,30 @@ class RequestLog:
                 self._report_loss(file.finish())
 
     def _maintain(self, is_last: bool = False) -> None:
-        """Enforces the size limit and converts abandoned streams, if the interval has passed."""
-        is_time = time.monotonic() - self._checked_at > _CHECK_SECONDS
-        if not (is_last or is_time or self._since > self._max_file_bytes):
+        """Enforces the size limit and converts abandoned streams, if a check is due."""
+        is_due = time.monotonic() - self._last_check > _CHECK_SECONDS
+        if not (is_last or is_due or self._bytes_since_check > self._max_file_bytes):
             return
-        self._checked_at, self._since = time.monotonic(), 0
-        self._make_room()
+        self._last_check, self._bytes_since_check = time.monotonic(), 0
+        self._enforce_limit()
         for path in unfinished_streams(self._options.folder):
             with self._failure_logs[path.name].suppressed():
                 self._report_loss(finish_abandoned(path, self._options.folder))
-        self._make_room()
+        self._enforce_limit()
 
-    def _make_room(self) -> None:
-        with self._failure_logs["room"].suppressed():
-            # Leaves room for the rows until the next check, and for a file being converted.
-            most = self._options.most_bytes - 3 * self._max_file_bytes
-            room = make_room(self._options.folder, most)
-            if room.deleted:
-                self._deleted.inc(room.deleted)
+    def _enforce_limit(self) -> None:
+        with self._failure_logs["limit"].suppressed():
+            # Three files of space remain for rows until the next check, and for a conversion.
+            max_bytes = self._options.max_bytes - 3 * self._max_file_bytes
+            result = delete_oldest(self._options.folder, max_bytes)
+            if result.deleted:
+                self._deleted.inc(result.deleted)
                 logger.info(
                     "the request log reached its size limit: its %d oldest files were deleted",
-                    room.deleted,
+                    result.deleted,
                 )
-            if room.error is not None:
-                raise room.error
+            if result.error is not None:
+                raise result.error
 
     def _report_loss(self, loss: RowLoss | None) -> None:
         """Reports rows that could not be read from a stream."""
@@ -214,15 +217,15 @@ class RequestLog:
                 "is damaged" if loss.is_damaged else "was truncated",
                 loss.kept,
                 loss.lost,
-                "; the file is kept until the log reaches its size limit"
+                "; the damaged file is kept until the log reaches its size limit"
                 if loss.is_damaged
                 else "",
             )
 
 
-def is_sampled(name: str, share: float) -> bool:
-    """Returns whether the request of an id is logged; all servers decide alike."""
+def is_sampled(request_id: str, share: float) -> bool:
+    """Returns whether the request with an id is logged. The result is the same on all servers."""
     if share >= 1:
         return True
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(request_id.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < share * _HASHES

@@ -1,11 +1,11 @@
-"""Conversion of answered requests to rows: the columns of training data, and the answers."""
+"""Conversion of requests and their predictions to rows with the columns of the training data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import compress, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,17 +27,17 @@ from trainer_module.export.interface import RawColumn
 _OBJECT_BYTES = 200
 """The approximate size of a Python object in bytes."""
 _TEXT_BYTES = 33
-"""The bytes that Python adds to those of a text."""
+"""The bytes that Python needs for a text in addition to its content."""
 
 
 class LoggedRequest(NamedTuple):
-    """A request of the log, or some of its rows."""
+    """A logged request, or some of its rows."""
 
-    name: str
-    """The id of the request."""
+    request_id: str
     rows: int
+    """The number of rows."""
     start: int | None = None
-    """The place of the first row; None for all rows."""
+    """The index of the first row within its request, or None for a whole request."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,14 @@ class AnsweredBatch:
     model: Servable
     signature: str
     columns: Arrays
-    """The inputs of the signature by name, [rows, ...] each."""
+    """The inputs of the signature by name. Each input has the shape [rows, ...]."""
     answers: Arrays
+    """The outputs of the model by name."""
 
     @cached_property
     def rows(self) -> int:
         """The number of rows of all requests."""
-        return sum(one.rows for one in self.requests)
+        return sum(request.rows for request in self.requests)
 
     @cached_property
     def size(self) -> int:
@@ -68,21 +69,24 @@ class AnsweredBatch:
         """Returns whether both batches have the same version and signature."""
         return self.model is other.model and self.signature == other.signature
 
-    def select(self, is_wanted: Callable[[str], bool]) -> AnsweredBatch:
+    def select(self, condition: Callable[[str], bool]) -> AnsweredBatch:
         """Returns the requests whose ids satisfy a condition."""
-        wanted = [is_wanted(one.name) for one in self.requests]
-        if all(wanted):
+        selected = [condition(request.request_id) for request in self.requests]
+        if all(selected):
             return self
-        chosen = np.repeat(wanted, [one.rows for one in self.requests])
+        row_mask = np.repeat(selected, [request.rows for request in self.requests])
         return replace(
             self,
-            requests=[one for one, is_one in zip(self.requests, wanted, strict=True) if is_one],
-            columns={name: values[chosen] for name, values in self.columns.items()},
-            answers={name: values[chosen] for name, values in self.answers.items()},
+            requests=list(compress(self.requests, selected)),
+            columns={name: values[row_mask] for name, values in self.columns.items()},
+            answers={name: values[row_mask] for name, values in self.answers.items()},
         )
 
     def copy_views(self) -> AnsweredBatch:
-        """Returns a copy of arrays that are slices, so that no larger arrays stay in memory."""
+        """Returns the batch with copies of arrays that are slices.
+
+        A slice would keep the larger array in memory.
+        """
         return replace(
             self,
             columns={name: _copy_view(values) for name, values in self.columns.items()},
@@ -91,9 +95,9 @@ class AnsweredBatch:
 
 
 def _copy_view(values: np.ndarray) -> np.ndarray:
-    whole = values.base
-    is_part = isinstance(whole, np.ndarray) and whole.nbytes > values.nbytes
-    return values.copy() if is_part else values
+    base = values.base
+    is_slice = isinstance(base, np.ndarray) and base.nbytes > values.nbytes
+    return values.copy() if is_slice else values
 
 
 def _size(values: np.ndarray) -> int:
@@ -105,30 +109,31 @@ def _size(values: np.ndarray) -> int:
 def to_rows(batches: Sequence[AnsweredBatch], dropped: Collection[str]) -> pa.RecordBatch:
     """Returns requests as rows of a table, in their order.
 
-    Missing values are null. Whole numbers are integers, even if the model takes them as floats.
+    Missing values are null. Whole numbers are written as integers, even if the model takes floats.
 
     Args:
       batches: batches of the same version and signature, with at least one row.
       dropped: the columns to leave out.
     """
-    first, parts = batches[0], [one.columns for one in batches]
-    wanted = [c for c in first.model.interface.columns if c.name not in dropped]
+    first, parts = batches[0], [batch.columns for batch in batches]
+    logged = [c for c in first.model.interface.columns if c.name not in dropped]
     if first.signature == EXAMPLES:
         examples = np.concatenate([part[EXAMPLES_INPUT] for part in parts])
-        columns = _from_examples(examples, wanted)
+        columns = _from_examples(examples, logged)
     else:
-        columns = {c.name: _column([part[c.request] for part in parts], c) for c in wanted}
-    own = _own_columns(batches)
-    table = pa.RecordBatch.from_pydict(columns | own)
-    return table.replace_schema_metadata(mark_own(own))
+        columns = {c.name: _column([part[c.request] for part in parts], c) for c in logged}
+    added = _added_columns(batches)
+    table = pa.RecordBatch.from_pydict(columns | added)
+    return table.replace_schema_metadata(mark_own(added))
 
 
-def _own_columns(batches: Sequence[AnsweredBatch]) -> dict[str, pa.Array]:
-    """Returns the columns that are added to the data: id, time, version and outputs."""
-    ids = [name for one in batches for request in one.requests for name in _ids(request)]
-    times = np.repeat([round(one.time * 1000) for one in batches], [one.rows for one in batches])
+def _added_columns(batches: Sequence[AnsweredBatch]) -> dict[str, pa.Array]:
+    """Returns the columns that the log adds to the data: id, time, version and outputs."""
+    ids = [row_id for batch in batches for request in batch.requests for row_id in _ids(request)]
+    milliseconds = [round(batch.time * 1000) for batch in batches]
+    times = np.repeat(milliseconds, [batch.rows for batch in batches])
     version = batches[0].model.folder.name
-    answers = join_rows([one.answers for one in batches])
+    answers = join_rows([batch.answers for batch in batches])
     return {
         REQUEST_ID: pa.array(ids, pa.string()),
         REQUEST_TIME: pa.array(times, pa.timestamp("ms", "UTC")),
@@ -138,36 +143,38 @@ def _own_columns(batches: Sequence[AnsweredBatch]) -> dict[str, pa.Array]:
 
 
 def _ids(request: LoggedRequest) -> list[str]:
+    """Returns an id per row: the id of the request, with the index of the row if it has several."""
     if request.rows == 1 and request.start is None:
-        return [request.name]
+        return [request.request_id]
     start = request.start or 0
-    return [f"{request.name}/{place}" for place in range(start, start + request.rows)]
+    return [f"{request.request_id}/{row}" for row in range(start, start + request.rows)]
 
 
 def _column(parts: Sequence[np.ndarray], raw_column: RawColumn) -> pa.Array:
     """Returns a column of values, or of lists, from the arrays of several batches."""
     if raw_column.width == 1:
         return _values(np.concatenate(parts), raw_column)
-    alike = (list(some) for _, some in groupby(parts, key=lambda part: part.shape[1]))
-    return pa.concat_arrays([_lists(np.concatenate(some), raw_column) for some in alike])
+    groups = (list(group) for _, group in groupby(parts, key=lambda part: part.shape[1]))
+    return pa.concat_arrays([_lists(np.concatenate(group), raw_column) for group in groups])
 
 
 def _lists(part: np.ndarray, raw_column: RawColumn) -> pa.Array:
-    """Returns lists without the padding up to the longest."""
-    known = np.ones(part.shape, bool)
+    """Returns the lists of a padded array without their padding."""
+    in_list = np.ones(part.shape, bool)
     if raw_column.width is None and raw_column.dtype in MISSING:
-        is_known = part != b"" if part.dtype == object else ~np.isnan(part)
-        # Only trailing missing values are padding; gaps within a list stay.
-        known = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1] > 0
-    ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[known], raw_column))
+        has_value = part != b"" if part.dtype == object else ~np.isnan(part)
+        # Only missing values at the end are padding. Missing values within a list are kept.
+        in_list = np.cumsum(has_value[:, ::-1], axis=1)[:, ::-1] > 0
+    ends = np.concatenate([[0], np.cumsum(in_list.sum(axis=1))])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), _values(part[in_list], raw_column))
 
 
 def _values(values: np.ndarray, raw_column: RawColumn) -> pa.Array:
+    """Returns the values as an Arrow array, in which missing values are null."""
     if raw_column.dtype == "string":
-        found = pa.array(values.tolist(), pa.binary())
-        found = pc.if_else(pc.equal(pc.binary_length(found), 0), None, found)
-        return found if raw_column.picture == "bytes" else text_column(found)
+        texts = pa.array(values.tolist(), pa.binary())
+        texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+        return texts if raw_column.picture == "bytes" else text_column(texts)
     if not np.issubdtype(values.dtype, np.floating):
         return pa.array(values)
     missing = np.isnan(values)

@@ -53,7 +53,7 @@ from components.serving.server.replies import (
     request_id,
 )
 from components.serving.server.repository import Repository
-from components.serving.server.workers import WorkerPlace
+from components.serving.server.workers import WorkerSlot
 
 logger = logging.getLogger(__name__)
 
@@ -67,26 +67,26 @@ _SHARE_SECONDS = 0.5
 
 
 def make_config(
-    options: ServeOptions, repository: Repository, place: WorkerPlace | None = None, **settings: Any
+    options: ServeOptions, repository: Repository, slot: WorkerSlot | None = None, **settings: Any
 ) -> uvicorn.Config:
     """Returns uvicorn's configuration for serving a model.
 
     Args:
       options: the checked options.
-      repository: the model's versions, followed while the application runs.
-      place: the place of this process among several workers.
-      settings: further settings of uvicorn, which are not common to all servers.
+      repository: the model's versions. Their folder is watched while the application runs.
+      slot: the number of this worker and the state of all workers, or None for a single process.
+      settings: further settings of uvicorn.
 
     Raises:
       InternalError: the version of uvicorn is incompatible.
     """
     check_uvicorn()
-    predictions = Predictions(options, repository, is_shared=place is not None)
-    endpoints = _Endpoints(options, repository, predictions, place)
-    others = OpenConnections(options.connections)
+    predictions = Predictions(options, repository, is_shared=slot is not None)
+    endpoints = _Endpoints(options, repository, predictions, slot)
+    connections = OpenConnections(options.connections)
     return uvicorn.Config(
         _PredictionMiddleware(_make_app(endpoints), predictions, options),
-        http=cast("Any", partial(ClientConnection, predictions, options, others)),
+        http=cast("Any", partial(ClientConnection, predictions, options, connections)),
         ws="none",
         loop="uvloop",
         log_config=None,
@@ -110,8 +110,10 @@ def _make_app(endpoints: _Endpoints) -> Starlette:
         "/v2": endpoints.describe_server,
         "/v2/health/live": endpoints.live,
         "/v2/health/ready": endpoints.ready,
-        **{f"{model}{of}": endpoints.describe_model for of in ("", "/versions/{version}")},
-        **{f"{model}{of}/ready": endpoints.model_ready for of in ("", "/versions/{version}")},
+        model: endpoints.describe_model,
+        f"{model}/versions/{{version}}": endpoints.describe_model,
+        f"{model}/ready": endpoints.model_ready,
+        f"{model}/versions/{{version}}/ready": endpoints.model_ready,
     }
     app = Starlette(
         routes=[Route(path, endpoint) for path, endpoint in paths.items()],
@@ -137,24 +139,23 @@ _NO_KEY = Reply(
 
 
 class _PredictionMiddleware:
-    """Middleware that sets request ids, checks the API key, measures, and answers prediction
-    requests.
+    """Middleware that answers prediction requests, and passes other requests to the application.
 
-    All other requests are passed to the application behind it.
+    For all requests, the middleware sets the request id, checks the API key and records the time.
     """
 
     def __init__(self, app: ASGIApp, predictions: Predictions, options: ServeOptions) -> None:
         self._app, self._predictions, self._options = app, predictions, options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a prediction request, or passes a request on."""
+        """Answers a prediction request, or passes another request to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, path = time.perf_counter(), CLIENT_GONE, scope["path"]
+        start, status, path = time.perf_counter(), CLIENT_GONE, scope["path"]
         id_header = identify(scope["headers"])
 
-        async def watch(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -163,28 +164,29 @@ class _PredictionMiddleware:
 
         try:
             if path not in OPEN_PATHS and not has_key(dict(scope["headers"]), self._options.key):
-                await _send_reply(watch, _NO_KEY)
-            elif scope["method"] == "POST" and (asked := read_path(path)) is not None:
-                await self._predict(asked, scope, receive, watch)
+                await _send_reply(send_with_id, _NO_KEY)
+            elif scope["method"] == "POST" and (prediction := read_path(path)) is not None:
+                await self._predict(prediction, scope, receive, send_with_id)
             else:
-                await self._app(scope, receive, watch)
+                await self._app(scope, receive, send_with_id)
         except Exception:
             status = 500
             raise
         finally:
-            # Unknown paths share one label, so that clients cannot create metrics.
+            # Unknown paths share the label "other", so that clients cannot create new metrics.
             verb = path.rpartition("/")[2].rpartition(":")[2]
             route = verb if verb in _VERBS else "other"
-            self._predictions.metrics.observe(route, status, time.perf_counter() - began)
+            self._predictions.metrics.observe(route, status, time.perf_counter() - start)
 
     async def _predict(
         self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with Reservation(self._predictions.room) as reservation:
+        with Reservation(self._predictions.memory) as reservation:
             try:
                 reply = await self._answer(path, scope, receive, reservation)
                 reservation.release(reservation.size)
-                reservation.take(len(reply.body))  # Until the client has read most of it.
+                # The response is reserved until the client has read most of it.
+                reservation.take(len(reply.body))
             except ClientDisconnect:
                 return
             except Exception as error:
@@ -197,14 +199,14 @@ class _PredictionMiddleware:
         headers = dict(scope["headers"])
         body = await read_body(headers, receive, self._options, reservation)
         request = PredictionRequest(path, headers, body, request_id.get())
-        answer = AsyncResponseFuture(scope["client"])
-        self._predictions.answer(request, answer, reservation)
-        del body, request  # Frees them while the request waits.
+        future = AsyncResponseFuture(scope["client"])
+        self._predictions.answer(request, future, reservation)
+        del body, request  # Their memory is freed while the request waits.
         try:
-            reply: Reply = await answer
+            reply: Reply = await future
             return reply
         finally:
-            self._predictions.drop(answer)
+            self._predictions.drop(future)
 
 
 async def _send_reply(send: Send, reply: Reply) -> None:
@@ -215,69 +217,72 @@ async def _send_reply(send: Send, reply: Reply) -> None:
         *reply.headers,
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    # Each piece waits until the client has read enough of the earlier ones.
-    rest = memoryview(reply.body)
-    while len(rest) > _PIECE_BYTES:
-        piece, rest = bytes(rest[:_PIECE_BYTES]), rest[_PIECE_BYTES:]
+    # Each piece is sent after the client has read enough of the earlier pieces.
+    remaining = memoryview(reply.body)
+    while len(remaining) > _PIECE_BYTES:
+        piece, remaining = bytes(remaining[:_PIECE_BYTES]), remaining[_PIECE_BYTES:]
         await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await asyncio.sleep(0)  # Written data is sent after this step of the event loop.
-    await send({"type": "http.response.body", "body": bytes(rest)})
+        await asyncio.sleep(0)  # The event loop sends written data in its next step.
+    await send({"type": "http.response.body", "body": bytes(remaining)})
 
 
 class _Endpoints:
-    """The endpoints other than predictions, and their shared state."""
+    """The endpoints other than predictions."""
 
     def __init__(
         self,
         options: ServeOptions,
         repository: Repository,
         predictions: Predictions,
-        place: WorkerPlace | None,
+        slot: WorkerSlot | None,
     ) -> None:
-        self._options, self._repository, self._place = options, repository, place
+        self._options, self._repository, self._slot = options, repository, slot
         self._predictions = predictions
         self.model_name = options.name
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Follows the versions and writes the request log while the server runs."""
+        """Watches the folder of the versions and writes the request log while the server runs."""
         log = self._predictions.log
         self._repository.start()
         if log is not None:
             log.start()
-        reporting = asyncio.create_task(self._share_state(self._place)) if self._place else None
+        sharing = asyncio.create_task(self._share_state(self._slot)) if self._slot else None
         yield
-        if reporting is not None:
-            reporting.cancel()
+        if sharing is not None:
+            sharing.cancel()
         self._repository.stop()
         if log is not None:
             log.close()
 
-    async def _share_state(self, place: WorkerPlace) -> None:
-        """Shares the state of this worker with the others, periodically.
+    async def _share_state(self, slot: WorkerSlot) -> None:
+        """Periodically shares the state of this worker with the other workers.
 
-        A worker that no longer follows the versions exits, and the supervisor restarts it.
+        If the thread that loads new versions has died, the worker exits, and the supervisor starts
+        a new worker.
         """
-        failure_log = FailureLog(logger, "cannot report to the other workers, retrying")
+        failure_log = FailureLog(
+            logger, "the state cannot be shared with the other workers, retrying"
+        )
         while self._repository.is_watching:
             with failure_log.suppressed():
-                place.report(self._repository.number)
+                slot.report(self._repository.number)
                 self._predictions.metrics.refresh()
             await asyncio.sleep(_SHARE_SECONDS)
-        logger.error("the thread that loads new versions has died: worker %d ends", place.number)
+        logger.error("the thread that loads new versions has died: worker %d ends", slot.number)
         signal.raise_signal(signal.SIGTERM)
 
     async def live(self, request: Request) -> Response:
-        """Responds 200 while this process and all workers run and follow the versions, else 503."""
-        self._check_following(503)
-        if self._place is not None:
-            self._check_workers(self._place.workers.running, 503)
+        """Responds 200 if all workers and the thread that loads new versions run, else 503."""
+        self._check_watching(503)
+        if self._slot is not None:
+            self._check_workers(self._slot.workers.running, 503)
         return _json({"live": True})
 
-    def _check_following(self, status: int) -> None:
-        """Raises RequestError if the thread that follows the versions has died.
+    def _check_watching(self, status: int) -> None:
+        """Raises RequestError if the thread that loads new versions has died.
 
-        A withdrawn version would then be served indefinitely.
+        Without the thread, a withdrawn version would be served indefinitely.
         """
         if not self._repository.is_watching:
             raise RequestError(
@@ -285,7 +290,7 @@ class _Endpoints:
             )
 
     def _check_workers(self, count: int, status: int) -> None:
-        """Raises RequestError unless all workers are present."""
+        """Raises RequestError if fewer workers are ready than the server has."""
         if count < self._options.workers:
             raise RequestError(f"{count} of {self._options.workers} workers are ready.", status)
 
@@ -295,53 +300,53 @@ class _Endpoints:
         return _json({"ready": True})
 
     def _check_ready(self) -> None:
-        """Raises RequestError while no version is served, with Triton's status for that."""
+        """Raises RequestError with status 400, as in Triton, if a worker serves no version."""
         if self._repository.number is None:
             raise RequestError("no version has been pushed and loaded yet.", 400)
-        self._check_following(400)
-        if self._place is not None:
-            self._check_workers(self._place.workers.ready, 400)
+        self._check_watching(400)
+        if self._slot is not None:
+            self._check_workers(self._slot.workers.ready, 400)
 
     async def show_metrics(self, request: Request) -> Response:
         """Returns the metrics in Prometheus's format."""
         return Response(self._predictions.metrics.text(), media_type=CONTENT_TYPE)
 
     async def describe_server(self, request: Request) -> Response:
-        """Returns the server's metadata of Open Inference v2."""
+        """Returns the metadata of the server, for Open Inference v2."""
         extensions = ["binary_tensor_data"]
         server = {"name": "scopeline", "version": version("scopeline"), "extensions": extensions}
         return _json(server)
 
     async def describe_model(self, request: Request) -> Response:
-        """Returns the model's metadata of Open Inference v2."""
-        number, model = self._named(request.path_params)
+        """Returns the metadata of the model, for Open Inference v2."""
+        number, model = self._find_version(request.path_params)
         return _json(describe_tensors(self._options.name, number, model))
 
     async def model_ready(self, request: Request) -> Response:
-        """Returns whether a model is ready, by Open Inference v2."""
+        """Responds 200 if the model is ready, for Open Inference v2."""
         self._check_ready()
-        number, _ = self._named(request.path_params)
+        number, _ = self._find_version(request.path_params)
         return _json({"name": self._options.name, "version": str(number), "ready": True})
 
-    def _named(self, path: dict[str, str]) -> tuple[int, Servable]:
+    def _find_version(self, path: dict[str, str]) -> tuple[int, Servable]:
         return self._predictions.find_version(path["name"], path.get("version"), path.get("label"))
 
     async def tf_serving(self, request: Request) -> Response:
-        """Answers TF Serving's paths other than predictions: status and metadata."""
+        """Returns the status or the metadata of the model, for TF Serving's paths."""
         path = _V1.fullmatch(request.path_params["rest"])
         if path is None:
             raise HTTPException(404)
         if path["verb"]:
             raise HTTPException(405, headers={"Allow": "POST"})
         if path["metadata"]:
-            number, model = self._named(path.groupdict())
+            number, model = self._find_version(path.groupdict())
             return _json(describe_signatures(self._options.name, number, model))
         return self._status(path.groupdict())
 
     def _status(self, path: dict[str, str | None]) -> Response:
         number, _ = self._predictions.find_version(path["name"] or "", label=path["label"])
-        asked = path["version"] if path["label"] is None else str(number)
-        states = [s for s in self._repository.states if asked in (None, str(s.number))]
+        requested_version = path["version"] if path["label"] is None else str(number)
+        states = [s for s in self._repository.states if requested_version in (None, str(s.number))]
         if not states:
             raise RequestError(f"there is no version {path['version']}.", 404)
         return _json(rest.to_status([(s.number, s.state, s.message) for s in states]))
@@ -365,8 +370,8 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
     paths = (
         f"/v1/models/{name}, /v1/models/{name}:predict, /v2/models/{name}/infer, /healthz, /metrics"
     )
-    said = f"There is no {request.method} {request.url.path}; this server answers {paths}."
-    return _json({"error": said}, status, headers)
+    message = f"There is no {request.method} {request.url.path}; this server answers {paths}."
+    return _json({"error": message}, status, headers)
 
 
 async def _fail(request: Request, error: Exception) -> Response:

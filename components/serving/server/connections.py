@@ -1,11 +1,15 @@
-"""Client connections: uvicorn's, with a path around ASGI for most prediction requests.
+"""Client connections: uvicorn's connections, which answer most prediction requests without ASGI.
 
-The measurements compare this with the same application on plain uvicorn (httptools and uvloop),
-with 32 clients on the same 2 cores. For requests of a row and a model that takes no time, a process
-answers 2.6 times as many requests as over ASGI: 14,383 and 5,480 a second, with 0.042 and 0.080 ms
-of a core each. For a small model, two workers answer 3.1 times as many, 8,327 and 2,726 a second,
-as batches become larger. Over ASGI, a request of 32 rows takes 1.4 to 1.6 times as much CPU time.
-The limits, which apply to both paths, take 0.01 ms.
+Requests a second, compared with the same application on plain uvicorn (httptools and uvloop), with
+32 clients on the same 2 cores and requests of one row:
+
+                                                  here      over ASGI     ratio
+  one process, a model that takes no time       14,383          5,480       2.6
+  two workers, a small model                     8,327          2,726       3.1
+
+A request to the first model takes 0.042 ms of CPU time here, and 0.080 ms over ASGI. A request of
+32 rows takes 1.4 to 1.6 times as much CPU time over ASGI as here. The limits in this module apply
+to all requests, and take 0.01 ms of CPU time per request.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from components.serving.server.metrics import CLIENT_GONE
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
 from components.serving.server.reading import (
-    MOST_DIGITS,
+    MAX_DIGITS,
     PredictionPath,
     PredictionRequest,
     read_length,
@@ -42,56 +46,60 @@ logger = logging.getLogger(__name__)
 OPEN_PATHS = ("/healthz", "/v2/health/live", "/v2/health/ready")
 """The paths of health checks, which need no API key."""
 _BEARER = b"bearer "
-MOST_HEAD_BYTES = 1 << 16
+MAX_HEAD_BYTES = 1 << 16
 """The size limit of a request's head, and of the trailer after a chunked body. The parser has no
-limit of its own, and takes time that grows with the square of the size."""
+limit, and its time grows with the square of the size."""
 SPARE_CONNECTIONS = 64
-"""The connections beyond the limit that are accepted for health checks."""
+"""The number of connections beyond the limit that are accepted for health checks."""
 _SPARE_SECONDS = 2.0
 """The seconds within which a request on a spare connection has to arrive."""
 _IDLE_SECONDS = 5.0
-"""The idle seconds after which a connection may be closed for a new one, if there are too many."""
+"""The seconds after which an idle connection may be closed to make room for a new connection."""
 _SEARCH_SECONDS = 0.1
-"""The seconds between two searches for an idle connection, after a search that found none."""
+"""The pause in seconds after a search that found no idle connection."""
 _WARN_SECONDS = 60.0
 """The seconds between two warnings that all connections are in use."""
 _PIECE_BYTES = 1 << 12
-"""The bytes parsed at a time: a few dozen small requests, which may then wait for responses."""
+"""The bytes that are parsed at a time: at most a few dozen small requests."""
 _LARGE_BYTES = 1 << 20
 """The size from which a response counts towards the memory limit while it is sent."""
 _CLOSE_SECONDS = 1.0
-"""The seconds that a client has to read the last response and to finish the TLS shutdown. uvloop
-allows half a minute, which would delay the end of the server as much."""
+"""The seconds within which a client has to read the last response and to finish the TLS shutdown.
+uvloop would wait for 30 seconds, which would delay the end of the server."""
 _CLOSE_BYTES = 1 << 20
-"""The most bytes that the client may send in these seconds."""
+"""The most bytes that the client may send after its last request."""
 _HALF_CLOSED_SECONDS = 1.0
-"""The seconds for which a half-closed connection is kept: a client that has gone looks the same."""
+"""The seconds for which a half-closed connection is kept. Its client may wait for the response, or
+may have closed the connection."""
 
 
 class OpenConnections:
-    """The limit of a process's open connections, and the choice of idle ones to close."""
+    """The limit of a process's open connections. If it is reached, idle connections are closed."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._full_until = self._silent_until = -math.inf
+        self._next_search = self._next_warning = -math.inf
 
-    def make_room(self, connections: Iterable[ClientConnection], now: float) -> bool:
-        """Closes the connection that has been idle for longest; returns False if all are in use.
+    def close_idle(self, connections: Iterable[ClientConnection], now: float) -> bool:
+        """Closes the connection that has been idle for longest.
 
         Args:
           connections: all connections of this process.
           now: the time of the event loop's clock.
+
+        Returns:
+          Whether a connection was closed. If not, all connections are in use.
         """
-        if now < self._full_until:
+        if now < self._next_search:
             return False
         oldest = min(connections, key=lambda connection: connection.idle_since)
         if now - oldest.idle_since >= _IDLE_SECONDS:
             oldest.transport.close()
             return True
-        self._full_until = now + _SEARCH_SECONDS
-        if now >= self._silent_until:
-            self._silent_until = now + _WARN_SECONDS
-            logger.warning("all %d connections are in use: new ones are refused", self.limit)
+        self._next_search = now + _SEARCH_SECONDS
+        if now >= self._next_warning:
+            self._next_warning = now + _WARN_SECONDS
+            logger.warning("all %d connections are in use: new connections are refused", self.limit)
         return False
 
     def limit_error(self) -> RequestError:
@@ -100,18 +108,16 @@ class OpenConnections:
 
 
 class ClientConnection(HttpConnection):
-    """A client connection, which keeps requests in order and answers them by the batcher or over
-    ASGI.
+    """A client connection, which answers requests in their order, with or without ASGI.
 
     ASGI takes a task, four messages and two dictionaries per request, which is more time than all
-    other work for a row. Therefore a prediction request that arrives whole is answered without
-    ASGI: `_PredictionCycle` takes the place of uvicorn's cycle. A request that arrives in several
-    pieces, that is pipelined behind an unanswered one, or that has unusual headers is answered over
-    ASGI.
+    other work for a row. Therefore a prediction request is answered without ASGI if it has arrived
+    completely: `_PredictionCycle` replaces uvicorn's cycle. A request is answered over ASGI if it
+    arrives in several pieces, has unusual headers, or is pipelined behind an unanswered request.
 
-    A client may send requests without reading the responses. Therefore only a little is parsed at
-    once. While requests wait for earlier ones, or while responses wait to be read, nothing is
-    parsed, and nothing is read from the socket.
+    A client may send requests without reading the responses. Therefore at most 4 KiB are parsed at
+    a time. Nothing is parsed, and nothing is read from the socket, while a request waits for an
+    earlier request, or while the client does not read its responses.
     """
 
     flow: _FlowControl
@@ -122,49 +128,51 @@ class ClientConnection(HttpConnection):
         options: ServeOptions,
         open_connections: OpenConnections,
         *arguments: Any,
-        **named: Any,
+        **keywords: Any,
     ) -> None:
-        super().__init__(*arguments, **named)
-        self._predictions, self._options, self._open_connections = (
-            predictions,
-            options,
-            open_connections,
-        )
+        super().__init__(*arguments, **keywords)
+        self._predictions = predictions
+        self._options = options
+        self._open_connections = open_connections
         self._seconds = options.body_seconds
-        """The seconds for a head to arrive, and for the client to read some of a response."""
+        """The timeout in seconds for a head to arrive, and for the client to read a part of a
+        response."""
         self._is_spare = False
         """Whether the connection exceeds the limit, and serves health checks only."""
         self._running: Any = None
-        """The cycle whose response is in progress, or was last; `cycle` is that of the newest
-        request."""
+        """The cycle whose response is in progress, or else the cycle of the last response. `cycle`
+        is the cycle of the newest request, which may wait for earlier requests."""
         self._task: asyncio.Task[None] | None = None
-        """The task of the running cycle, if it uses ASGI."""
+        """The task of the running cycle, if the cycle uses ASGI."""
         self._path: PredictionPath | None = None
-        """The path of a prediction request that avoids ASGI if it arrives whole."""
+        """The path of the newest request, if it is a prediction that may be answered without ASGI.
+        """
         self._head: dict[bytes, bytes] = {}
-        """The headers of that request, by name."""
+        """The headers of the newest request, by name."""
         self._parts: list[bytes] = []
-        """The pieces of that request's body."""
+        """The pieces of the body of the request with `_path`."""
         self._is_parsing = False
-        self._unread = b""
-        """The bytes received but not yet parsed."""
-        self._is_over = False
-        """Whether received bytes are discarded, as no further request is parsed."""
-        self._has_shut_down = False
+        self._unparsed = b""
+        """The bytes that were received, but not parsed yet."""
+        self._has_ended = False
+        """Whether no further request is parsed. Received bytes are then discarded."""
+        self._has_client_ended = False
         """Whether the client has closed its sending side."""
         self._last_reply: Reply | None = None
-        """The error response to send when all requests are answered."""
+        """The error response to send when all requests have been answered."""
         self._discarded = 0
-        """The number of bytes received after the end."""
+        """The number of bytes that were discarded."""
         self._is_silent = True
         """Whether the client has sent nothing yet."""
-        self._gets_head = True
-        """Whether the head of the next request is incomplete or has not begun."""
-        self._gets_body = False
-        """Whether the newest request uses ASGI and has not arrived whole."""
-        self._is_in_order = False
-        """Whether the bytes being parsed begin or end a head, or belong to a body."""
+        self._awaits_head = True
+        """Whether the head of the next request has not been parsed completely."""
+        self._awaits_body = False
+        """Whether the newest request uses ASGI, and its body has not arrived completely."""
+        self._has_progressed = False
+        """Whether the bytes that were parsed last began or ended a head, or belong to a body. If
+        not, they extend an unfinished head or trailer, whose size is limited."""
         self._head_bytes = 0
+        """The number of parsed bytes of an unfinished head or trailer."""
         self._unsent_bytes = 0
         """The bytes of a large response that the client has not read yet."""
         self._client_timer: asyncio.TimerHandle | None = None
@@ -172,29 +180,33 @@ class ClientConnection(HttpConnection):
         self._gone_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Starts the connection, or refuses it if there are too many."""
-        ending = _ClosingTransport(transport, self.loop, self._seconds)
-        super().connection_made(cast("asyncio.Transport", ending))
+        """Starts the connection, or refuses it if there are too many connections."""
+        closing = _ClosingTransport(transport, self.loop, self._seconds)
+        super().connection_made(cast("asyncio.Transport", closing))
         self.flow = _FlowControl(self.transport)
-        self._find_room()
+        self._enforce_limit()
         self._wait_for_client()
 
-    def _find_room(self) -> None:
-        beyond, now = len(self.connections) - self._open_connections.limit, self.loop.time()
-        if beyond <= 0 or self._open_connections.make_room(cast("Any", self.connections), now):
+    def _enforce_limit(self) -> None:
+        """Closes an idle connection if there are too many connections.
+
+        If all connections are in use, this connection serves health checks only, or is refused.
+        """
+        excess, now = len(self.connections) - self._open_connections.limit, self.loop.time()
+        if excess <= 0 or self._open_connections.close_idle(cast("Any", self.connections), now):
             return
-        if beyond <= SPARE_CONNECTIONS:
+        if excess <= SPARE_CONNECTIONS:
             self._is_spare = True
         else:
-            self._is_over = True
+            self._has_ended = True
             self._write_error(error_reply(self._open_connections.limit_error()))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the request in progress and all timers."""
-        self._is_over, self._unread = True, b""
+        self._has_ended, self._unparsed = True, b""
         super().connection_lost(exc)
-        self._give_back_room()
+        self._release_memory()
         self.end_wait()
         self._stop_waiting()
         for timer in (self._sending_timer, self._gone_timer):
@@ -207,23 +219,23 @@ class ClientConnection(HttpConnection):
             if self._task is not None:
                 self._task.cancel()
             else:
-                seconds = time.perf_counter() - running.began
+                seconds = time.perf_counter() - running.start
                 self._predictions.metrics.observe(running.route, CLIENT_GONE, seconds)
                 self._predictions.drop(running)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Handles a client that has closed its sending side: finishes the response in progress.
+        """Finishes the response in progress after the client has closed its sending side.
 
         Returns:
-          Whether the connection stays open meanwhile.
+          Whether the connection remains open until the response has been sent.
         """
         is_secure = self.transport.get_extra_info("sslcontext") is not None
-        if not self._is_over:
+        if not self._has_ended:
             self._drop_unfinished()
         if is_secure or not self._is_answering():
-            self.transport.close()  # Written data is sent before.
+            self.transport.close()  # Data that was written is still sent.
             return False
-        self._is_over = self._has_shut_down = True
+        self._has_ended = self._has_client_ended = True
         self._gone_timer = self.loop.call_later(_HALF_CLOSED_SECONDS, self.transport.abort)
         return True
 
@@ -231,42 +243,45 @@ class ClientConnection(HttpConnection):
         return bool(self.pipeline) or not (self._running is None or self._running.response_complete)
 
     def _wait_for_client(self) -> None:
-        """Starts the timeout of a head, or of the rest of a body that nothing reads."""
+        """Starts the timeout of a head, or of a body that arrives after the response was sent."""
         if self._client_timer is None:
             seconds = _SPARE_SECONDS if self._is_spare else self._seconds
-            self._client_timer = self.loop.call_later(seconds, self._give_up)
+            self._client_timer = self.loop.call_later(seconds, self._on_timeout)
 
     def _stop_waiting(self) -> None:
         if self._client_timer is not None:
             self._client_timer.cancel()
             self._client_timer = None
 
-    def _give_up(self) -> None:
+    def _on_timeout(self) -> None:
+        """Closes the connection, or sends status 408, after the timeout of a head or a body."""
         self._client_timer = None
-        if self._is_answering() or self._unread:
+        if self._is_answering() or self._unparsed:
             self._wait_for_client()  # The head may be queued behind a slow request.
-        elif self._is_silent or self._gets_body:
-            self.transport.close()  # A connection pool would take a 408 for its next response.
+        elif self._is_silent or self._awaits_body:
+            # A connection pool would take a 408 for the response to its next request.
+            self.transport.close()
         else:
-            said = f"the request's headers did not arrive within {self._seconds:g} seconds."
-            self._refuse(RequestError(said, 408))
+            message = f"the request's headers did not arrive within {self._seconds:g} seconds."
+            self._refuse(RequestError(message, 408))
 
     def _refuse(self, error: RequestError) -> None:
         """Sends an error and closes the connection, after earlier requests have been answered."""
-        if self._is_over or self.transport.is_closing():
+        if self._has_ended or self.transport.is_closing():
             return
-        self._is_over, self._unread = True, b""
+        self._has_ended, self._unparsed = True, b""
         if self._drop_unfinished():
             self._last_reply = error_reply(error)
         self._end_if_answered()
 
     def _drop_unfinished(self) -> bool:
-        """Cancels the newest request if it has not arrived whole.
+        """Cancels the newest request if it has not arrived completely.
 
         Returns:
-          Whether an error response may still be sent, as no response has begun.
+          Whether an error response may be sent. If the response to this request has begun, no error
+          response may follow.
         """
-        if not self._gets_body:
+        if not self._awaits_body:
             return True
         if self.cycle.response_started:
             return False
@@ -279,6 +294,7 @@ class ClientConnection(HttpConnection):
         return True
 
     def _end_if_answered(self) -> None:
+        """Sends the last error response and closes the connection if no request is in progress."""
         if self._is_answering() or self.transport.is_closing():
             return
         if self._gone_timer is not None:
@@ -287,16 +303,16 @@ class ClientConnection(HttpConnection):
             self._write_error(self._last_reply)
         self.end_wait()
         self._stop_waiting()
-        if self._has_shut_down or not self.transport.can_write_eof():
+        if self._has_client_ended or not self.transport.can_write_eof():
             self.transport.close()
             return
-        # Closing a socket with unread input resets it, which would lose responses.
+        # If a socket with unread input is closed, it is reset, and the client may lose responses.
         self.flow.resume_reading()
         self.transport.write_eof()
         self.loop.call_later(_CLOSE_SECONDS, self.transport.close)
 
     def _write_error(self, reply: Reply) -> None:
-        """Writes a response to bytes that are no valid request, and so have no cycle."""
+        """Writes an error response without a cycle, for bytes that are not a valid request."""
         self._predictions.metrics.observe("other", reply.status, 0.0)
         self._write(reply, choose_id(b""), keep_alive=False)
 
@@ -306,66 +322,71 @@ class ClientConnection(HttpConnection):
         if self._sending_timer is None:
             self._watch_sending(math.inf)
 
-    def _watch_sending(self, before: float) -> None:
+    def _watch_sending(self, previous_size: float) -> None:
+        """Ends the connection if the client has read nothing since the last check.
+
+        Args:
+          previous_size: the number of unsent bytes at the last check.
+        """
         self._sending_timer = None
         size = self.transport.get_write_buffer_size()
         if not self.flow.write_paused:
             return
-        if size >= before:
+        if size >= previous_size:
             self.transport.abort()
             return
         seconds = self._seconds
         self._sending_timer = self.loop.call_later(seconds, self._watch_sending, size)
 
     def resume_writing(self) -> None:
-        """Continues with the pending requests, now that the client has read enough."""
+        """Continues with the pending requests after the client has read most of the responses."""
         super().resume_writing()
-        self._give_back_room()
+        self._release_memory()
         self._resume()
 
     def data_received(self, data: bytes) -> None:
         """Parses received bytes: part of a request, or several requests."""
-        if self._is_over:
+        if self._has_ended:
             self._discarded += len(data)
             if self._discarded > _CLOSE_BYTES:
                 self.transport.close()
             return
         self._is_silent = False
-        self._read(self._unread + data if self._unread else data)
+        self._read(self._unparsed + data if self._unparsed else data)
 
     def _resume(self) -> None:
         """Parses pending bytes, unless they still have to wait."""
-        if self.flow.holds and not (self._is_parsing or self._is_over):
-            self._read(self._unread)
-            self.flow.resume_reading()  # No effect if bytes are pending again.
+        if self.flow.is_blocked and not (self._is_parsing or self._has_ended):
+            self._read(self._unparsed)
+            self.flow.resume_reading()  # This has no effect if bytes are pending again.
 
     def _read(self, data: bytes) -> None:
-        """Parses bytes until a request has to wait for an earlier one."""
+        """Parses bytes until a request has to wait for an earlier request."""
         self.end_wait()
-        self._is_parsing, self._unread = True, b""
+        self._is_parsing, self._unparsed = True, b""
         for start in range(0, len(data), _PIECE_BYTES):
             if self.pipeline or self.flow.write_paused:
-                self._unread = data[start:]
+                self._unparsed = data[start:]
                 break
             self._parse(data[start : start + _PIECE_BYTES])
-            if self._is_over or self.transport.is_closing():
+            if self._has_ended or self.transport.is_closing():
                 break
         self._is_parsing = False
-        if self._is_over or self.transport.is_closing():
+        if self._has_ended or self.transport.is_closing():
             return
         if self._path is not None:
             self._path = None
             self._start_asgi()
             super().on_body(b"".join(self._parts))
-        self.flow.holds = bool(self._unread or self.pipeline)
-        if self.flow.holds:
+        self.flow.is_blocked = bool(self._unparsed or self.pipeline)
+        if self.flow.is_blocked:
             self.flow.pause_reading()
-        if self._gets_head or not self._is_in_order:
+        if self._awaits_head or not self._has_progressed:
             self._wait_for_client()
 
     @property
     def idle_since(self) -> float:
-        """The time of the last response, or of the connection's start; infinite while in use."""
+        """The time of the last response or of the connection's start, or infinity while in use."""
         if self._is_answering() or self.transport.is_closing():
             return math.inf
         if self.timeout_keep_alive_task is not None:
@@ -384,36 +405,39 @@ class ClientConnection(HttpConnection):
         super().on_response_complete()
         if self.transport.is_closing():
             return
-        if self._is_over:
+        if self._has_ended:
             self._end_if_answered()
             return
-        if self.flow.holds and not self.pipeline:
+        if self.flow.is_blocked and not self.pipeline:
             self._resume()
-        if self._gets_body and self.cycle.response_complete:
+        if self._awaits_body and self.cycle.response_complete:
             self._wait_for_client()
 
     def _parse(self, data: bytes) -> None:
-        self._is_in_order = False
-        size, rest = len(data), data
-        while rest:
-            rest = self._feed(rest)
-        self._head_bytes = 0 if self._is_in_order else self._head_bytes + size
-        if self._head_bytes > MOST_HEAD_BYTES:
-            said = f"the request's headers are larger than {MOST_HEAD_BYTES:,} bytes."
-            self._refuse(RequestError(said, 431))
+        self._has_progressed = False
+        size, remaining = len(data), data
+        while remaining:
+            remaining = self._feed(remaining)
+        self._head_bytes = 0 if self._has_progressed else self._head_bytes + size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            message = f"the request's headers are larger than {MAX_HEAD_BYTES:,} bytes."
+            self._refuse(RequestError(message, 431))
 
     def _feed(self, data: bytes) -> bytes:
         """Passes bytes to the parser.
 
+        If a request offers an upgrade to another protocol, such as h2c, the parser would skip its
+        body. Java's HTTP client sends this offer by default. Therefore the request is parsed again
+        without the offer.
+
         Returns:
-          Bytes to parse next, if the request offers an upgrade to another protocol such as h2c: the
-            request without the offer, and all that follows. Java's HTTP client sends the offer by
-            default, and the parser would skip the body.
+          The bytes to parse next: the request without the offer and all following bytes, or no
+          bytes.
         """
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            after = data[upgrade.args[0] :]
+            remaining = data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
             self._refuse(self._explain(error))
             return b""
@@ -431,9 +455,9 @@ class ClientConnection(HttpConnection):
             if name != b"upgrade":
                 head.append(b"%b: %b" % (name, value))
         self.parser = httptools.HttpRequestParser(self)
-        # As in uvicorn: data after a request with `Connection: close` is no parsing error.
+        # As in uvicorn, data after a request with `Connection: close` is not a parsing error.
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        return b"\r\n".join(head) + b"\r\n\r\n" + after
+        return b"\r\n".join(head) + b"\r\n\r\n" + remaining
 
     def _explain(self, error: httptools.HttpParserError) -> RequestError:
         """Returns the error response for an error of the parser, or of a callback within it."""
@@ -441,7 +465,7 @@ class ClientConnection(HttpConnection):
         if isinstance(cause, RequestError):
             return cause
         if isinstance(cause, httptools.HttpParserInvalidURLError):
-            is_long = len(self.url) >= MOST_HEAD_BYTES
+            is_long = len(self.url) >= MAX_HEAD_BYTES
             return RequestError("the request has no valid path.", 414 if is_long else 400)
         if isinstance(error, httptools.HttpParserCallbackError):
             logger.error("a request failed", exc_info=cause)
@@ -450,12 +474,12 @@ class ClientConnection(HttpConnection):
 
     def on_message_begin(self) -> None:
         """Resets the state for a new request."""
-        self._gets_head = self._is_in_order = True
+        self._awaits_head = self._has_progressed = True
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
-        """Chooses between the batcher and ASGI for a request, and validates its head."""
-        self._gets_head, self._is_in_order = False, True
+        """Validates the head of a request, and decides whether to answer the request over ASGI."""
+        self._awaits_head, self._has_progressed = False, True
         if self.parser.should_upgrade():
             return
         self._stop_waiting()
@@ -474,9 +498,9 @@ class ClientConnection(HttpConnection):
             self.cycle.keep_alive = False
 
     def _find_plain_path(self) -> PredictionPath | None:
-        """Returns the path of a prediction request that needs no ASGI; None for other requests.
+        """Returns the path of a prediction request that may be answered without ASGI, else None.
 
-        The head of such a request passes `_check_head`, and needs no further checks.
+        If the result is a path, `_check_head` accepts the head, and is not called.
         """
         headers = self._head
         if (
@@ -498,38 +522,38 @@ class ClientConnection(HttpConnection):
         return read_plain_url(self.url)
 
     def _start_asgi(self) -> None:
-        """Starts the request in uvicorn, up to its body."""
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        """Passes the head of the request to uvicorn, which starts the request."""
+        url, headers, expect_100_continue = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
+        self.url, self.expect_100_continue = url, expect_100_continue
         self.headers += headers
         super().on_headers_complete()
-        self._gets_body = True
-        self.headers = []  # Collects the trailer of a chunked body, which nothing reads.
+        self._awaits_body = True
+        self.headers = []  # The parser adds the trailer of a chunked body, which is not used.
 
     def begin_answer(self, cycle: Any, app: Any) -> None:
         """Starts the task that answers a request over ASGI, and keeps a reference to it."""
         self._running = cycle
-        answering = cycle.run_asgi(functools.partial(_answer_unless_gone, cycle, app))
-        self._task = self.loop.create_task(answering)
+        answer = cycle.run_asgi(functools.partial(_run_unless_disconnected, cycle, app))
+        self._task = self.loop.create_task(answer)
         self._task.add_done_callback(self.tasks.discard)
         self.tasks.add(self._task)
 
     def on_body(self, body: bytes) -> None:
         """Stores a piece of the body."""
-        self._is_in_order = True
+        self._has_progressed = True
         if self._path is None:
             super().on_body(body)
         else:
             self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        """Starts the prediction, now that the request has arrived whole."""
+        """Starts the prediction after the request has arrived completely."""
         if self.parser.should_upgrade():
             return
         self._stop_waiting()
         if self._path is None:
-            self._gets_body = False
+            self._awaits_body = False
             super().on_message_complete()
             if self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self.timeout_keep_alive_task = self.loop.call_later(
@@ -541,40 +565,42 @@ class ClientConnection(HttpConnection):
         self.cycle = cast("Any", cycle)
         self._running, self._task = cycle, None
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._predictions.answer(PredictionRequest(path, self._head, body, cycle.name), cycle)
+        request = PredictionRequest(path, self._head, body, cycle.request_id)
+        self._predictions.answer(request, cycle)
 
     def send(self, cycle: _PredictionCycle, reply: Reply) -> None:
-        """Sends the response to a request that avoided ASGI."""
+        """Sends the response to a request that was answered without ASGI."""
         if len(reply.body) > _LARGE_BYTES:
-            reply = self._take_room(reply)
+            reply = self._reserve_memory(reply)
         self._predictions.metrics.observe(
-            cycle.route, reply.status, time.perf_counter() - cycle.began
+            cycle.route, reply.status, time.perf_counter() - cycle.start
         )
-        self._write(reply, cycle.name, cycle.keep_alive)
+        self._write(reply, cycle.request_id, cycle.keep_alive)
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
 
-    def _take_room(self, reply: Reply) -> Reply:
+    def _reserve_memory(self, reply: Reply) -> Reply:
         """Reserves memory for a large response until the client has read most of it.
 
         Returns:
-          The response, or an error response if there is no room.
+          The response, or an error response if the memory limit is reached.
         """
         try:
-            self._predictions.room.take(len(reply.body), _LARGE_BYTES)
+            self._predictions.memory.take(len(reply.body), _LARGE_BYTES)
         except RequestError as error:
             return error_reply(error)
         self._unsent_bytes = len(reply.body)
-        self.loop.call_soon(self._give_back_room)
+        self.loop.call_soon(self._release_memory)
         return reply
 
-    def _give_back_room(self) -> None:
+    def _release_memory(self) -> None:
+        """Releases the memory of a large response, unless the client still has to read it."""
         if not self.flow.write_paused or self.transport.is_closing():
-            self._predictions.room.release(self._unsent_bytes)
+            self._predictions.memory.release(self._unsent_bytes)
             self._unsent_bytes = 0
 
-    def _write(self, reply: Reply, name: bytes, keep_alive: bool) -> None:
+    def _write(self, reply: Reply, request_id: bytes, keep_alive: bool) -> None:
         lines = [STATUS_LINE[reply.status]]
         for header, value in (*self.server_state.default_headers, *reply.headers):
             lines += header, b": ", value, b"\r\n"
@@ -584,7 +610,7 @@ class ClientConnection(HttpConnection):
                 reply.content_type,
                 len(reply.body),
                 HEADER,
-                name,
+                request_id,
                 b"" if keep_alive else b"connection: close\r\n",
                 reply.body,
             )
@@ -593,33 +619,38 @@ class ClientConnection(HttpConnection):
 
 
 def _check_head(
-    version: str, headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, bytes]
+    version: str, headers: Sequence[tuple[bytes, bytes]], by_name: Mapping[bytes, bytes]
 ) -> None:
-    """Raises RequestError for a head that proxies may interpret differently.
+    """Raises RequestError for a head that RFC 9112 forbids, but the parser accepts.
 
-    The parser accepts such heads, but RFC 9112 does not.
+    Proxies may interpret such heads differently.
+
+    Args:
+      version: the version of HTTP.
+      headers: all headers, which may repeat a name.
+      by_name: the headers by name.
     """
-    if version not in ("1.1", "1.0"):  # 0.9 stands for a request without a version.
+    if version not in ("1.1", "1.0"):  # The parser returns 0.9 for a request without a version.
         status = 400 if version == "0.9" else 505
         raise RequestError(f"HTTP/{version} is not supported, expected HTTP/1.1 or 1.0.", status)
-    hosts = 1 if len(named) == len(headers) else sum(name == b"host" for name, _ in headers)
-    if hosts > 1 or (b"host" not in named and version == "1.1"):
+    hosts = 1 if len(by_name) == len(headers) else sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (b"host" not in by_name and version == "1.1"):
         raise RequestError("an HTTP/1.1 request needs exactly one Host header.")
-    if len(named.get(b"content-length", b"")) > MOST_DIGITS:
-        raise RequestError(f"Content-Length has more than {MOST_DIGITS} digits.")
-    if b"transfer-encoding" in named:
+    if len(by_name.get(b"content-length", b"")) > MAX_DIGITS:
+        raise RequestError(f"Content-Length has more than {MAX_DIGITS} digits.")
+    if b"transfer-encoding" in by_name:
         values = [value for name, value in headers if name == b"transfer-encoding"]
         *others, last = [coding.strip().lower() for coding in b",".join(values).split(b",")]
         if last != b"chunked" or b"chunked" in others:
-            raise RequestError("Transfer-Encoding must end with chunked, and name it once.")
+            raise RequestError("Transfer-Encoding must contain chunked once, at the end.")
         if others:
             raise RequestError("Transfer-Encoding supports only chunked.", 501)
 
 
-async def _answer_unless_gone(
+async def _run_unless_disconnected(
     cycle: Any, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Runs the application, and suppresses the cancellation by a lost connection."""
+    """Runs the application, and suppresses its cancellation after a lost connection."""
     try:
         await app(scope, receive, send)
     except asyncio.CancelledError:
@@ -628,23 +659,26 @@ async def _answer_unless_gone(
 
 
 class _PredictionCycle:
-    """A prediction request that avoids ASGI: uvicorn's cycle and the batcher's future in one."""
+    """A prediction request without ASGI, which is both uvicorn's cycle and the batcher's future."""
 
     __slots__ = (
-        "_connection", "began", "client", "disconnected", "keep_alive", "message_event", "name",
-        "response_complete", "route",
+        "_connection", "client", "disconnected", "keep_alive", "message_event", "request_id",
+        "response_complete", "route", "start",
     )  # fmt: skip
 
-    def __init__(self, connection: ClientConnection, path: PredictionPath, name: bytes) -> None:
-        self._connection, self.name, self.client = connection, name, connection.client
+    def __init__(
+        self, connection: ClientConnection, path: PredictionPath, request_id: bytes
+    ) -> None:
+        self._connection, self.client = connection, connection.client
+        self.request_id = request_id
         self.route = path.verb or "infer"
-        self.began = time.perf_counter()
+        self.start = time.perf_counter()
         self.keep_alive = connection.parser.should_keep_alive()
         self.message_event = _NO_BODY
         self.disconnected = self.response_complete = False
 
     def done(self) -> bool:
-        """Returns whether the response is sent, or the client has gone."""
+        """Returns whether the response was sent, or the client has disconnected."""
         return self.response_complete or self.disconnected
 
     def set_result(self, reply: Reply) -> None:
@@ -654,24 +688,26 @@ class _PredictionCycle:
 
 
 _NO_BODY = asyncio.Event()
-"""The event of uvicorn's cycles that signals a body; unused, as the body is already there."""
+"""The event that uvicorn's cycles set when a part of the body arrives. A `_PredictionCycle` does
+not use it, as its body has already arrived."""
 
 
 class _FlowControl(FlowControl):
-    """uvicorn's flow control, without reading from the socket while received bytes are pending."""
+    """uvicorn's flow control, which does not read the socket while received bytes are pending."""
 
-    holds = False
+    is_blocked = False
+    """Whether received bytes are pending."""
 
     def resume_reading(self) -> None:
         """Resumes reading from the socket, unless bytes are pending."""
-        if not self.holds:
+        if not self.is_blocked:
             super().resume_reading()
 
 
 class _ClosingTransport:
-    """A transport whose close waits for the client to read all sent data, up to a timeout.
+    """A transport that is closed after the client has read all sent data, or after a timeout.
 
-    Data written after the client has gone is dropped.
+    Data that is written after the client has disconnected is dropped.
     """
 
     def __init__(
@@ -680,7 +716,7 @@ class _ClosingTransport:
         """Args:
         transport: the transport to wrap.
         loop: the event loop of the transport.
-        seconds: the timeout for a client that reads nothing of the remaining data.
+        seconds: the timeout for a client that does not read the remaining data.
         """
         self._transport, self._loop, self._seconds = transport, loop, seconds
         self.is_closing = transport.is_closing
@@ -699,11 +735,17 @@ class _ClosingTransport:
         if is_secure or self._transport.get_write_buffer_size():
             self._loop.call_later(_CLOSE_SECONDS, self._abort_when_sent, math.inf, 0.0)
 
-    def _abort_when_sent(self, before: float, stalled: float) -> None:
+    def _abort_when_sent(self, previous_size: float, stalled_seconds: float) -> None:
+        """Ends the connection if all data is sent, or if the client has stopped reading.
+
+        Args:
+          previous_size: the number of unsent bytes at the last check.
+          stalled_seconds: the seconds for which the client has read nothing.
+        """
         size = self._transport.get_write_buffer_size()
-        stalled = 0.0 if size < before else stalled + _CLOSE_SECONDS
-        if size and stalled < self._seconds:
-            self._loop.call_later(_CLOSE_SECONDS, self._abort_when_sent, size, stalled)
+        stalled_seconds = 0.0 if size < previous_size else stalled_seconds + _CLOSE_SECONDS
+        if size and stalled_seconds < self._seconds:
+            self._loop.call_later(_CLOSE_SECONDS, self._abort_when_sent, size, stalled_seconds)
         else:
             self._transport.abort()
 
@@ -712,12 +754,12 @@ class _ClosingTransport:
 
 
 def has_key(headers: Mapping[bytes, bytes], key: str) -> bool:
-    """Returns whether a request contains the API key, or none is needed."""
+    """Returns whether a request contains the API key, or the server has no key."""
     if not key:
         return True
-    given = headers.get(b"authorization", b"")
-    if given[: len(_BEARER)].lower() == _BEARER:
-        given = given[len(_BEARER) :].strip()
+    value = headers.get(b"authorization", b"")
+    if value[: len(_BEARER)].lower() == _BEARER:
+        value = value[len(_BEARER) :].strip()
     else:
-        given = headers.get(b"x-api-key", b"")
-    return hmac.compare_digest(given, key.encode())
+        value = headers.get(b"x-api-key", b"")
+    return hmac.compare_digest(value, key.encode())

@@ -46,18 +46,18 @@ class Metrics:
     ) -> None:
         """Args:
         waiting_rows: returns the number of rows in the queue.
-        version: returns the served version, 0 for none.
+        version: returns the number of the served version, or 0 if no version is served.
         failures: returns the number of versions that could not be loaded.
-        is_shared: whether metrics are summed over workers, by files in the folder that
-          PROMETHEUS_MULTIPROC_DIR named when prometheus_client was imported.
+        is_shared: whether metrics are combined over all workers. The workers share them in files in
+          the folder of PROMETHEUS_MULTIPROC_DIR, which prometheus_client reads when imported.
         """
         self._is_shared = is_shared
         self.registry = CollectorRegistry()
         self._seconds = self._histogram(
             "request_seconds", "Latency of requests.", _SECONDS, "route", "status"
         )
-        self._known: dict[tuple[str, int], Histogram] = {}
-        """A cache of histograms: finding one by its labels takes as long as recording a request."""
+        self._histograms: dict[tuple[str, int], Histogram] = {}
+        """A cache of histograms by route and status, as `Histogram.labels` is slow."""
         self.batch_rows = self._histogram("batch_rows", "Rows per coalesced batch.", _ROWS)
         self._predictions = Counter(
             "scopeline_predictions",
@@ -71,9 +71,10 @@ class Metrics:
             ["column"],
             registry=self.registry,
         )
-        self._said: dict[str, float] = {}
+        self._log_times: dict[str, float] = {}
         """The time of the last log line about each column."""
-        # Workers are combined by the sum of rows, the oldest version and the most failures.
+        # Over all workers, the gauges show the sum of the rows, the oldest version, and the highest
+        # number of failures.
         self._gauges = [
             (
                 self._gauge("queue_rows", "Rows that wait for a prediction.", "livesum"),
@@ -99,13 +100,14 @@ class Metrics:
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Records the seconds that a request took."""
-        found = self._known.get((route, status))
-        if found is None:
-            found = self._known[route, status] = self._seconds.labels(route, str(status))
-        found.observe(seconds)
+        histogram = self._histograms.get((route, status))
+        if histogram is None:
+            histogram = self._seconds.labels(route, str(status))
+            self._histograms[route, status] = histogram
+        histogram.observe(seconds)
 
     def count(self, answers: dict[str, np.ndarray]) -> None:
-        """Counts predictions by class; those of numbers share one label."""
+        """Counts predictions by class. Predictions of numbers have an empty label."""
         classes = answers.get("class")
         if classes is None:
             self._predictions.labels("").inc(len(next(iter(answers.values()))))
@@ -114,20 +116,21 @@ class Metrics:
             self._predictions.labels(value.decode(errors="replace")).inc(number)
 
     def count_unreadable(self, unreadable: Sequence[UnreadableValues]) -> None:
-        """Counts texts that the model cannot parse; logs a line per column at most once a minute.
+        """Counts texts that the model cannot parse, and logs a line per column once a minute.
 
-        The log does not show the texts, as a client may have sent anything.
+        The log line does not quote the texts, as they may be personal data or an attack.
         """
-        for one in unreadable:
-            self._unreadable.labels(one.column).inc(one.count)
-            if time.monotonic() - self._said.get(one.column, -math.inf) >= _PAUSE_SECONDS:
-                self._said[one.column] = time.monotonic()
+        for values in unreadable:
+            column, now = values.column, time.monotonic()
+            self._unreadable.labels(column).inc(values.count)
+            if now - self._log_times.get(column, -math.inf) >= _PAUSE_SECONDS:
+                self._log_times[column] = now
                 logger.warning(
                     "column %r: %d values of these requests cannot be parsed and count as missing;"
                     " expected %s",
-                    one.column,
-                    one.count,
-                    one.right,
+                    column,
+                    values.count,
+                    values.expected,
                 )
 
     def refresh(self) -> None:
@@ -140,6 +143,6 @@ class Metrics:
         self.refresh()
         if not self._is_shared:
             return generate_latest(self.registry)
-        together = CollectorRegistry()
-        MultiProcessCollector(together)
-        return generate_latest(together)
+        combined = CollectorRegistry()
+        MultiProcessCollector(combined)
+        return generate_latest(combined)

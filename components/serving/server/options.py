@@ -15,11 +15,11 @@ from trainer_module.features.pixels import SERVED_PIXELS
 
 KEY_VARIABLE = "SCOPELINE_API_KEY"
 """The environment variable with the API key that clients must send."""
-MEMORY_OF_BODY = 5
-"""The least memory limit for all requests, as a multiple of the largest body."""
+MIN_BODIES_IN_MEMORY = 5
+"""The lowest memory limit for all requests, as a multiple of the largest body."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-_LEAST_SIMILARITY = 0.8
-"""The similarity from which two names may be spellings of the same column."""
+_MIN_SIMILARITY = 0.8
+"""The similarity at which two names count as spellings of the same column."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,16 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8501
     key: str = ""
-    """The API key that clients have to send; empty for none."""
+    """The API key that clients have to send, or an empty string if no key is needed."""
     certificate: Path | None = None
     private_key: Path | None = None
     waits: bool = False
-    """Whether the server starts before the first version is pushed."""
+    """Whether the server may start before the first version is pushed."""
     variant: str | None = None
     """The variant of each version that predicts in place of its network."""
     transformed: bool = False
-    """Whether requests contain the inputs of the variant itself, which needs no TensorFlow."""
+    """Whether requests contain the transformed features that the variant takes. The server then
+    does not need TensorFlow."""
     workers: int = 1
     """The number of worker processes."""
     max_bytes: int = 64 << 20
@@ -49,11 +50,12 @@ class ServeOptions:
     max_rows: int = 65_536
     """The most rows of a request."""
     max_pixels: int = SERVED_PIXELS
-    """The most pixels of a picture, by its header."""
+    """The most pixels that a picture may have according to its header."""
     connections: int = 1000
     """The most open connections of each worker process."""
     keep_alive_seconds: int = 75
-    """The seconds that a connection may be idle; more than load balancers use."""
+    """The seconds for which a connection may be idle: longer than the timeouts of load balancers,
+    so that the server does not close a connection that a load balancer still uses."""
     memory_bytes: int = 384 << 20
     """The most memory for the requests in progress, per worker process."""
     body_seconds: float = 20.0
@@ -63,7 +65,7 @@ class ServeOptions:
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
     """The treatment of texts that the model cannot parse."""
     log: LogOptions | None = None
-    """The options of the request log; None for no log."""
+    """The options of the request log, or None for no log."""
 
     @property
     def scheme(self) -> str:
@@ -91,11 +93,11 @@ def check_options(options: ServeOptions, is_insecure: bool) -> None:
             "--log-requests logs the columns of the training data, but requests with --transformed"
             " have transformed features: remove one of the two options."
         )
-    if options.memory_bytes < MEMORY_OF_BODY * options.max_bytes:
+    min_bytes = MIN_BODIES_IN_MEMORY * options.max_bytes
+    if options.memory_bytes < min_bytes:
         raise ConfigError(
             f"--memory-megabytes {options.memory_bytes >> 20} is too little for requests of"
-            f" {options.max_bytes >> 20} megabytes: expected at least {MEMORY_OF_BODY} times as"
-            " much."
+            f" {options.max_bytes >> 20} megabytes: expected at least {min_bytes >> 20}."
         )
     if options.log is not None:
         check_log(options.log)
@@ -109,11 +111,12 @@ def check_log(options: LogOptions) -> None:
     """
     if not 0 < options.sample <= 1:
         raise ConfigError(
-            f"--sample {options.sample:g}: expected a share of the requests, such as 0.1."
+            f"--sample {options.sample:g}: expected a share of the requests between 0 and 1, such"
+            " as 0.1."
         )
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        # The name is unique, as several servers may start at once.
+        # The file has a unique name, as several servers may start at once.
         with tempfile.NamedTemporaryFile(dir=options.folder, prefix=".trial-"):
             pass
     except OSError as error:
@@ -128,17 +131,18 @@ def check_dropped(options: LogOptions, serving: Path) -> None:
 
     Args:
       options: the options of the log.
-      serving: the folder of the versions; the newest that was not withdrawn has the columns.
+      serving: the folder of the versions. The names are compared with the columns of the newest
+        version that was not withdrawn.
 
     Raises:
-      ConfigError: a name is no column, but resembles one.
+      ConfigError: the model has no column of a given name, but a column with a similar name.
     """
     version = newest_version(serving)
     if version is None:
         return
     columns = [column.name for column in read_interface(version).columns]
     for name in sorted(options.dropped.difference(columns)):
-        if near := difflib.get_close_matches(name, columns, n=1, cutoff=_LEAST_SIMILARITY):
+        if near := difflib.get_close_matches(name, columns, n=1, cutoff=_MIN_SIMILARITY):
             raise ConfigError(
                 f"log.drop: the model has no column {name!r}; did you mean {near[0]!r}?"
             )

@@ -1,4 +1,4 @@
-"""Prediction requests from parsing to response: read, coalesced, predicted and serialised."""
+"""Answering of prediction requests: parsing, coalescing, prediction and serialisation."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from components.serving.server.protocols.values import (
 from components.serving.server.reading import (
     SMALL_BYTES,
     MemoryBudget,
+    ParsedRequest,
     PredictionRequest,
-    ReadRequest,
     Reservation,
-    memory_of,
+    estimate_memory,
     read_request,
 )
 from components.serving.server.reading_process import LargeReader
@@ -68,33 +68,34 @@ from trainer_module.errors import DataError
 from trainer_module.machine import count_cores
 
 PICTURES_PER_REQUEST = 4
-"""The most pixels of a request, as a multiple of the largest picture's."""
-_TENSORS_OF_BODY = 2
-"""The memory reserved for the tensors of a large request before they are known, in bodies."""
+"""The most pixels of a request, as a multiple of `max_pixels`, the limit of one picture."""
+_TENSOR_BYTES_PER_BYTE = 2
+"""The memory that is reserved for the tensors of a large request before it is parsed, in bytes per
+byte of its body."""
 
 
 class ParsedRows(NamedTuple):
     """A parsed request, or some of its rows."""
 
     inputs: RequestInputs
-    form: ResponseFormat
-    name: bytes
+    response_format: ResponseFormat
+    request_id: bytes
     rows: int
     start: int | None = None
-    """The place of the first row; None for all rows."""
+    """The index of the first row within its request, or None for a whole request."""
 
 
 class _Joined(NamedTuple):
     """The concatenated tensors of several requests."""
 
-    places: Sequence[int]
-    """The places of the requests, in the order of their rows."""
+    indices: Sequence[int]
+    """The indices of the requests, in the order of their rows."""
     columns: Arrays
 
 
 @dataclass(frozen=True, eq=False)
 class SignatureCall:
-    """A callable signature of a model, which predicts coalesced requests."""
+    """A function that predicts coalesced requests by a signature of a model."""
 
     model: Servable
     signature: str
@@ -105,53 +106,55 @@ class SignatureCall:
     def __call__(self, requests: Sequence[ParsedRows]) -> list[Any]:
         """Returns the serialised outputs, or the Reply of an error, for each request.
 
-        Invalid requests are found before the model is called. The model predicts all others
-        together, unless these are too large together.
+        Invalid requests are found before the model is called. The model predicts the valid requests
+        in one batch, or in several batches if one batch would be too large.
         """
         results: dict[int, Any] = {}
         parts = self._join_halves(requests, range(len(requests)), results)
         if len(parts) > 1 and results:
-            good = [place for place in range(len(requests)) if place not in results]
-            parts = self._join_halves(requests, good, results)
+            valid = [index for index in range(len(requests)) if index not in results]
+            parts = self._join_halves(requests, valid, results)
         for part in parts:
             self._predict(requests, part, results)
-        return [results[place] for place in range(len(requests))]
+        return [results[index] for index in range(len(requests))]
 
     def _join_halves(
-        self, requests: Sequence[ParsedRows], places: Sequence[int], results: dict[int, Any]
+        self, requests: Sequence[ParsedRows], indices: Sequence[int], results: dict[int, Any]
     ) -> list[_Joined]:
-        """Returns the tensors of all requests together; if that fails, of recursive halves.
+        """Returns the concatenated tensors of requests, in as few parts as possible.
 
-        Errors of single requests are stored in `results`.
+        If the requests cannot be concatenated, each half of them is tried, recursively. The errors
+        of single requests are stored in `results`.
         """
         try:
-            return [self._join(requests, places)]
+            return [self._join(requests, indices)]
         except Exception as error:
-            if len(places) == 1:
-                results[places[0]] = error_reply(error)
+            if len(indices) == 1:
+                results[indices[0]] = error_reply(error)
                 return []
         return [
-            one for half in _halves(places) for one in self._join_halves(requests, half, results)
+            part for half in _halves(indices) for part in self._join_halves(requests, half, results)
         ]
 
-    def _join(self, requests: Sequence[ParsedRows], places: Sequence[int]) -> _Joined:
+    def _join(self, requests: Sequence[ParsedRows], indices: Sequence[int]) -> _Joined:
         """Returns the concatenated tensors of several requests.
 
-        JSON rows of all requests are converted together, and so are JSON columns.
+        The JSON rows of all requests are converted in one step, and so are the JSON columns.
         """
         order: tuple[list[int], ...] = [], [], []
-        of_kind: tuple[list[Any], ...] = [], [], []
-        for place in places:
-            kind = _kind_of(requests[place].inputs)
-            order[kind].append(place)
-            of_kind[kind].append(requests[place].inputs)
-        rows, columns, tensors = of_kind
+        inputs_by_kind: tuple[list[Any], ...] = [], [], []
+        for index in indices:
+            kind = _kind_of(requests[index].inputs)
+            order[kind].append(index)
+            inputs_by_kind[kind].append(requests[index].inputs)
+        rows, columns, tensors = inputs_by_kind
         parts, interface = [], self.model.interface
         if rows:
             parts.append(rows_to_arrays([*chain.from_iterable(rows)], interface))
         if columns:
-            together = {n: [*chain.from_iterable(one[n] for one in columns)] for n in columns[0]}
-            parts.append(to_arrays(together, interface))
+            names = columns[0]
+            merged = {n: [*chain.from_iterable(inputs[n] for inputs in columns)] for n in names}
+            parts.append(to_arrays(merged, interface))
         parts += tensors
         joined = {name: join([part[name] for part in parts]) for name in parts[0]}
         if tensors and self.signature == RAW:
@@ -162,33 +165,37 @@ class SignatureCall:
         """Returns the tensors after checking their pictures and texts.
 
         Raises:
-          RequestError: a picture is damaged or too large, the pictures together are too large, or a
-            text cannot be parsed and `on_unreadable` is `refuse`.
+          RequestError: a picture is damaged or too large, all pictures together have too many
+            pixels, or a text cannot be parsed and `on_unreadable` is `refuse`.
         """
-        most = self.options.max_pixels
+        max_pixels = self.options.max_pixels
         try:
             measured = measure_pictures(
-                tensors, self.model.interface, are_examples=self._are_examples, most=most
+                tensors,
+                self.model.interface,
+                are_examples=self._are_examples,
+                max_pixels=max_pixels,
             )
         except DataError as error:
             raise RequestError(str(error)) from None
-        pixels, most = sum(measured.pixels) if measured else 0, PICTURES_PER_REQUEST * most
-        if pixels > most:
+        pixels, limit = sum(measured.pixels) if measured else 0, PICTURES_PER_REQUEST * max_pixels
+        if pixels > limit:
             raise RequestError(
-                f"the pictures have {pixels:,} pixels in total, more than the {most:,} of a "
-                "request; send fewer pictures per request.",
+                f"the pictures have {pixels:,} pixels in total, expected at most {limit:,} per"
+                " request; send fewer pictures per request.",
                 413,
             )
         if self.options.on_unreadable is OnUnreadable.REFUSE:
-            for one in self._find_unreadable(tensors):
+            unreadable = next(iter(self._find_unreadable(tensors)), None)
+            if unreadable is not None:
                 raise RequestError(
-                    f"{one.column!r} of row {one.row} is {one.text!r}, expected {one.right}, or"
-                    " null for a missing value."
+                    f"{unreadable.column!r} of row {unreadable.row} is {unreadable.text!r},"
+                    f" expected {unreadable.expected}, or null for a missing value."
                 )
         return tensors
 
     def read(self, inputs: RequestInputs) -> Arrays:
-        """Returns the tensors of a request; raises RequestError for invalid inputs."""
+        """Returns the tensors of a request, or raises RequestError for invalid inputs."""
         return self.check(as_tensors(inputs, self.model.interface))
 
     @property
@@ -198,28 +205,29 @@ class SignatureCall:
     def _find_unreadable(self, tensors: Arrays) -> list[UnreadableValues]:
         return find_unreadable(tensors, self.model.interface, are_examples=self._are_examples)
 
-    def _answer(self, columns: Arrays) -> Arrays:
-        ask = self.model.predict_examples if self._are_examples else self.model.predict
-        answers = ask(columns)
-        self.metrics.count(answers)
+    def _call_model(self, columns: Arrays) -> Arrays:
+        """Returns the outputs of the model, and counts them in the metrics."""
+        predict = self.model.predict_examples if self._are_examples else self.model.predict
+        outputs = predict(columns)
+        self.metrics.count(outputs)
         if self.options.on_unreadable is OnUnreadable.MISSING:
             self.metrics.count_unreadable(self._find_unreadable(columns))
-        return answers
+        return outputs
 
     def _predict(
         self, requests: Sequence[ParsedRows], joined: _Joined, results: dict[int, Any]
     ) -> None:
-        """Predicts requests together; if that fails, predicts recursive halves."""
+        """Predicts requests in one batch. If the batch fails, its halves are predicted in turn."""
         try:
-            answers = BatchResults(self._answer(joined.columns))
+            outputs = BatchResults(self._call_model(joined.columns))
         except Exception as error:
-            if len(joined.places) == 1:
-                results[joined.places[0]] = error_reply(error)
+            if len(joined.indices) == 1:
+                results[joined.indices[0]] = error_reply(error)
                 return
         else:
-            self._write(requests, joined, answers, results)
+            self._write(requests, joined, outputs, results)
             return
-        for half in _halves(joined.places):
+        for half in _halves(joined.indices):
             for part in self._join_halves(requests, half, results):
                 self._predict(requests, part, results)
 
@@ -227,19 +235,19 @@ class SignatureCall:
         self,
         requests: Sequence[ParsedRows],
         joined: _Joined,
-        answers: BatchResults,
+        outputs: BatchResults,
         results: dict[int, Any],
     ) -> None:
         """Serialises the outputs for each request, and adds the requests to the log."""
         end = 0
-        for place in joined.places:
-            start, end = end, end + requests[place].rows
-            answer = ResultSlice(answers, slice(start, end))
-            results[place] = attempt(_write, requests[place], answer)
+        for index in joined.indices:
+            start, end = end, end + requests[index].rows
+            output = ResultSlice(outputs, slice(start, end))
+            results[index] = attempt(_write, requests[index], output)
         if self.log is not None:
-            ones = [requests[place] for place in joined.places]
-            logged = [LoggedRequest(one.name.decode(), one.rows, one.start) for one in ones]
-            columns, arrays = joined.columns, answers.arrays
+            ordered = [requests[index] for index in joined.indices]
+            logged = [LoggedRequest(r.request_id.decode(), r.rows, r.start) for r in ordered]
+            columns, arrays = joined.columns, outputs.arrays
             self.log.note(
                 AnsweredBatch(logged, time.time(), self.model, self.signature, columns, arrays)
             )
@@ -254,13 +262,13 @@ def _kind_of(inputs: RequestInputs) -> int:
     return _TENSORS if are_tensors(inputs) else _COLUMNS
 
 
-def _halves(places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    middle = len(places) // 2
-    return places[:middle], places[middle:]
+def _halves(indices: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    middle = len(indices) // 2
+    return indices[:middle], indices[middle:]
 
 
 def join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the rows of several requests; lists are padded to the longest."""
+    """Returns the rows of several requests. Shorter lists are padded with missing values."""
     if len(parts) == 1:
         return parts[0]
     if parts[0].ndim == 1:
@@ -268,18 +276,19 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
     width = max(part.shape[1] for part in parts)
     check_size(sum(map(len, parts)), width)
     fill = MISSING.get("string" if parts[0].dtype == object else parts[0].dtype.name, 0)
-    together = np.full((sum(map(len, parts)), width), fill, parts[0].dtype)
+    joined = np.full((sum(map(len, parts)), width), fill, parts[0].dtype)
     end = 0
     for part in parts:
-        together[end : end + len(part), : part.shape[1]] = part
+        joined[end : end + len(part), : part.shape[1]] = part
         end += len(part)
-    return together
+    return joined
 
 
-def _write(parsed: ParsedRows, answer: ResultSlice) -> Any:
-    """Returns the response, or the serialised outputs of some rows."""
-    part = parsed.form.part(answer)
-    return parsed.form.reply([part]) if parsed.start is None else part
+def _write(parsed: ParsedRows, output: ResultSlice) -> Any:
+    """Returns the response for a whole request, or the serialised outputs for a part of it."""
+    response_format = parsed.response_format
+    part = response_format.part(output)
+    return response_format.reply([part]) if parsed.start is None else part
 
 
 class Predictions:
@@ -298,7 +307,7 @@ class Predictions:
             lambda: repository.failures,
             is_shared=is_shared,
         )
-        self.room = MemoryBudget(options.memory_bytes)
+        self.memory = MemoryBudget(options.memory_bytes)
         """The memory limit of all requests in progress."""
         self._executor = ThreadPoolExecutor(thread_name_prefix="model")
         self._batcher = Batcher(
@@ -307,7 +316,7 @@ class Predictions:
             # One core parses requests and writes responses.
             threads=max(1, count_cores() // options.workers - 1),
             seconds=options.answer_seconds,
-            room=self.room,
+            memory=self.memory,
         )
         self._reader = LargeReader(options)
         self._tasks: dict[ResponseFuture, asyncio.Task[None]] = {}
@@ -332,65 +341,68 @@ class Predictions:
     def answer(
         self,
         request: PredictionRequest,
-        answer: ResponseFuture,
+        future: ResponseFuture,
         reservation: Reservation | None = None,
     ) -> None:
-        """Answers a request, at once or later.
+        """Answers a request, immediately or later.
 
         Args:
           request: the received request.
-          answer: the future for the Reply.
-          reservation: the memory reserved for the body, if any.
+          future: the future for the Reply.
+          reservation: the memory reserved for the body, or None if no memory is reserved.
         """
         try:
-            path, size = request.path, memory_of(request.body)
+            path, size = request.path, estimate_memory(request.body)
             number, model = self.find_version(path.name, path.version, path.label)
             if size > SMALL_BYTES:
                 self._start(
-                    partial(self._answer_large, request, number, model, answer.client, reservation),
-                    answer,
+                    partial(self._answer_large, request, number, model, future.client, reservation),
+                    future,
                 )
                 return
-            read = read_request(request, number, model.interface, self._options.max_rows)
-            call = self._call(model, read.signature)
-            if read.rows > 1 and read.rows > self._batcher.most_rows(call):
+            parsed = read_request(request, number, model.interface, self._options.max_rows)
+            call = self._call(model, parsed.signature)
+            if parsed.rows > 1 and parsed.rows > self._batcher.max_rows(call):
                 self._start(
-                    partial(self._answer_parts, read, model, request.name, answer.client), answer
+                    partial(self._answer_parts, parsed, model, request.request_id, future.client),
+                    future,
                 )
                 return
-            parsed = ParsedRows(read.inputs, read.form, request.name, read.rows)
-            self._batcher.enqueue(call, parsed, read.rows, answer, size)
+            rows = ParsedRows(
+                parsed.inputs, parsed.response_format, request.request_id, parsed.rows
+            )
+            self._batcher.enqueue(call, rows, parsed.rows, future, size)
         except Exception as error:
-            answer.set_result(error_reply(error))
+            future.set_result(error_reply(error))
 
-    def drop(self, answer: ResponseFuture) -> None:
+    def drop(self, future: ResponseFuture) -> None:
         """Cancels a request whose response is no longer needed."""
-        task = self._tasks.pop(answer, None)
+        task = self._tasks.pop(future, None)
         if task is not None:
             task.cancel()
         else:
-            self._batcher.drop(answer)
+            self._batcher.drop(future)
 
-    def _start(self, respond: Callable[[], Awaitable[Reply]], answer: ResponseFuture) -> None:
-        """Starts a task that answers a request, with the usual timeout."""
-        self._tasks[answer] = asyncio.create_task(self._finish(respond, answer))
+    def _start(self, respond: Callable[[], Awaitable[Reply]], future: ResponseFuture) -> None:
+        """Starts a task that answers a request, with the timeout of all requests."""
+        self._tasks[future] = asyncio.create_task(self._finish(respond, future))
 
     async def _finish(
-        self, respond: Callable[[], Awaitable[Reply]], answer: ResponseFuture
+        self, respond: Callable[[], Awaitable[Reply]], future: ResponseFuture
     ) -> None:
         seconds = self._options.answer_seconds
         try:
             async with asyncio.timeout(seconds):
-                begun = respond()
-                del respond  # Frees the reference to the body.
-                reply = await begun
+                response = respond()
+                del respond  # Its reference to the body would keep the body in memory.
+                reply = await response
         except TimeoutError:
             reply = error_reply(timeout_error(seconds))
         except Exception as error:
             reply = error_reply(error)
-        self._tasks.pop(answer, None)
-        if not answer.done():
-            answer.set_result(reply)
+        self._tasks.pop(future, None)
+        if not future.done():
+            future.set_result(reply)
 
     async def _answer_large(
         self,
@@ -401,58 +413,62 @@ class Predictions:
         reservation: Reservation | None,
     ) -> Reply:
         """Answers a large request, which is parsed in the child process."""
-        name, size = request.name, len(request.body)
-        with Reservation(self.room) as more:
-            more.take(_TENSORS_OF_BODY * size)
-            read = await self._reader.read(request, number, model.interface)
+        request_id, size = request.request_id, len(request.body)
+        with Reservation(self.memory) as tensor_memory:
+            tensor_memory.take(_TENSOR_BYTES_PER_BYTE * size)
+            parsed = await self._reader.read(request, number, model.interface)
             del request
-            if isinstance(read, Reply):
-                return read
+            if isinstance(parsed, Reply):
+                return parsed
             if reservation is not None:
                 reservation.release(reservation.size)
-            more.release(more.size)
-            more.take(size_of_part(read.inputs))
-            return await self._answer_parts(read, model, name, client)
+            tensor_memory.release(tensor_memory.size)
+            tensor_memory.take(size_of_part(parsed.inputs))
+            return await self._answer_parts(parsed, model, request_id, client)
 
     async def _answer_parts(
-        self, read: ReadRequest, model: Servable, name: bytes, client: Hashable
+        self, parsed: ParsedRequest, model: Servable, request_id: bytes, client: Hashable
     ) -> Reply:
-        """Answers a request of many rows in parts, so that others are answered in between."""
+        """Answers a request of many rows in parts. Other requests are answered between parts."""
         loop = asyncio.get_running_loop()
-        call, rows = self._call(model, read.signature), read.rows
-        # The whole request is checked first, so that errors name the right row.
-        tensors = await loop.run_in_executor(self._executor, attempt, call.read, read.inputs)
+        call, rows = self._call(model, parsed.signature), parsed.rows
+        # The whole request is checked first, so that row numbers in errors count from its start.
+        tensors = await loop.run_in_executor(self._executor, attempt, call.read, parsed.inputs)
         if isinstance(tensors, Reply):
             return tensors
         parts, start = [], 0
-        with Reservation(self.room) as reservation:
+        with Reservation(self.memory) as reservation:
             while start < rows:
-                end = min(rows, start + self._batcher.most_rows(call))
-                some = {column: values[start:end] for column, values in tensors.items()}
-                answer = AsyncResponseFuture(client)
-                parsed = ParsedRows(some, read.form, name, end - start, start)
-                self._batcher.enqueue(call, parsed, end - start, answer)
+                end = min(rows, start + self._batcher.max_rows(call))
+                inputs = {column: values[start:end] for column, values in tensors.items()}
+                future = AsyncResponseFuture(client)
+                part_rows = ParsedRows(
+                    inputs, parsed.response_format, request_id, end - start, start
+                )
+                self._batcher.enqueue(call, part_rows, end - start, future)
                 try:
-                    part = await answer
+                    part = await future
                 finally:
-                    self._batcher.drop(answer)
+                    self._batcher.drop(future)
                 if isinstance(part, Reply):
                     return part
                 reservation.take(size_of_part(part))
                 if reservation.size > self._options.max_bytes:
                     raise RequestError(
-                        f"the answer is larger than {self._options.max_bytes:,} bytes: send fewer"
+                        f"the response is larger than {self._options.max_bytes:,} bytes: send fewer"
                         " rows per request.",
                         413,
                     )
                 parts.append(part)
                 start = end
-            return await loop.run_in_executor(self._executor, attempt, read.form.reply, parts)
+            return await loop.run_in_executor(
+                self._executor, attempt, parsed.response_format.reply, parts
+            )
 
     def _call(self, model: Servable, signature: str) -> SignatureCall:
-        """Returns the callable signature, the same object for requests that can be coalesced."""
-        found = self._calls.get(signature)
-        if found is None or found.model is not model:
-            found = SignatureCall(model, signature, self._options, self.metrics, self.log)
-            self._calls[signature] = found
-        return found
+        """Returns the call of a signature. Requests with the same call can be coalesced."""
+        call = self._calls.get(signature)
+        if call is None or call.model is not model:
+            call = SignatureCall(model, signature, self._options, self.metrics, self.log)
+            self._calls[signature] = call
+        return call

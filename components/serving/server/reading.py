@@ -1,6 +1,6 @@
-"""Reading of prediction requests: path, body within limits, memory, and inputs.
+"""Reading of prediction requests: the path, the body, the inputs, and the limits of memory.
 
-Imports no TensorFlow.
+This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATHS = re.compile(
     r":(?P<verb>predict|classify|regress)"
     r"|/v2/models/(?P<name2>[^/]+)(/versions/(?P<version2>[^/]+))?/infer"
 )
-_KNOWN_PATHS = 128
+_CACHED_PATHS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +40,26 @@ class PredictionPath:
     version: str | None
     label: str | None
     verb: str | None
-    """The verb of TF Serving; None for Open Inference."""
+    """The verb of TF Serving, or None for Open Inference."""
 
 
-@functools.lru_cache(_KNOWN_PATHS)
+@functools.lru_cache(_CACHED_PATHS)
 def read_path(path: str) -> PredictionPath | None:
-    """Returns the parsed path of a prediction request; None for other paths."""
-    found = _PATHS.fullmatch(path)
-    if found is None:
+    """Returns the parsed path of a prediction request, or None for any other path."""
+    match = _PATHS.fullmatch(path)
+    if match is None:
         return None
-    if found["verb"] is None:
-        return PredictionPath(found["name2"], found["version2"], None, None)
-    return PredictionPath(found["name"], found["version"], found["label"], found["verb"])
+    if match["verb"] is None:
+        return PredictionPath(match["name2"], match["version2"], None, None)
+    return PredictionPath(match["name"], match["version"], match["label"], match["verb"])
 
 
-@functools.lru_cache(_KNOWN_PATHS)
+@functools.lru_cache(_CACHED_PATHS)
 def read_plain_url(url: bytes) -> PredictionPath | None:
-    """Returns the parsed path of a request line; None unless it is a prediction in plain ASCII."""
+    """Returns the parsed URL of a prediction request.
+
+    Returns None for other URLs, and for URLs with a query, a fragment, or encoded characters.
+    """
     if not url.isascii() or b"%" in url or b"?" in url or b"#" in url:
         return None
     return read_path(url.decode())
@@ -65,37 +68,43 @@ def read_plain_url(url: bytes) -> PredictionPath | None:
 _IDENTITY, _COMPRESSED = ("", "identity"), ("gzip", "x-gzip", "deflate")
 """The values of Content-Encoding that are accepted."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-"""The zlib option that detects gzip or zlib; `deflate` means zlib."""
+"""The zlib option that detects the formats gzip and zlib. HTTP's name for zlib is `deflate`."""
 _DECOMPRESSED_BYTES = 4 << 20
 """The bytes that are decompressed at a time."""
-_SHOWN = 40
+_SHOWN_CHARS = 40
 """The most characters of an invalid header that a message shows."""
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """The most digits of a length in a header."""
 
 
 def read_length(header: bytes) -> int | None:
-    """Returns the length in a header; None if it is invalid."""
-    return int(header) if header.isdigit() and len(header) <= MOST_DIGITS else None
+    """Returns the length in a header, or None if the header is invalid."""
+    return int(header) if header.isdigit() and len(header) <= MAX_DIGITS else None
 
 
 SMALL_BYTES = 1 << 20
-"""The size up to which a request may use all memory; larger ones share a part of it."""
+"""The most bytes of a small request. Small requests may use all memory, and larger requests only a
+share."""
 _SHARE_OF_LARGE = 0.75
-_COUNTED_BYTES = 1 << 14
-"""The size below which a body is not scanned, as parsing it is faster."""
+"""The share of the memory that large requests may use."""
+_UNSCANNED_BYTES = 1 << 14
+"""The size up to which a body is not scanned to estimate its memory, as parsing it is faster."""
 _MAX_BYTES_PER_BYTE = 16
-"""The assumed memory per byte of an unscanned body."""
-_BYTES_PER_SIGN = {b",": 48, b"[": 96, b"{": 256}
-"""The bytes that the parser and Python objects take for a comma, a list and an object."""
+"""The assumed memory per byte of a body that is not scanned."""
+_BYTES_PER_CHAR = {b",": 48, b"[": 96, b"{": 256}
+"""The bytes of memory for each comma, list and object in the JSON."""
 _BYTES_PER_TEXT_BYTE = 4
-"""The bytes that Python takes for a byte of a text that contains a rare character."""
+"""The bytes of memory for each byte of a text. Python stores a text with a rare character, such as
+an emoji, in 4 bytes per character."""
 _QUOTE, _PIECE_BYTES = ord('"'), 1 << 20
 
 
 class MemoryBudget:
-    """A counter of the memory of all requests in progress; used by the event loop's thread only."""
+    """A counter of the memory of all requests in progress.
+
+    Only the thread of the event loop uses the counter.
+    """
 
     def __init__(self, limit: int = sys.maxsize) -> None:
         """Args:
@@ -112,7 +121,7 @@ class MemoryBudget:
           reserved: the bytes that the same request has reserved already.
 
         Raises:
-          RequestError: the limit is reached; the status is 503.
+          RequestError: the limit is reached. The status is 503.
         """
         is_small = reserved + size <= SMALL_BYTES
         limit = self._limit if is_small else int(self._limit * _SHARE_OF_LARGE)
@@ -128,10 +137,10 @@ class MemoryBudget:
 
 
 class Reservation:
-    """The memory of one request, reserved piece by piece and released at the end of a `with`."""
+    """The memory of one request, which is released at the end of a `with` block."""
 
-    def __init__(self, room: MemoryBudget) -> None:
-        self._room, self.size = room, 0
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._memory, self.size = memory, 0
 
     def __enter__(self) -> Self:
         return self
@@ -140,39 +149,45 @@ class Reservation:
         self.release(self.size)
 
     def take(self, size: int) -> None:
-        """Reserves more memory; raises RequestError as `MemoryBudget.take` does."""
-        self._room.take(size, self.size)
+        """Reserves more memory. Raises RequestError if the limit is reached."""
+        self._memory.take(size, self.size)
         self.size += size
 
     def release(self, size: int) -> None:
         """Releases some of the memory."""
-        self._room.release(size)
+        self._memory.release(size)
         self.size -= size
 
 
-def memory_of(body: bytes) -> int:
-    """Returns an upper estimate of the memory of a parsed body.
+def estimate_memory(body: bytes) -> int:
+    """Returns an upper estimate of the memory of a parsed body, in bytes.
 
-    Commas and brackets within texts are counted too. A large body is not scanned.
+    Commas and brackets within texts are counted too. For a body of more than `SMALL_BYTES`, the
+    result is only its size, as `estimate_json_memory` estimates its memory in the child process.
     """
-    if len(body) <= _COUNTED_BYTES:
+    if len(body) <= _UNSCANNED_BYTES:
         return _MAX_BYTES_PER_BYTE * len(body)
     if len(body) > SMALL_BYTES:
         return len(body)
-    return len(body) + sum(body.count(sign) * size for sign, size in _BYTES_PER_SIGN.items())
+    return len(body) + sum(body.count(char) * size for char, size in _BYTES_PER_CHAR.items())
 
 
-def memory_of_json(body: bytes) -> int:
-    """Returns an estimate of the memory of parsed JSON that ignores texts; ten times as slow."""
+def estimate_json_memory(body: bytes) -> int:
+    """Returns an estimate of the memory of parsed JSON, in bytes.
+
+    Commas and brackets within texts are not counted. This takes ten times as long as
+    `estimate_memory`.
+    """
     if b"\\" in body:
         body = body.replace(b"\\\\", b"--").replace(b'\\"', b"--")
-    signs, is_text, size = np.frombuffer(body, np.uint8), False, _BYTES_PER_TEXT_BYTE * len(body)
-    for start in range(0, len(signs), _PIECE_BYTES):
-        piece = signs[start : start + _PIECE_BYTES]
-        are_texts = np.logical_xor.accumulate(piece == _QUOTE) ^ is_text
-        is_text = bool(are_texts[-1])
-        outside = piece[~are_texts]
-        size += sum(int((outside == ord(s)).sum()) * of for s, of in _BYTES_PER_SIGN.items())
+    chars, is_in_text = np.frombuffer(body, np.uint8), False
+    size = _BYTES_PER_TEXT_BYTE * len(body)
+    for start in range(0, len(chars), _PIECE_BYTES):
+        piece = chars[start : start + _PIECE_BYTES]
+        are_in_text = np.logical_xor.accumulate(piece == _QUOTE) ^ is_in_text
+        is_in_text = bool(are_in_text[-1])
+        outside = piece[~are_in_text]
+        size += sum(int((outside == ord(c)).sum()) * n for c, n in _BYTES_PER_CHAR.items())
     return size
 
 
@@ -191,24 +206,24 @@ async def read_body(
       reservation: reserves memory for the body as it arrives.
 
     Raises:
-      RequestError: the body is too large, too slow, in an unknown encoding, or the memory limit is
-        reached.
-      ClientDisconnect: the client has gone.
+      RequestError: the body is too large, arrives too slowly or has an unknown encoding, or
+        the memory limit is reached.
+      ClientDisconnect: the client has disconnected.
     """
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     if encoding not in _IDENTITY + _COMPRESSED:
         raise RequestError(
-            f"the Content-Encoding {encoding[:_SHOWN]} is not supported: use gzip or deflate, or"
-            " send the body uncompressed.",
+            f"the Content-Encoding {encoding[:_SHOWN_CHARS]} is not supported: use gzip or deflate,"
+            " or send the body uncompressed.",
             415,
         )
     length = read_length(headers.get(b"content-length", b""))
     if length is not None and length > options.max_bytes:
         raise _too_large(options)
-    parts, size, is_whole = [], 0, False
+    parts, size, is_complete = [], 0, False
     try:
         async with asyncio.timeout(options.body_seconds):
-            while not is_whole:
+            while not is_complete:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
@@ -217,7 +232,7 @@ async def read_body(
                 if size > options.max_bytes:
                     raise _too_large(options)
                 reservation.take(len(parts[-1]))
-                is_whole = not message.get("more_body", False)
+                is_complete = not message.get("more_body", False)
     except TimeoutError:
         raise RequestError(
             f"the body did not arrive within {options.body_seconds:g} seconds.", 408
@@ -231,13 +246,13 @@ async def read_body(
 
 
 async def _decompress(body: bytes, options: ServeOptions, reservation: Reservation) -> bytes:
-    """Returns a decompressed body; stops when the size limit is exceeded."""
-    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    """Returns a decompressed body, or raises RequestError once its size exceeds the limit."""
+    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     parts: list[bytes] = []
     size = 0
-    while not unpacker.eof and (body or not parts):
+    while not decompressor.eof and (body or not parts):
         try:
-            part = await asyncio.to_thread(unpacker.decompress, body, _DECOMPRESSED_BYTES)
+            part = await asyncio.to_thread(decompressor.decompress, body, _DECOMPRESSED_BYTES)
         except zlib.error as error:
             raise RequestError(f"the body does not match its Content-Encoding: {error}.") from None
         parts.append(part)
@@ -245,10 +260,11 @@ async def _decompress(body: bytes, options: ServeOptions, reservation: Reservati
         if size > options.max_bytes:
             raise _too_large(options)
         reservation.take(len(part))
-        body = unpacker.unconsumed_tail
-    if not unpacker.eof or unpacker.unused_data:
+        body = decompressor.unconsumed_tail
+    if not decompressor.eof or decompressor.unused_data:
         raise RequestError(
-            "the body does not match its Content-Encoding: the compressed data ends elsewhere."
+            "the body does not match its Content-Encoding: the compressed data is incomplete, or"
+            " further bytes follow it."
         )
     return b"".join(parts)
 
@@ -260,21 +276,20 @@ def _too_large(options: ServeOptions) -> RequestError:
 
 
 class PredictionRequest(NamedTuple):
-    """A prediction request as received."""
+    """A received prediction request, which has not been parsed yet."""
 
     path: PredictionPath
     headers: Mapping[bytes, bytes]
     body: bytes
-    name: bytes
-    """The id of the request."""
+    request_id: bytes
 
 
-class ReadRequest(NamedTuple):
+class ParsedRequest(NamedTuple):
     """The parsed content of a prediction request."""
 
     signature: str
     inputs: RequestInputs
-    form: ResponseFormat
+    response_format: ResponseFormat
     rows: int
 
 
@@ -282,37 +297,37 @@ def read_request(
     request: PredictionRequest,
     number: int,
     interface: ModelInterface,
-    most_rows: int,
-) -> ReadRequest:
+    max_rows: int,
+) -> ParsedRequest:
     """Returns the signature, inputs and response format of a request.
 
     Args:
       request: the received request.
       number: the version's number.
       interface: the interface of the version's model.
-      most_rows: the most rows that a request may have.
+      max_rows: the most rows that a request may have.
 
     Raises:
       RequestError: the request is invalid, or has too many rows.
     """
     path, body = request.path, request.body
-    asked: tuple[str, RequestInputs, ResponseFormat]
+    parsed: tuple[str, RequestInputs, ResponseFormat]
     if path.verb is None:
         end = json_length(request)
-        asked = open_inference.read_request(body, end, interface, path.name, number)
+        parsed = open_inference.read_request(body, end, interface, path.name, number)
     else:
-        asked = rest.read_request(path.verb, parse_json(body), interface)
-    signature, inputs, form = asked
+        parsed = rest.read_request(path.verb, parse_json(body), interface)
+    signature, inputs, response_format = parsed
     rows = row_count(inputs)
-    if rows > most_rows:
+    if rows > max_rows:
         raise RequestError(
-            f"the request has {rows:,} rows, expected at most {most_rows:,} per request.", 413
+            f"the request has {rows:,} rows, expected at most {max_rows:,} per request.", 413
         )
-    return ReadRequest(signature, inputs, form, rows)
+    return ParsedRequest(signature, inputs, response_format, rows)
 
 
 def json_length(request: PredictionRequest) -> int:
-    """Returns the length of the JSON in a body; binary tensors of Open Inference may follow.
+    """Returns the length of the JSON in a body. Binary tensors of Open Inference may follow it.
 
     Raises:
       RequestError: the header with the length is invalid.
@@ -321,6 +336,9 @@ def json_length(request: PredictionRequest) -> int:
     header = request.headers.get(name) if request.path.verb is None else None
     length = len(request.body) if header is None else read_length(header)
     if length is None or length > len(request.body):
-        said = (header or b"")[:_SHOWN].decode("latin-1")
-        raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, expected a length.")
+        shown = (header or b"")[:_SHOWN_CHARS].decode("latin-1")
+        raise RequestError(
+            f"{open_inference.HEADER_LENGTH} is {shown!r}, expected the number of bytes of the"
+            f" JSON, at most {len(request.body)}."
+        )
     return length

@@ -1,8 +1,9 @@
 """A child process that parses large requests, so that other requests do not wait.
 
-The JSON parser holds Python's lock for a whole body, which takes seconds for 64 MiB. A body may
-also need forty times its size in objects; the child process has a memory limit. It sends tensors
-back, which are quick to receive. It is started by the first large request.
+The JSON parser holds Python's lock until it has parsed a whole body, which takes seconds for 64
+MiB. The parsed objects may also take forty times the memory of the body, so the child process has a
+memory limit. The child process sends tensors back, which the server receives quickly. The first
+large request starts the child process.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from components.serving.server.batching import timeout_error
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.values import as_tensors
 from components.serving.server.reading import (
+    ParsedRequest,
     PredictionRequest,
-    ReadRequest,
+    estimate_json_memory,
     json_length,
-    memory_of_json,
     read_request,
 )
 from components.serving.server.replies import Reply, RequestError, error_reply, size_of_part
@@ -42,20 +43,21 @@ from trainer_module.export.interface import ModelInterface
 
 logger = logging.getLogger(__name__)
 
-_OBJECT_BYTES = 16
-"""The limit of parsed JSON objects, in bytes per byte of the largest body."""
-_RESERVED_BYTES = 32
-"""The limit of the memory that the process reserves, in bytes per byte of the largest body; orjson
-does not use most of it. It is only the second limit, as Python takes minutes to fail at it."""
-_TENSOR_BYTES = 2
-"""The limit of the tensors, in bytes per byte of the largest body."""
-_NICE = 5
-"""The niceness of the process: small requests have priority if there are not enough cores."""
+_OBJECT_BYTES_PER_BYTE = 16
+"""The limit of the estimated memory of parsed JSON, in bytes per byte of the largest body."""
+_RESERVED_BYTES_PER_BYTE = 32
+"""The limit of the memory that the process reserves, in bytes per byte of the largest body. orjson
+does not use most of the memory that it reserves. The estimate is checked first, as Python takes
+minutes to fail at this limit."""
+_TENSOR_BYTES_PER_BYTE = 2
+"""The limit of the memory of the tensors, in bytes per byte of the largest body."""
+_NICENESS = 5
+"""The niceness of the process, so that small requests have priority if there are too few cores."""
 
 
 _ReadTask = tuple[PredictionRequest, int, ModelInterface]
-"""The message to the process before the body: a request without body, the number of a version, and
-the interface of its model."""
+"""The message to the process before the body: the request without its body, the number of the
+version, and the interface of its model."""
 
 
 class _Tensor(NamedTuple):
@@ -65,28 +67,28 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     lengths: np.ndarray | None
-    """The lengths of the texts; None for numbers."""
+    """The lengths of the texts, or None for numbers."""
 
 
 class LargeReader:
-    """A reader that sends large requests to the child process, one after the other."""
+    """A reader that sends large requests to the child process, one after another."""
 
     def __init__(self, options: ServeOptions) -> None:
-        """Creates the reader; the process is started later.
+        """Creates the reader. The process is started later.
 
         Args:
           options: the options with the limits.
         """
         self._options = options
         self._thread = ThreadPoolExecutor(1, "large requests")
-        self._turn = asyncio.Lock()
-        """A lock held while the thread reads; the body of a waiting request belongs to its task
-        alone."""
+        self._lock = asyncio.Lock()
+        """The lock for the process. Only the task of a waiting request refers to its body, so that
+        a cancelled request frees the body."""
         self._process: _Process | None = None
 
     async def read(
         self, request: PredictionRequest, number: int, interface: ModelInterface
-    ) -> ReadRequest | Reply:
+    ) -> ParsedRequest | Reply:
         """Parses a request in the child process.
 
         Args:
@@ -100,18 +102,18 @@ class LargeReader:
         until = time.monotonic() + self._options.answer_seconds
         task = request._replace(body=b""), number, interface
         loop = asyncio.get_running_loop()
-        await self._turn.acquire()
-        asked = self._thread.submit(self._read_in_process, task, request.body, until)
+        await self._lock.acquire()
+        future = self._thread.submit(self._read_in_process, task, request.body, until)
 
         def release(_: object) -> None:
             with suppress(RuntimeError):  # The loop has ended.
-                loop.call_soon_threadsafe(self._turn.release)
+                loop.call_soon_threadsafe(self._lock.release)
 
-        # Released when the thread no longer uses the body, even if the request was cancelled.
-        asked.add_done_callback(release)
-        return await asyncio.wrap_future(asked)
+        # Even if the request is cancelled, the lock is held until the thread has read the body.
+        future.add_done_callback(release)
+        return await asyncio.wrap_future(future)
 
-    def _read_in_process(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
+    def _read_in_process(self, task: _ReadTask, body: bytes, until: float) -> ParsedRequest | Reply:
         try:
             if self._process is None or not self._process.is_alive:
                 self._end()
@@ -119,9 +121,9 @@ class LargeReader:
         except OSError as error:
             logger.error("the process that reads large requests cannot be started: %s", error)
             return error_reply(
-                RequestError("large requests cannot be read now: try again later.", 503)
+                RequestError("large requests cannot be read at present: try again later.", 503)
             )
-        answer: ReadRequest | Reply | None = None
+        answer: ParsedRequest | Reply | None = None
         try:
             answer = self._process.read(task, body, until)
         except TimeoutError:
@@ -129,7 +131,7 @@ class LargeReader:
         except (EOFError, OSError):
             return error_reply(_memory_error())
         finally:
-            if answer is None:  # A late answer would be taken for that of the next request.
+            if answer is None:  # The next request would receive the late answer of this request.
                 self._end()
         return answer
 
@@ -140,17 +142,17 @@ class LargeReader:
 
 
 class _Process:
-    """A handle of the child process in the server."""
+    """The child process and the connection to it, in the server's process."""
 
     def __init__(self, options: ServeOptions) -> None:
-        self._connection, other = Pipe()
+        self._connection, child_end = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
         # -P: modules in the working directory do not shadow those of this process.
-        command = [sys.executable, "-P", "-m", __name__, str(other.fileno())]
+        command = [sys.executable, "-P", "-m", __name__, str(child_end.fileno())]
         command += [str(options.max_bytes), str(options.max_rows)]
-        with other:
+        with child_end:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()]
+                command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[child_end.fileno()]
             )
         self._process = process
         self.end = weakref.finalize(self, _end, process, self._connection)
@@ -160,7 +162,7 @@ class _Process:
         """Whether the process is running."""
         return self._process.poll() is None
 
-    def read(self, task: _ReadTask, body: bytes, until: float) -> ReadRequest | Reply:
+    def read(self, task: _ReadTask, body: bytes, until: float) -> ParsedRequest | Reply:
         """Sends a request, and receives the parsed request or an error response.
 
         Raises:
@@ -171,12 +173,12 @@ class _Process:
         self._connection.send_bytes(body)
         if not self._connection.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
-        # Only objects of the process itself are unpickled; data of a client follows as bytes.
-        found: ReadRequest | Reply = self._connection.recv()
-        if isinstance(found, Reply):
-            return found
-        tensors: Any = found.inputs
-        return found._replace(inputs={t.name: _take(t, self._connection) for t in tensors})
+        # Only objects of the process itself are unpickled. The data of the client follows as bytes.
+        result: ParsedRequest | Reply = self._connection.recv()
+        if isinstance(result, Reply):
+            return result
+        tensors: Any = result.inputs
+        return result._replace(inputs={t.name: _receive(t, self._connection) for t in tensors})
 
 
 def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
@@ -187,11 +189,12 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
 
 def _memory_error() -> RequestError:
     return RequestError(
-        "the request takes too much memory to read: send fewer rows per request.", 413
+        "reading the request takes too much memory: send fewer rows per request.", 413
     )
 
 
-def _take(tensor: _Tensor, connection: Connection) -> np.ndarray:
+def _receive(tensor: _Tensor, connection: Connection) -> np.ndarray:
+    """Returns a tensor, whose bytes are the next message of the connection."""
     data = connection.recv_bytes()
     if tensor.lengths is None:
         return np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
@@ -202,75 +205,83 @@ def _take(tensor: _Tensor, connection: Connection) -> np.ndarray:
     return texts.reshape(tensor.shape)
 
 
-def _send(name: str, values: np.ndarray) -> tuple[_Tensor, bytes | memoryview]:
+def _pack(name: str, values: np.ndarray) -> tuple[_Tensor, bytes | memoryview]:
+    """Returns the description of a tensor, and its bytes."""
     if values.dtype != object:
-        whole = np.ascontiguousarray(values)
-        return _Tensor(name, values.shape, values.dtype, None), whole.reshape(-1).view("b").data
+        data = np.ascontiguousarray(values).reshape(-1).view("b").data
+        return _Tensor(name, values.shape, values.dtype, None), data
     flat = values.ravel().tolist()
     lengths = np.fromiter(map(len, flat), np.int64, len(flat))
     return _Tensor(name, values.shape, values.dtype, lengths), b"".join(flat)
 
 
-def _read(task: _ReadTask, body: bytes, most_bytes: int, most_rows: int) -> ReadRequest | Reply:
+def _read(task: _ReadTask, body: bytes, max_bytes: int, max_rows: int) -> ParsedRequest | Reply:
     """Returns the parsed request with tensors, or the response of an error."""
-    given, number, interface = task
+    request, number, interface = task
     try:
-        request = given._replace(body=body)
-        if memory_of_json(body[: json_length(request)]) > _OBJECT_BYTES * most_bytes:
+        request = request._replace(body=body)
+        if estimate_json_memory(body[: json_length(request)]) > _OBJECT_BYTES_PER_BYTE * max_bytes:
             raise _memory_error()
-        read = read_request(request, number, interface, most_rows)
-        tensors = as_tensors(read.inputs, interface)
-        if size_of_part(tensors) > _TENSOR_BYTES * most_bytes:
+        parsed = read_request(request, number, interface, max_rows)
+        tensors = as_tensors(parsed.inputs, interface)
+        if size_of_part(tensors) > _TENSOR_BYTES_PER_BYTE * max_bytes:
             raise _memory_error()
-        return read._replace(inputs=tensors)
+        return parsed._replace(inputs=tensors)
     except MemoryError:
         return error_reply(_memory_error())
     except Exception as error:
         return error_reply(error)
 
 
-def _answer(connection: Connection, result: ReadRequest | Reply) -> None:
+def _answer(connection: Connection, result: ParsedRequest | Reply) -> None:
+    """Sends a response, or a parsed request with its tensors as bytes."""
     if isinstance(result, Reply):
         connection.send(result)
         return
     inputs: Any = result.inputs
-    sent = [_send(name, values) for name, values in inputs.items()]
-    described: Any = [tensor for tensor, _ in sent]
-    connection.send(result._replace(inputs=described))
-    for _, data in sent:
+    packed = [_pack(name, values) for name, values in inputs.items()]
+    tensors: Any = [tensor for tensor, _ in packed]
+    connection.send(result._replace(inputs=tensors))
+    for _, data in packed:
         connection.send_bytes(data)
 
 
-def main(descriptor: str, most_bytes: str, most_rows: str) -> None:
-    """Parses requests until the server closes the connection."""
-    os.nice(_NICE)
+def main(descriptor: str, max_bytes: str, max_rows: str) -> None:
+    """Parses requests until the server closes the connection.
+
+    Args:
+      descriptor: the file descriptor of the connection.
+      max_bytes: the most bytes of a body.
+      max_rows: the most rows of a request.
+    """
+    os.nice(_NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM):  # The process ends with the server.
         signal.signal(number, signal.SIG_IGN)
-    _limit_memory(_RESERVED_BYTES * int(most_bytes))
+    _limit_memory(_RESERVED_BYTES_PER_BYTE * int(max_bytes))
     gc.freeze()
-    gc.disable()  # Parsed JSON has no cycles, so searching it would only take time.
+    gc.disable()  # Parsed JSON has no reference cycles, so garbage collection would free nothing.
     connection = Connection(int(descriptor))
     with suppress(EOFError, OSError):
         while True:
             task: _ReadTask = connection.recv()
-            found = _read(task, connection.recv_bytes(), int(most_bytes), int(most_rows))
-            _answer(connection, found)
-            del found
+            result = _read(task, connection.recv_bytes(), int(max_bytes), int(max_rows))
+            _answer(connection, result)
+            del result
             gc.collect()
-            with suppress(AttributeError):  # C libraries other than glibc return memory unasked.
+            with suppress(AttributeError):  # C libraries other than glibc have no malloc_trim.
                 ctypes.CDLL(None).malloc_trim(0)
 
 
-def _limit_memory(more: int) -> None:
-    """Limits the memory of this process to its current memory plus some bytes."""
+def _limit_memory(additional_bytes: int) -> None:
+    """Limits the memory of this process to its present memory plus the given bytes."""
     status = Path("/proc/self/status")
     if status.is_file():
         kilobytes = int(status.read_text().partition("VmData:")[2].split()[0])
-        limit = (kilobytes << 10) + more
+        limit = (kilobytes << 10) + additional_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":
-    # Imported by its real name, as pickled classes must not belong to `__main__`.
+    # The module is imported by its real name, as pickled classes must not belong to `__main__`.
     importlib.import_module(str(__spec__.name)).main(*sys.argv[1:])

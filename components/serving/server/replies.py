@@ -1,4 +1,4 @@
-"""Responses of the server: answers, serialised once per batch, and errors."""
+"""Responses of the server: predictions, which are serialised once per batch, and errors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _RETRY_SECONDS = b"1"
 """The value of Retry-After, in seconds, in responses with status 503."""
 
 
-_LONGEST_NAME = 100
-"""The most characters of a name that are shown, and compared with others."""
+_MAX_NAME_CHARS = 100
+"""The number of characters to which a client's name is shortened before it is compared and shown.
+"""
 
 
 class RequestError(Exception):
-    """An error that a client caused or may retry after; `status` is its HTTP status."""
+    """An error of a request, which the client caused or may retry. `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -40,26 +41,33 @@ class RequestError(Exception):
 
 
 def unknown_name(where: str, name: str, known_names: Iterable[str]) -> RequestError:
-    """Returns the error for a name that the model does not have, with a suggestion."""
-    names, name = list(known_names), name[:_LONGEST_NAME]
-    near = difflib.get_close_matches(name, names, n=1)  # Slow for long names, hence the limit.
+    """Returns the error for an input that the model does not have, with a suggestion.
+
+    Args:
+      where: the part of the request that has the name.
+      name: the name of the input in the request.
+      known_names: the names of the model's inputs.
+    """
+    # The comparison takes long for long names, so the name is shortened first.
+    names, name = list(known_names), name[:_MAX_NAME_CHARS]
+    near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(sorted(names))}."
     return RequestError(f"{where} has {name!r}, which the model does not take; {hint}")
 
 
 ID_HEADER = "X-Request-Id"
 HEADER = ID_HEADER.lower().encode()
-"""The header of the request id, as ASGI has it."""
+"""The header of the request id, in the lower case of ASGI."""
 _VALID_ID = re.compile(rb"[\x21-\x7e]{1,200}")
-"""The pattern of an acceptable id: one word of ASCII. Any other id is replaced by a new one, which
-the response shows."""
+"""The pattern of a valid id: 1 to 200 ASCII characters without spaces. An invalid id is replaced by
+a new id, which the response contains."""
 
 request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
 """The id of the request in progress."""
 
 
 def choose_id(header: bytes) -> bytes:
-    """Returns the id from a request's header, or a new one if that is missing or invalid."""
+    """Returns the id from a request's header, or a new id if the header is missing or invalid."""
     return header if header and _VALID_ID.fullmatch(header) else os.urandom(16).hex().encode()
 
 
@@ -72,14 +80,14 @@ def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
     Returns:
       The response header with the id.
     """
-    chosen = choose_id(next((value for name, value in headers if name == HEADER), b""))
-    request_id.set(chosen)
-    return HEADER, chosen
+    new_id = choose_id(next((value for name, value in headers if name == HEADER), b""))
+    request_id.set(new_id)
+    return HEADER, new_id
 
 
 JSON, BYTES = b"application/json", b"application/octet-stream"
-_LONGEST = 1000
-"""The most characters of an error message, which may quote a client."""
+_MAX_MESSAGE_CHARS = 1000
+"""The most characters of an error message. Messages may quote long names or values of a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class Reply:
     body: bytes
     content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """The headers besides the type and the length of the body."""
+    """The headers in addition to the type and the length of the body."""
     status: int = 200
 
 
@@ -98,41 +106,41 @@ _NO_THREAD = "can't start new thread"
 
 
 def error_reply(error: BaseException) -> Reply:
-    """Returns the response for an error; errors of the server itself are logged.
+    """Returns the response for an error. Errors of the server itself are logged.
 
-    The response is created where the error is caught, and kept in its place: an error refers to the
-    frames that it passed, and these refer to the whole request. If one of the frames refers to the
-    error, only garbage collection would free them.
+    Callers that catch an error store this response, and not the error. An error refers to the stack
+    frames that it passed, and the frames refer to the whole request. If a frame referred to the
+    error, only garbage collection would free the request.
     """
     if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
         error = RequestError("the server is out of memory: try again later.", 503)
     if isinstance(error, RequestError | DataError):
         status = error.status if isinstance(error, RequestError) else 400
         headers = ((b"retry-after", _RETRY_SECONDS),) if status == 503 else ()
-        said = str(error)
-        if len(said) > _LONGEST:
-            said = f"{said[:_LONGEST]}..."
-        # A message may quote half a surrogate pair, which is not encodable as UTF-8.
-        said = said.encode(errors="replace").decode()
-        return Reply(orjson.dumps({"error": said}), headers=headers, status=status)
+        message = str(error)
+        if len(message) > _MAX_MESSAGE_CHARS:
+            message = f"{message[:_MAX_MESSAGE_CHARS]}..."
+        # A message may quote half a surrogate pair, which cannot be encoded as UTF-8.
+        message = message.encode(errors="replace").decode()
+        return Reply(orjson.dumps({"error": message}), headers=headers, status=status)
     logger.error("a request failed", exc_info=error)
     return Reply(
         orjson.dumps({"error": "internal server error; see the log of the server."}), status=500
     )
 
 
-def attempt(make: Callable[..., _Result], *given: Any) -> _Result | Reply:
+def attempt(function: Callable[..., _Result], *arguments: Any) -> _Result | Reply:
     """Returns the result of a function, or the response for its error."""
     try:
-        return make(*given)
+        return function(*arguments)
     except Exception as error:
         return error_reply(error)
 
 
-Texts = list[bytes]
+RowTexts = list[bytes]
 """The JSON of each row."""
 _TEXT_BYTES = 64
-"""The approximate size in bytes of a short text in an array."""
+"""The approximate size of a short text in an array, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -140,20 +148,20 @@ class BatchResults:
     """The outputs of the model for a batch of requests."""
 
     arrays: Arrays
-    """The outputs by name, [rows, ...] each."""
+    """The outputs by name. Each output has the shape [rows, ...]."""
 
     @cached_property
-    def column_texts(self) -> dict[str, Texts]:
+    def column_texts(self) -> dict[str, RowTexts]:
         """The JSON of each output of each row, by name of the output.
 
-        Numbers have the fewest digits that identify them in their dtype; NaN is null. Bytes are
-        text, or base64 if the name of the output ends with `_bytes`, as in TF Serving.
+        Numbers have the fewest digits that identify them in their dtype, and NaN becomes null.
+        Bytes become text, or base64 if the name of the output ends with `_bytes`, as in TF Serving.
         """
         return {name: _to_texts(name, values) for name, values in self.arrays.items()}
 
     @cached_property
-    def row_texts(self) -> Texts:
-        """The JSON of each row: an object, or the value itself if there is only one output."""
+    def row_texts(self) -> RowTexts:
+        """The JSON of each row: an object, or the value itself if the model has only one output."""
         columns = self.column_texts
         if len(columns) == 1:
             return next(iter(columns.values()))
@@ -164,35 +172,35 @@ class BatchResults:
 
 @dataclass(frozen=True, slots=True)
 class ResultSlice:
-    """The slice of a batch's outputs that belongs to one request."""
+    """The rows of a batch's outputs that belong to one request."""
 
     batch: BatchResults
     rows: slice
 
     @property
     def arrays(self) -> Arrays:
-        """The outputs by name, [rows, ...] each."""
+        """The outputs by name. Each output has the shape [rows, ...]."""
         return {name: values[self.rows] for name, values in self.batch.arrays.items()}
 
     @property
-    def column_texts(self) -> dict[str, Texts]:
+    def column_texts(self) -> dict[str, RowTexts]:
         """The JSON of each output of each row, by name of the output."""
         return {name: texts[self.rows] for name, texts in self.batch.column_texts.items()}
 
     @property
-    def row_texts(self) -> Texts:
+    def row_texts(self) -> RowTexts:
         """The JSON of each row."""
         return self.batch.row_texts[self.rows]
 
 
 class ResponseFormat(Protocol):
-    """The format of a response; instances can be pickled."""
+    """The format of a response. Instances can be pickled."""
 
-    def part(self, answer: ResultSlice) -> Any:
-        """Returns the serialised outputs of some of a request's rows."""
+    def part(self, output: ResultSlice) -> Any:
+        """Returns the serialised outputs of some rows of a request."""
 
     def reply(self, parts: Sequence[Any]) -> Reply:
-        """Returns the response, from the serialised outputs of all rows in their order."""
+        """Returns the response from the parts with the serialised outputs, in the order of rows."""
 
 
 def size_of_part(part: Any) -> int:
@@ -204,9 +212,9 @@ def size_of_part(part: Any) -> int:
     return sum(map(size_of_part, part.values()))
 
 
-def _to_texts(name: str, values: np.ndarray) -> Texts:
+def _to_texts(name: str, values: np.ndarray) -> RowTexts:
     if values.dtype == object:
-        return _of_bytes(name, values)
+        return _bytes_to_texts(name, values)
     if values.ndim > 2 or not values.size:
         return [_write_numbers(row) for row in values]
     written = _write_numbers(values)
@@ -219,20 +227,21 @@ def _write_numbers(values: np.ndarray) -> bytes:
     return orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _of_bytes(name: str, values: np.ndarray) -> Texts:
-    """Returns the JSON of each row; equal values, such as classes, are serialised once."""
-    known = {value: _to_json(name, value) for value in set(values.ravel().tolist())}
+def _bytes_to_texts(name: str, values: np.ndarray) -> RowTexts:
+    """Returns the JSON of each row. Equal values, such as classes, are serialised only once."""
+    texts = {value: _to_json(name, value) for value in set(values.ravel().tolist())}
     listed = values.tolist()
     if values.ndim == 1:
-        return [known[value] for value in listed]
+        return [texts[value] for value in listed]
 
     def write(value: Any) -> bytes:
         if isinstance(value, list):
             return b"[%b]" % b",".join(map(write, value))
-        return known[value]
+        return texts[value]
 
     if len(listed) > 1 and (values == values[0]).all():
-        return [write(listed[0])] * len(listed)  # All rows are equal, such as names of classes.
+        # All rows are equal, such as rows of class names, so one row is serialised.
+        return [write(listed[0])] * len(listed)
     return list(map(write, listed))
 
 

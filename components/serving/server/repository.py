@@ -1,4 +1,4 @@
-"""The versions of a served model: a new version is loaded before the old one is unloaded."""
+"""The versions of a served model. A new version is loaded before the old version is unloaded."""
 
 from __future__ import annotations
 
@@ -31,29 +31,31 @@ from trainer_module.errors import ScopelineError
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
-FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 5.0, 600.0
-"""The pause before a failed version is retried; it doubles from the first to the last."""
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 5.0, 600.0
+"""The shortest and the longest pause before a failed version is retried. The pause doubles with
+each failure."""
 _SETTLE_SECONDS = 0.5
 """The seconds for which changed files have to stay unchanged before they are loaded."""
 _QUIET_SECONDS = 2.0
 """The seconds without a change after which files count as completely written."""
 _ABANDONED_SECONDS = 60.0
-"""The seconds after which a folder without a SavedModel counts as complete; its load then fails."""
+"""The seconds after which a folder without a SavedModel counts as complete, so that its load fails
+with a message."""
 _JOIN_SECONDS = 0.2
-"""The seconds that the shutdown waits for a scan of the folder in progress."""
+"""The seconds for which the shutdown waits for a scan in progress."""
 STABLE = "stable"
-"""The label of the served version, which is also the default."""
+"""The label of the served version."""
 
 
 @dataclass(frozen=True)
 class VersionState:
-    """The state of a version, and its error."""
+    """The state of a version."""
 
     number: int
     state: str
     """START, LOADING, AVAILABLE or END, as in TF Serving."""
     message: str = ""
-    """The reason why the version is not served."""
+    """The error of the version: that it cannot be loaded, or was withdrawn. Empty for no error."""
 
 
 Loader = Callable[[Path], Servable]
@@ -75,10 +77,11 @@ class _Failure:
 
 
 class Repository:
-    """A folder of versions: serves the highest one that can be loaded and was not withdrawn.
+    """A folder of versions, of which the newest usable version is served.
 
-    A loaded version is served until another one is loaded: even if its folder is deleted or
-    damaged, or if it is withdrawn and no other version can be loaded.
+    A version is usable if it can be loaded and was not withdrawn. A loaded version is served until
+    another version is loaded. It remains in service even if its folder is deleted or damaged, or if
+    it is withdrawn and no other version can be loaded.
     """
 
     def __init__(self, folder: Path, load: Loader = load_certified) -> None:
@@ -88,7 +91,8 @@ class Repository:
         """The files of the served version when it was loaded."""
         self._states: dict[int, VersionState] = {}
         self._failures: dict[int, _Failure] = {}
-        self._seen: dict[int, Listing] = {}
+        self._last_listings: dict[int, Listing] = {}
+        """The files of each version at the last scan."""
         self._is_settling = False
         self._loads = 0
         self._stop = threading.Event()
@@ -96,7 +100,7 @@ class Repository:
 
     @classmethod
     def of(cls, model: Servable) -> Repository:
-        """Returns a repository of one model, as version 1, which follows no folder."""
+        """Returns a repository of one model, which is version 1. No folder is watched."""
         repository = cls(Path(os.devnull))
         repository._activate(1, model, {})
         return repository
@@ -104,7 +108,7 @@ class Repository:
     @property
     def states(self) -> list[VersionState]:
         """The states of all known versions, newest first."""
-        # Sorting copies the values, which another thread may change meanwhile.
+        # Sorting copies the values, as another thread may change the dictionary.
         return sorted(self._states.values(), key=lambda state: -state.number)
 
     @property
@@ -114,7 +118,7 @@ class Repository:
 
     @property
     def number(self) -> int | None:
-        """The number of the served version; None while there is none."""
+        """The number of the served version, or None while no version is served."""
         return self._current[0] if self._current else None
 
     def find(self, number: str | None = None, label: str | None = None) -> tuple[int, Servable]:
@@ -143,8 +147,8 @@ class Repository:
         """Scans the folder, and loads the newest version that was not withdrawn.
 
         A failed version is retried when its files have changed, or after a growing pause. A version
-        whose files are still being written is skipped; if no version is served yet, the scan waits
-        for it for a moment.
+        whose files are still being written is skipped. If no version is served yet, the scan first
+        waits half a second for the files.
         """
         self._is_settling = False
         try:
@@ -158,8 +162,8 @@ class Repository:
         for number, path in versions.items():
             reason = reasons[number]
             if reason is not None:
-                said = "it was withdrawn" + (f": {reason}" if reason else "")
-                withdrawn = self._end_withdrawn(number, said) or withdrawn
+                message = "it was withdrawn" + (f": {reason}" if reason else "")
+                withdrawn = self._end_withdrawn(number, message) or withdrawn
             elif self._update_version(number, path):
                 return
         if withdrawn:
@@ -167,14 +171,18 @@ class Repository:
 
     def _drop_deleted(self, versions: Mapping[int, Path]) -> None:
         """Drops the state of deleted versions, except for the served one."""
-        for gone in self._states.keys() - {*versions, self.number}:
-            del self._states[gone]
-        for known in (self._failures, self._seen):
-            for gone in known.keys() - versions.keys():
-                known.pop(gone)
+        for number in self._states.keys() - {*versions, self.number}:
+            del self._states[number]
+        for records in (self._failures, self._last_listings):
+            for number in records.keys() - versions.keys():
+                records.pop(number)
 
     def _end_withdrawn(self, number: int, message: str) -> str:
-        """Marks a withdrawn version as ended; returns the message if the version is served."""
+        """Marks a withdrawn version as ended, unless the version is served.
+
+        Returns:
+          The message if the version is served, or else an empty string.
+        """
         self._failures.pop(number, None)
         if number == self.number:
             return message
@@ -184,38 +192,43 @@ class Repository:
     def _keep_withdrawn(self, message: str) -> None:
         """Continues to serve a withdrawn version, as no other version can be loaded."""
         assert self.number is not None  # noqa: S101 - the served version is the withdrawn one
-        message += "; it stays in service, as no other version can be loaded"
+        message += "; the version remains in service, as no other version can be loaded"
         if self._states[self.number].message != message:
             logger.error("version %d: %s", self.number, message)
         self._set_state(self.number, "AVAILABLE", message)
 
     def _update_version(self, number: int, path: Path) -> bool:
-        """Loads a version unless it is served already; returns whether to skip older versions."""
+        """Loads a version unless it is served already.
+
+        Returns:
+          Whether the version is served, so that older versions can be skipped.
+        """
         listing = self._settled_files(number, path)
-        answers = number == self.number
+        is_served = number == self.number
         if listing is None:
-            return answers
-        if answers and listing == self._loaded:
-            if self._states[number].message:  # The version was withdrawn or damaged meanwhile.
+            return is_served
+        if is_served and listing == self._loaded:
+            if self._states[number].message:  # An error of the version was fixed, such as damage.
                 self._clear(number)
             return True
-        return (self._is_due(number, listing) and self._try_load(number, path, listing)) or answers
+        is_loaded = self._is_due(number, listing) and self._try_load(number, path, listing)
+        return is_loaded or is_served
 
     def _settled_files(self, number: int, path: Path) -> Listing | None:
-        """Returns the files of a version; None while they are being written.
+        """Returns the files of a version, or None while they are being written.
 
-        Files count as written when they have not changed for a moment. rsync and cp may copy the
-        graph last.
+        The files count as complete if they are unchanged since the last scan or for 2 seconds, and
+        `saved_model.pb` exists, which rsync and cp may copy last.
         """
-        seen = self._seen.get(number)
-        listing, quiet = _list_files(path)
-        if self.number is None and listing != seen and quiet < _QUIET_SECONDS:
+        last = self._last_listings.get(number)
+        listing, unchanged_seconds = _list_files(path)
+        if self.number is None and listing != last and unchanged_seconds < _QUIET_SECONDS:
             self._stop.wait(_SETTLE_SECONDS)
-            seen = listing
-            listing, quiet = _list_files(path)
-        self._seen[number] = listing
-        is_whole = SAVED_MODEL in listing or quiet >= _ABANDONED_SECONDS
-        if is_whole and (listing == seen or quiet >= _QUIET_SECONDS):
+            last = listing
+            listing, unchanged_seconds = _list_files(path)
+        self._last_listings[number] = listing
+        is_complete = SAVED_MODEL in listing or unchanged_seconds >= _ABANDONED_SECONDS
+        if is_complete and (listing == last or unchanged_seconds >= _QUIET_SECONDS):
             return listing
         self._is_settling = True
         if number != self.number:
@@ -229,16 +242,16 @@ class Repository:
     def _try_load(self, number: int, path: Path, listing: Listing) -> bool:
         if number != self.number:
             self._set_state(number, "LOADING")
-        logger.info("version %d is loaded", number)
+        logger.info("version %d is being loaded", number)
         try:
             model = self._load(path)
             _warm_up(model)
-        except Exception as error:  # The old version stays in service after any error.
-            words = str(error) if isinstance(error, ScopelineError) else f"{error!r}"
+        except Exception as error:  # The old version remains in service after any error.
+            message = str(error) if isinstance(error, ScopelineError) else f"{error!r}"
         else:
             self._activate(number, model, listing)
             return True
-        self._fail(number, path, listing, words)
+        self._fail(number, path, listing, message)
         _free_memory()
         return False
 
@@ -256,22 +269,23 @@ class Repository:
         self._set_state(number, "AVAILABLE")
 
     def _fail(self, number: int, path: Path, listing: Listing, message: str) -> None:
-        """Records that a version cannot be loaded, unless its files have changed meanwhile."""
+        """Records that a version cannot be loaded, unless its files changed during the load."""
         if _list_files(path)[0] != listing:
             self._is_settling = True
             if number != self.number:
                 self._set_state(number, "START")
             return
-        before = self._failures.get(number)
-        pause = FIRST_PAUSE_SECONDS
-        if before is not None and before.listing == listing:
-            pause = min(2 * before.pause, LAST_PAUSE_SECONDS)
+        previous = self._failures.get(number)
+        pause = MIN_PAUSE_SECONDS
+        if previous is not None and previous.listing == listing:
+            pause = min(2 * previous.pause, MAX_PAUSE_SECONDS)
         self._failures[number] = _Failure(listing, pause, time.monotonic() + pause)
         if number == self.number:
-            message += "; the model that was loaded before stays in service"
+            message += "; the model that was loaded before remains in service"
         self._set_state(number, "AVAILABLE" if number == self.number else "END", message)
         logger.error(
-            "version %d cannot be loaded: %s (the next try is in %.0f s, or when its files change)",
+            "version %d cannot be loaded: %s (the load is retried in %.0f s, or when the files"
+            " change)",
             number,
             message,
             pause,
@@ -281,15 +295,13 @@ class Repository:
         self._states[number] = VersionState(number, state, message)
 
     def start(self) -> None:
-        """Starts the thread that follows the folder."""
+        """Starts the thread that watches the folder."""
         self._thread = threading.Thread(target=self._watch, name="versions", daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
-        loads, failure_log = (
-            self._loads,
-            FailureLog(logger, "the check for new versions failed, retrying"),
-        )
+        loads = self._loads
+        failure_log = FailureLog(logger, "the check for new versions failed, retrying")
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
             with failure_log.suppressed():
                 if self._loads != loads:
@@ -298,47 +310,47 @@ class Repository:
                 self.scan()
 
     def stop(self) -> None:
-        """Stops following the folder; a load in progress continues."""
+        """Stops watching the folder. A load in progress continues."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
 
     @property
     def is_watching(self) -> bool:
-        """Whether the thread that follows the folder is running."""
+        """Whether the thread that watches the folder is running."""
         return self._thread is not None and self._thread.is_alive()
 
 
 def _list_files(version: Path) -> tuple[Listing, float]:
     """Returns the files of a version, and the seconds since the last change to any of them.
 
-    The change time counts, so that files moved or copied with their old modification time are
-    recent. The withdrawal marker is not listed. Files that cannot be read are left to the loader.
+    The last change is the latest ctime, as moved or copied files may keep an old modification time.
+    The withdrawal marker is not listed. Files that cannot be read are skipped: the load fails.
     """
     listing, changed = {}, 0
     for folder, _, names in os.walk(version):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
             with suppress(OSError):
-                found = path.stat()
-                changed = max(changed, found.st_ctime_ns)
+                status = path.stat()
+                changed = max(changed, status.st_ctime_ns)
                 if path != Path(folder):
-                    place = path.relative_to(version).as_posix()
-                    listing[place] = (found.st_size, found.st_mtime_ns)
+                    name = path.relative_to(version).as_posix()
+                    listing[name] = (status.st_size, status.st_mtime_ns)
     listing.pop(WITHDRAWN_FILE, None)
     return listing, time.time() - changed / 1e9 if changed else 0.0
 
 
 def _free_memory() -> None:
     """Returns the memory of an unloaded version to the system."""
-    gc.collect()  # The graph has reference cycles, which would stay for long.
-    with suppress(AttributeError):  # C libraries other than glibc return memory unasked.
+    gc.collect()  # The graph has reference cycles, which garbage collection would free much later.
+    with suppress(AttributeError):  # C libraries other than glibc have no malloc_trim.
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _warm_up(model: Servable) -> None:
     """Predicts a row of missing values, so that no client waits for the slow first prediction.
 
-    Models of pictures are skipped, as a picture cannot be missing.
+    Models that take pictures are not warmed up, as a picture cannot be missing.
     """
     columns = model.interface.columns
     if any(column.picture for column in columns):

@@ -11,21 +11,21 @@ SPAWN = get_context("spawn")
 """The context that spawns workers, as TensorFlow does not support forks."""
 _STARTING, _NO_VERSION = -1, 0
 _STALE_SECONDS = 15.0
-"""The seconds after which a worker without an update no longer counts, as it hangs or has died."""
+"""The seconds without an update after which a worker counts as dead."""
 
 
 class Workers:
-    """The last update of each worker, in memory that all processes of the server share."""
+    """The versions that the workers serve, in memory that all processes of the server share."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._versions: Any = SPAWN.RawArray("q", [_STARTING] * count)
-        self._reported: Any = SPAWN.RawArray("d", count)
+        self._report_times: Any = SPAWN.RawArray("d", count)
         """The times of the updates by the monotonic clock, which all processes on Linux share."""
 
     def report(self, number: int, version: int | None) -> None:
-        """Records that a worker is running, and the version that it serves, if any."""
-        self._reported[number] = time.monotonic()
+        """Records that a worker is running, and the version that it serves, or None."""
+        self._report_times[number] = time.monotonic()
         self._versions[number] = version or _NO_VERSION
 
     def report_exit(self, number: int) -> None:
@@ -33,7 +33,7 @@ class Workers:
         self._versions[number] = _STARTING
 
     def is_running(self, number: int) -> bool:
-        """Returns whether a worker has been running since its last start."""
+        """Returns whether a worker has sent an update since its last start."""
         return bool(self._versions[number] != _STARTING)
 
     @property
@@ -46,15 +46,15 @@ class Workers:
         """The number of workers that serve a version."""
         return self._count(_NO_VERSION + 1)
 
-    def _count(self, least: int) -> int:
+    def _count(self, min_version: int) -> int:
         since = time.monotonic() - _STALE_SECONDS
-        told = zip(self._versions, self._reported, strict=True)
-        return sum(version >= least and when >= since for version, when in told)
+        updates = zip(self._versions, self._report_times, strict=True)
+        return sum(version >= min_version and at >= since for version, at in updates)
 
 
 @dataclass(frozen=True)
-class WorkerPlace:
-    """The place of one worker among all."""
+class WorkerSlot:
+    """The number of a worker, and the state of all workers."""
 
     workers: Workers
     number: int

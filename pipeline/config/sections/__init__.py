@@ -1,1 +1,1 @@
-"""The sections of a config about the pipeline; sections about the model are in trainer_module."""
+"""The sections of a config that only `pipeline` reads, and the rules of all sections."""

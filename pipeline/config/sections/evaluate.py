@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from components.optimizer.gating import DecidingMetric
 from pipeline.config.issues import Issue, near_match_and, rules_of
+from trainer_module.errors import enumerate_names
 from trainer_module.settings import (
     CrossValidation,
     Settings,
@@ -19,30 +20,28 @@ from trainer_module.settings import (
 from trainer_module.settings.tasks import LearningTask, Metric
 
 COUNT = "example_count"
-"""The metric that is always computed."""
+"""The number of examples, which is always computed."""
 NAME = "name"
-"""The key of a metric's arguments that holds its name."""
+"""The key of a metric's name in the arguments of its class."""
 
 
 def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     name = arguments.get(NAME, "a_name")
     if not isinstance(name, str) or not name or "." in name:
-        raise ValueError(f"name: found {name!r}; right is a text without dots, such as cost")
+        raise ValueError(f"name: found {name!r}; expected a string without dots, such as cost")
     return arguments
 
 
 class MetricSettings(Settings):
-    """A metric like `tfma.MetricConfig`: a metric class of TFMA, of Keras or your own."""
+    """A metric class of TFMA, of Keras or your own; the keys are those of `tfma.MetricConfig`."""
 
     class_name: str = Field(min_length=1)
     """The name of the class, such as `Specificity`."""
     module: str = ""
-    """The module of the class, such as `my_metrics`; may be left out for classes of TFMA and
-    Keras.
-    """
+    """The module of the class, such as `my_metrics`; default: the class is one of TFMA or Keras."""
     config: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
-    """The arguments of the class; `name` names the metric, by default the class name in snake
-    case.
+    """The arguments of the class. `name` is the name of the metric; its default is the class name
+    in snake case.
     """
 
     @property
@@ -54,60 +53,60 @@ class MetricSettings(Settings):
 
 
 def is_own(name: str) -> bool:
-    """Returns whether a metric is named by the import path of a class of the user's."""
+    """Returns whether the name of a metric is the import path of a class."""
     return "." in name
 
 
 class Bound(Settings):
-    """A bound for the measured value, or for the worse end of its confidence interval."""
+    """A bound for the value of a metric, or for the worse end of its confidence interval."""
 
     value: float
-    """The smallest, or the largest, acceptable value."""
+    """The bound: the smallest value for `min`, the largest for `max`."""
     confident: bool = False
-    """Whether the worse end of the metric's confidence interval has to be within the bound, rather
-    than the measured value.
+    """Whether the worse end of the confidence interval has to meet the bound; default: the measured
+    value has to meet it.
     """
 
 
 class Threshold(Settings):
-    """Bounds of a metric, within which the model is blessed."""
+    """The bounds that a metric has to meet for the model to be blessed."""
 
     min: float | Bound | None = None
     """The smallest acceptable value."""
     max: float | Bound | None = None
     """The largest acceptable value."""
     tolerance: float = Field(default=0.0, ge=0)
-    """The amount by which the metric may be worse than that of the model in service; with
-    `evaluate.confidence`, in addition to what chance explains.
+    """The amount by which the metric may be worse than for the model in service. If
+    `evaluate.confidence` is set, a difference that may be chance is accepted in addition.
     """
     slices: bool = False
-    """Whether the bounds apply to each of `evaluate.slices` as well, where the metric is
-    defined.
+    """Whether every slice of `evaluate.slices` in which the metric is defined has to meet the
+    bounds too.
     """
 
     @property
-    def least(self) -> float | None:
+    def min_value(self) -> float | None:
         """The value of `min`."""
         return self.min.value if isinstance(self.min, Bound) else self.min
 
     @property
-    def most(self) -> float | None:
+    def max_value(self) -> float | None:
         """The value of `max`."""
         return self.max.value if isinstance(self.max, Bound) else self.max
 
     @property
-    def is_least_sure(self) -> bool:
-        """Whether the confidence interval has to be above `min`."""
+    def is_min_confident(self) -> bool:
+        """Whether the whole confidence interval has to be above `min`."""
         return isinstance(self.min, Bound) and self.min.confident
 
     @property
-    def is_most_sure(self) -> bool:
-        """Whether the confidence interval has to be below `max`."""
+    def is_max_confident(self) -> bool:
+        """Whether the whole confidence interval has to be below `max`."""
         return isinstance(self.max, Bound) and self.max.confident
 
 
 def _as_list(value: Any) -> Any:
-    """Returns a list; a single column stands for a list of one column."""
+    """Returns a list of columns; a string becomes a list with one column."""
     return [value] if isinstance(value, str) else value
 
 
@@ -126,51 +125,52 @@ class OnLeakage(StrEnum):
 
 
 class Ties(StrEnum):
-    """The choice between a new model and the model in service if the new one is worse within
-    noise.
-    """
+    """The decision on a new model that is not significantly worse than the model in service."""
 
     NEWEST = "newest"
+    """The new model is pushed."""
     KEEP = "keep"
+    """The model in service remains in service."""
 
 
 class EvaluateSettings(CrossValidation):
-    """How the model is measured, and which thresholds it has to reach to be pushed."""
+    """The metrics of the model, and the thresholds that it has to meet to be pushed."""
 
     metrics: list[str | MetricSettings] = []
-    """Names of metrics, import paths of metric classes of TFMA or Keras, or mappings like
-    `tfma.MetricConfig`; default: the task's usual metrics. docs/config.md lists the names.
+    """Names of metrics, import paths of metric classes, or mappings with the keys of
+    `tfma.MetricConfig`; default: the task's default metrics. docs/config.md lists the names.
     """
     thresholds: dict[str, Threshold] = {}
-    """Bounds by metric. The model also has to be no worse than the model in service. Without
-    bounds, it has to be better than a constant prediction (the most frequent class, the mean).
+    """Bounds by metric. A model always has to be no worse than the model in service. If there are
+    no bounds, a model also has to be better than a constant prediction (the most frequent class,
+    the mean).
     """
     slices: list[ColumnNames] = []
-    """Columns, or lists of columns, for whose values the metrics are reported separately."""
+    """Columns, or lists of columns; the metrics are also computed for each of their values."""
     confidence: float | None = Field(default=0.95, ge=0.5, lt=1)
-    """The confidence level for comparisons with the model in service and for bounds that are
-    `confident`; null compares the measured values.
+    """The confidence level for comparisons with the model in service and for bounds with
+    `confident: true`; null compares the measured values.
     """
     leakage: OnLeakage = OnLeakage.WARN
-    """Whether label leakage is reported as a note or ends the run before training: a column that
-    predicts the label nearly without error, or a random split of dated rows whose neighbours are
-    alike. Columns that `features` declares are not checked.
+    """The reaction to label leakage: `warn` adds a note, `fail` ends the run before training.
+    Leakage is a column that predicts the label nearly without error, or a random split of dated
+    rows of which successive rows are similar. Columns in `features` are not checked.
     """
 
     ties: Ties | None = None
-    """The model that serves if the new one is worse in the deciding metric, but within noise:
-    `newest` pushes the new model, `keep` does not. Default: `keep` if both models learnt from the
-    same data, `newest` otherwise.
+    """The decision on a new model that is worse in the deciding metric, but not significantly:
+    `newest` pushes the new model, `keep` does not. Default: `keep` if both models were trained on
+    the same data, otherwise `newest`.
     """
 
     @property
     def named(self) -> list[str]:
-        """The metrics that are given by name or import path."""
+        """The names and import paths in `metrics`."""
         return [metric for metric in self.metrics if isinstance(metric, str)]
 
     @property
     def configured(self) -> dict[str, MetricSettings]:
-        """The metrics that are given as mappings, by name."""
+        """The mappings in `metrics`, by the name of the metric."""
         return {metric.name: metric for metric in self.metrics if not isinstance(metric, str)}
 
     @property
@@ -188,33 +188,32 @@ class EvaluateSettings(CrossValidation):
 
 @dataclass(frozen=True)
 class Criteria:
-    """The criteria for a model: the metrics of its task, and the settings of `evaluate`."""
+    """The criteria by which the Evaluator compares models."""
 
     task: LearningTask
     evaluate: EvaluateSettings
     weight: str | None = None
-    """The column that holds the weight of each example."""
+    """The column with the weight of each example."""
     changes_labels: bool = False
     """Whether the user's preprocessing function may change the labels."""
     split_by: str | None = None
-    """The column whose equal values are in the same split."""
+    """The column of which all rows with the same value are in the same split."""
     order_by: str | None = None
     """The column that orders the rows for the split."""
 
     def metric(self, name: str) -> Metric:
-        """Returns a metric of the task or of the user; lower is better for user metrics with a
-        maximum.
+        """Returns a metric of the task, or a metric class of TFMA, Keras or the user.
 
-        User metrics have values of an unknown scale.
+        For a metric class, lower is better if its threshold has a `max`, and its unit is unknown.
 
         Args:
           name: the name of a task's metric, an import path, or the name in a `tfma.MetricConfig`.
         """
         threshold = self.evaluate.thresholds.get(name)
         is_better = threshold is None or threshold.max is None
-        if (given := self.evaluate.configured.get(name)) is not None:
-            options = {key: value for key, value in given.config.items() if key != NAME}
-            return Metric(given.class_name, is_better, given.module, options, has_unit=True)
+        if (settings := self.evaluate.configured.get(name)) is not None:
+            options = {key: value for key, value in settings.config.items() if key != NAME}
+            return Metric(settings.class_name, is_better, settings.module, options, has_unit=True)
         if not is_own(name):
             return self.task.metrics()[name]
         module, _, class_name = name.rpartition(".")
@@ -222,7 +221,8 @@ class Criteria:
 
     @property
     def names(self) -> list[str]:
-        """The numbers to compute: named or usual metrics, and metrics with thresholds.
+        """The numbers to compute: the metrics of the config or of the task, and metrics with
+        thresholds.
 
         A metric that is given as a mapping decides only if it has a threshold.
         """
@@ -236,39 +236,39 @@ class Criteria:
 
     @property
     def plots(self) -> list[str]:
-        """The named curves and matrices, which TFMA stores as plots."""
+        """The curves and matrices in `metrics`, which TFMA stores as plots."""
         named = dict.fromkeys(self.evaluate.named)
         return [name for name in named if not self.metric(name).is_number]
 
     @property
     def thresholds(self) -> dict[str, Threshold]:
-        """The thresholds; without any, an empty threshold for the first metric.
+        """The thresholds; if the config has none, an empty threshold for the first metric.
 
-        TFX blesses only against a threshold. With an empty threshold, the model in service and the
-        constant prediction, which the Evaluator adds, are the only bounds.
+        TFX blesses a model only if there is a threshold. If it is empty, the model in service and
+        the constant prediction are the only bounds; the Evaluator adds both.
         """
         return dict(self.evaluate.thresholds) or {self.names[0]: Threshold()}
 
     @property
     def others(self) -> dict[str, bool]:
-        """Further metrics in which the model must not be worse, and whether higher is better.
+        """Further metrics in which the model has to be no worse; True if higher is better.
 
-        Empty if thresholds are set, as the user has then chosen the metrics that decide.
+        Empty if the config has thresholds, as these choose the metrics that decide.
         """
         if self.evaluate.thresholds:
             return {}
-        # For user metrics the better direction is unknown.
-        known = self.task.metrics()
+        # The better direction of a metric class is unknown.
+        metrics = self.task.metrics()
         names = self.names if self._named_numbers else self.task.usual_metrics()
         return {
-            name: known[name].higher_is_better
+            name: metrics[name].higher_is_better
             for name in names[1:]
-            if name in known and known[name].is_compared and not known[name].is_half
+            if name in metrics and metrics[name].is_compared and not metrics[name].is_half
         }
 
     @property
     def deciding(self) -> DecidingMetric:
-        """The metric that compares variants with the model: the first metric that decides."""
+        """The first metric that decides; variants are compared with the model in this metric."""
         names = self.names
         name = next(name for name in names if name in (self.evaluate.thresholds or names))
         metric = self.metric(name)
@@ -278,21 +278,25 @@ class Criteria:
 
 def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
     """Checks that every named metric is a metric of the task, or an import path."""
-    known, configured = target.metrics(), evaluate.configured
-    places = {f"evaluate.metrics.{i}": m for i, m in enumerate(evaluate.metrics)}
-    named = {path: metric for path, metric in places.items() if isinstance(metric, str)}
-    thresholds = {f"evaluate.thresholds.{m}": m for m in evaluate.thresholds}
-    thresholds = {path: m for path, m in thresholds.items() if m not in configured}
+    task_metrics, configured = target.metrics(), evaluate.configured
+    by_path = {f"evaluate.metrics.{i}": metric for i, metric in enumerate(evaluate.metrics)}
+    named = {path: metric for path, metric in by_path.items() if isinstance(metric, str)}
+    thresholds = {
+        f"evaluate.thresholds.{metric}": metric
+        for metric in evaluate.thresholds
+        if metric not in configured
+    }
     for path, metric in (named | thresholds).items():
-        if metric not in known and not is_own(metric):
-            candidates = {*known, *configured} if path in thresholds else known
+        if metric not in task_metrics and not is_own(metric):
+            candidates = {*task_metrics, *configured} if path in thresholds else task_metrics
             yield Issue(
                 path,
-                f"{metric!r} is no metric for {target.kind}; "
+                f"`task: {target.kind}` has no metric {metric!r}; "
                 + near_match_and(
                     metric,
                     candidates,
-                    "A metric of yours is an import path, such as my_metrics.Cost",
+                    "To use a metric class of your own, write its import path, such as "
+                    "my_metrics.Cost",
                 ),
             )
 
@@ -300,87 +304,89 @@ def metrics_fit_the_task(target: LearningTask, evaluate: EvaluateSettings) -> It
 def metrics_have_names_of_their_own(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
-    """Checks that the metrics given as mappings have unique names, which thresholds refer to."""
-    known = {**target.metrics(), COUNT: None}
+    """Checks that metrics in mappings have unique names, as thresholds refer to the names."""
+    names = {**target.metrics(), COUNT: None}
     for i, metric in enumerate(evaluate.metrics):
         if isinstance(metric, str):
             continue
-        if metric.name in known:
+        if metric.name in names:
             yield Issue(
                 f"evaluate.metrics.{i}",
-                f"found {metric.name!r}, which is the name of another metric too; give this "
-                "metric a name by config: {name: ...}",
+                f"found two metrics with the name {metric.name!r}; give this metric another name "
+                "with config: {name: ...}",
             )
-        known[metric.name] = None
+        names[metric.name] = None
 
 
 def thresholds_are_of_numbers(target: LearningTask, evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """Checks that thresholds are given for numbers only, not for curves or matrices."""
-    known = target.metrics()
-    numbers = [name for name, metric in known.items() if metric.is_number]
+    """Checks that thresholds are set for numbers only, not for curves or matrices."""
+    metrics = target.metrics()
+    numbers = [name for name, metric in metrics.items() if metric.is_number]
     for name in evaluate.thresholds:
-        if name in known and not known[name].is_number:
+        if name in metrics and not metrics[name].is_number:
             yield Issue(
                 f"evaluate.thresholds.{name}",
-                f"{name} is not a number; list it in evaluate.metrics, and set thresholds for "
-                f"some of {', '.join(numbers)}",
+                f"{name} is a curve or a matrix; list {name} in evaluate.metrics, and set "
+                f"thresholds only for {enumerate_names(numbers, 'or')}",
             )
 
 
 def thresholds_have_valid_bounds(evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """Checks that a threshold has a bound, and that its bounds leave values between them."""
+    """Checks that a threshold has a bound, and that its `min` is not above its `max`."""
     for name, threshold in evaluate.thresholds.items():
-        path = f"evaluate.thresholds.{name}"
-        if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
+        path, low, high = f"evaluate.thresholds.{name}", threshold.min_value, threshold.max_value
+        if low is None and high is None and threshold.tolerance == 0:
             yield Issue(path, "the threshold is empty; give min, max or tolerance")
-        elif None not in (threshold.least, threshold.most) and threshold.least > threshold.most:  # type: ignore[operator]
-            yield Issue(path, f"min {threshold.least:g} is above max {threshold.most:g}")
+        elif low is not None and high is not None and low > high:
+            yield Issue(path, f"min {low:g} is above max {high:g}")
 
 
 def thresholds_have_intervals_and_slices(evaluate: EvaluateSettings) -> Iterator[Issue]:
-    """Checks that `confident` comes with `evaluate.confidence`, and `slices` with
-    `evaluate.slices`.
+    """Checks that the config sets `evaluate.confidence` for thresholds with `confident`, and
+    `evaluate.slices` for thresholds with `slices`.
     """
     for name, threshold in evaluate.thresholds.items():
         path = f"evaluate.thresholds.{name}"
-        sure = {"min": threshold.is_least_sure, "max": threshold.is_most_sure}
-        for key in (key for key, is_sure in sure.items() if is_sure):
-            if evaluate.confidence is None:
+        confident = {"min": threshold.is_min_confident, "max": threshold.is_max_confident}
+        for key, is_confident in confident.items():
+            if is_confident and evaluate.confidence is None:
                 yield Issue(
                     f"{path}.{key}.confident",
-                    "found true, but evaluate.confidence is null; give it a number such as 0.95",
+                    "found true, but evaluate.confidence is null; set evaluate.confidence: 0.95",
                 )
         if threshold.slices and not evaluate.slices:
             yield Issue(
                 f"{path}.slices",
-                "found true, but there are no evaluate.slices; name columns there, or leave it out",
+                "found true, but there are no evaluate.slices; add evaluate.slices with columns, "
+                "or remove this key",
             )
 
 
 def tolerances_need_a_comparison(
     target: LearningTask, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
-    """Checks that tolerances are given only for metrics that are compared with the model in
+    """Checks that tolerances are set only for metrics that are compared with the model in
     service.
     """
-    known = target.metrics()
+    metrics = target.metrics()
     for name, threshold in evaluate.thresholds.items():
-        if threshold.tolerance and name in known and not known[name].is_compared:
+        if threshold.tolerance and name in metrics and not metrics[name].is_compared:
             yield Issue(
                 f"evaluate.thresholds.{name}.tolerance",
                 f"found {threshold.tolerance:g}, but {name} is not compared with the model in "
-                "service; give it min or max",
+                "service; replace this key with min or max",
             )
 
 
 def leaking_columns_can_be_found(
     preprocessing: str | None, evaluate: EvaluateSettings
 ) -> Iterator[Issue]:
-    """Checks that `leakage: fail` is not given with `preprocessing`, which turns the check off."""
+    """Checks that `leakage: fail` is not set with `preprocessing`, which disables the check."""
     if evaluate.leakage is OnLeakage.FAIL and preprocessing:
         yield Issue(
             "evaluate.leakage",
-            "found 'fail', but with `preprocessing` no column is checked; leave one of them out",
+            "found 'fail', but no column is checked if `preprocessing` is set; remove one of the "
+            "two keys",
         )
 
 

@@ -1,4 +1,4 @@
-"""The `kubeflow` section of a config."""
+"""The section `kubeflow`, which only `scopeline-kubeflow` reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer_module.settings import Settings
 from trainer_module.settings.durations import SomeTime
 
 DEFAULT_RESOURCES = "default"
-"""The key of `resources` that applies to all components without a key of their own."""
+"""The key of `resources` for all components that have no key in `resources`."""
 
 
 _ENDPOINT = re.compile(r"https?://\S+")
@@ -28,38 +28,42 @@ _ENDPOINT = re.compile(r"https?://\S+")
 
 def _check_image(image: str) -> str:
     if not image or any(c.isspace() for c in image) or "://" in image:
-        raise ValueError("right is a container image, such as registry.example.com/scopeline:0.1.0")
+        raise ValueError("expected a container image, such as registry.example.com/scopeline:0.1.0")
     return image
 
 
 def _check_endpoint(address: str) -> str:
     if not _ENDPOINT.fullmatch(address):
         raise ValueError(
-            "right is an address with its scheme, such as http://localhost:8888 of a port-forward"
+            "expected an address with a scheme, such as http://localhost:8888 for a port-forward"
         )
     return address
 
 
 class KubeflowSettings(Settings):
-    """How the pipeline runs on Kubernetes; only `scopeline-kubeflow` reads it."""
+    """The settings of Kubeflow Pipelines; only `scopeline-kubeflow` reads them."""
 
     image: Annotated[str, AfterValidator(_check_image)] | None = None
     """The container image of every step, with a tag; `make image` builds one."""
     endpoint: Annotated[str, AfterValidator(_check_endpoint)] | None = None
     """The address of the Kubeflow Pipelines API; default: from the environment or the cluster."""
     namespace: LabelName | None = None
-    """The namespace of runs; default: `kubeflow`, or the user's in a multi-user deployment."""
+    """The namespace of runs; default: `kubeflow`, or the user's namespace in a multi-user
+    deployment.
+    """
     experiment: str = Field(default="Default", min_length=1)
     """The experiment that lists the runs."""
     service_account: ObjectName | None = None
-    """The service account of the steps; default: that of Kubeflow Pipelines."""
+    """The service account of the steps; default: the account that Kubeflow Pipelines sets."""
     volume: Volume | None = None
-    """A volume that all steps share; relative paths of the config start at its folder."""
+    """A volume that all steps share; relative paths in the config are relative to its folder."""
     pipeline_root: str | None = None
-    """The folder for artifacts, on the volume or gs://; default: `output` on the volume."""
+    """The folder for artifacts, on the volume or gs://; default: the folder `output` on the
+    volume.
+    """
     metadata: str | None = None
-    """The metadata server, mysql://user@host/database or grpc://host:port of a service in the
-    cluster; default: the config's own `metadata`.
+    """The metadata server: mysql://user@host/database, or grpc://host:port of a metadata service in
+    the cluster; default: the config's key `metadata`.
     """
     environment: dict[VariableName, str] = {}
     """Environment variables of every step."""
@@ -69,8 +73,8 @@ class KubeflowSettings(Settings):
     """
     image_pull_secrets: list[ObjectName] = []
     resources: dict[str, Resources] = {}
-    """Resources by component (`Trainer`), or by task of a cluster of pods (`chief`, `worker`,
-    `ps`); `default` applies to all others.
+    """Resources by component (such as `Trainer`), or by task in a training cluster (`chief`,
+    `worker`, `ps`); `default` applies to components and tasks without a key.
     """
     retries: NonNegativeInt = 2
     """The number of times that a failed step is retried."""
@@ -78,5 +82,5 @@ class KubeflowSettings(Settings):
     """The duration after which a running step is stopped."""
 
     def resources_of(self, name: str) -> Resources:
-        """Returns the resources of a component, or of a task of a cluster."""
+        """Returns the resources of a component, or of a task in a training cluster."""
         return self.resources.get(name) or self.resources.get(DEFAULT_RESOURCES) or Resources()

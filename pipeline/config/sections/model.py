@@ -1,4 +1,4 @@
-"""The rules of `model`: its weights, task, features and user code have to fit together."""
+"""The rules of `model`: its keys have to fit each other, the task and the features."""
 
 from __future__ import annotations
 
@@ -35,22 +35,25 @@ from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.tune import AnyTune
 from trainer_module.strategies.base import Processes
 
-COLUMN_TYPES_FOUND_BY_INFERENCE = ("text",)
-"""Types that a column may be inferred to have without an entry in the config."""
+INFERRED_COLUMN_TYPES = ("text",)
+"""Types that models need and that may be inferred for a column without an entry in `features`."""
 
 
 def model_kind_is_known(model: ModelSettings) -> Iterator[Issue]:
-    """Checks that a model's name without a dot is one of the built-in models."""
+    """Checks that a `kind` that is no import path is the name of a built-in model."""
     kind = model.kind
     if kind in LEARNERS:
         tasks = enumerate_names(LEARNERS[kind].tasks, "or")
-        yield Issue("model.kind", f"found {kind!r}, which is only for the task {tasks}")
+        yield Issue("model.kind", f"found {kind!r}, which is only for `task: {tasks}`")
     elif not model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
             f"found {kind!r}; "
             + near_match_and(
-                kind, ZOO, "A builder of yours is an import path, such as my_models.build_model"
+                kind,
+                ZOO,
+                "To use a builder of your own, write its import path, such as "
+                "my_models.build_model",
             ),
         )
 
@@ -61,13 +64,15 @@ def model_has_the_feature_it_needs(
     """Checks that there is a feature of the type that the model needs, such as an image."""
     kind = trainer_settings.model.kind
     needs = ZOO[kind].needs if kind in ZOO else ""
-    if not needs or needs in COLUMN_TYPES_FOUND_BY_INFERENCE or preprocessing is not None:
+    if not needs or needs in INFERRED_COLUMN_TYPES or preprocessing is not None:
         return
     if not any(feature.type == needs for feature in features.values()):
         article = "an" if needs[0] in "aeiou" else "a"
-        others = enumerate_names(unrestricted_models(), "and")
+        others = enumerate_names(unrestricted_models(), "or")
         yield Issue(
-            "model.kind", f"found {kind!r}, but no feature is {article} {needs}; {others} need none"
+            "model.kind",
+            f"found {kind!r}, but no feature is {article} {needs}; add {article} {needs} feature, "
+            f"or use {others}",
         )
 
 
@@ -89,25 +94,27 @@ def model_supports_task_and_features(
             )
             yield Issue(
                 "model.kind",
-                f"found {kind!r}, which takes no {feature.type} features, such as {name!r}; use "
+                f"found {kind!r}, which cannot read the {feature.type} feature {name!r}; use "
                 f"{suitable}",
             )
-    plain = not label_task.has_options
-    if spec.tasks and not (plain and label_task.kind in spec.tasks):
+    has_options = label_task.has_options
+    if spec.tasks and (has_options or label_task.kind not in spec.tasks):
         suitable = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
         yield Issue(
             "task",
-            f"found {label_task.kind}{'' if plain else ' with options'}, but {kind} support only "
-            f"{enumerate_names(spec.tasks, 'and')} without options; use the model {suitable}",
+            f"found {label_task.kind}{' with options' if has_options else ''}, but `model: {kind}` "
+            f"supports only {enumerate_names(spec.tasks, 'and')} without options; use the "
+            f"model {suitable}",
         )
 
 
 def layers_are_named_once(model: ModelSettings) -> Iterator[Issue]:
-    """Checks that the layers over pictures are given by one key only."""
+    """Checks that only one of `layers` and `filters` sets the convolutions."""
     if model.layers is not None and "filters" in model.model_fields_set:
         yield Issue(
             "model.filters",
-            f"found {model.filters}, but model.layers sets the filters too; leave one out",
+            f"found {model.filters}, but model.layers sets the filters too; remove one of the two "
+            "keys",
         )
 
 
@@ -119,50 +126,51 @@ def layers_keep_a_positive_size(
         return
     for name, feature in features.items():
         size = feature.size if isinstance(feature, ImageFeature) else None
-        if size is not None and (why := too_small_for(model.layers, *size)):
-            yield Issue("model.layers", f"features.{name}: {why}")
+        if size is not None and (reason := too_small_for(model.layers, *size)):
+            yield Issue("model.layers", f"features.{name}: {reason}")
 
 
 MODEL_RULES = (import_paths_exist, *rules_of(__name__))
 
 
 KEYS = ("size", "weights", "transfer", "sync_batch_norm")
-"""Keys of `model` that only some models read, and builders of the user's do not."""
+"""Keys of `model` that only some built-in models read, and no builder of the user's."""
 
 
 def transferred_network_exists(
     model: ModelSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """Checks that keys about pretrained networks are given for models that have one."""
+    """Checks that the model reads all keys of `model` that the config sets."""
     model = trainer_settings.model
     spec, specs = ZOO.get(model.kind), {**ZOO, **LEARNERS}
-    given = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
+    set_keys = {key for key in KEYS if getattr(model, key)} | model.model_fields_set & {"outputs"}
     if spec:
-        given |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
-    for key in (key for key in type(model).model_fields if key in given):
+        set_keys |= model.model_fields_set & {key for s in specs.values() for key in s.reads}
+    for key in (key for key in type(model).model_fields if key in set_keys):
         if not (spec and key in spec.reads) and getattr(model, key) is not None:
             suitable = enumerate_names((n for n, s in specs.items() if key in s.reads), "or")
             yield Issue(
                 f"model.{key}",
-                f"{model.kind} does not read this key; leave it out, or use {suitable}",
+                f"`model: {model.kind}` does not read this key; remove it, or use {suitable}",
             )
 
 
 def pictures_are_large_enough(
     features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
 ) -> Iterator[Issue]:
-    """Checks that pictures are as large as the network needs, which halves them several times."""
+    """Checks that pictures have at least the size that a built-in network needs."""
     kind = model.kind
     if kind not in NETWORKS or preprocessing is not None:
         return
-    least = NETWORKS[kind].least
+    min_side = NETWORKS[kind].least
     for name, feature in features.items():
         size = feature.size if isinstance(feature, ImageFeature) else None
-        if size is not None and min(size) < least:
+        if size is not None and min(size) < min_side:
             yield Issue(
                 f"features.{name}",
-                f"found {size[0]}x{size[1]} pixels, but {kind} takes {least}x{least} "
-                f"and more; give height: {least} and width: {least}, as pictures are resized",
+                f"found {size[0]}x{size[1]} pixels, but {kind} needs at least "
+                f"{min_side}x{min_side}; write height: {min_side} and width: {min_side}, and "
+                "pictures are resized",
             )
 
 
@@ -173,13 +181,13 @@ def fine_tuning_has_epochs(model: ModelSettings, train: TrainSettings) -> Iterat
     if after and epochs != AUTO and after >= epochs:
         yield Issue(
             "model.transfer.unfreeze_after",
-            f"found {after}, but train.epochs is {epochs}, so nothing would be fine-tuned; give "
-            f"fewer than {epochs}, or more epochs",
+            f"found {after}, but train.epochs is {epochs}, so nothing would be fine-tuned; write "
+            f"less than {epochs}, or increase train.epochs",
         )
 
 
 def fine_tuning_keys_need_unfreeze_after(model: ModelSettings) -> Iterator[Issue]:
-    """Checks that settings for unfreezing come with `unfreeze_after`."""
+    """Checks that settings for fine-tuning are set only together with `unfreeze_after`."""
     transfer = model.transfer
     if transfer is None or transfer.unfreeze_after:
         return
@@ -187,19 +195,19 @@ def fine_tuning_keys_need_unfreeze_after(model: ModelSettings) -> Iterator[Issue
         if key in transfer.model_fields_set:
             yield Issue(
                 f"model.transfer.{key}",
-                f"found {getattr(transfer, key)}, but the network stays frozen; add "
-                "unfreeze_after: 10, or leave it out",
+                f"found {getattr(transfer, key)}, but the network remains frozen; add "
+                "unfreeze_after: 10, or remove this key",
             )
 
 
 def head_is_given_once(model: ModelSettings) -> Iterator[Issue]:
-    """Checks that the dense layers before the output are given by one key only."""
+    """Checks that only one of `hidden_units` and `transfer.head` sets the dense layers."""
     transfer = model.transfer
     if transfer and isinstance(transfer.head, list) and "hidden_units" in model.model_fields_set:
         yield Issue(
             "model.hidden_units",
-            f"found {model.hidden_units}, but model.transfer.head sets the layers too; leave one "
-            "of them out",
+            f"found {model.hidden_units}, but model.transfer.head sets the layers too; remove one "
+            "of the two keys",
         )
 
 
@@ -210,17 +218,19 @@ def published_heads_stay_as_they_are(
     trainer_settings: TrainerSettings,
     tune: AnyTune | None,
 ) -> Iterator[Issue]:
-    """Checks that nothing trains a published head, which predicts ImageNet's classes."""
+    """Checks that a network with its published head, for ImageNet's classes, is not trained."""
     transfer = model.transfer
     if transfer is None or not model.has_published_head:
         return
     if not model.weights:
-        yield Issue("model.weights", f"this key is missing; a published head needs {IMAGENET}")
+        yield Issue(
+            "model.weights", f"this key is missing; a published head needs weights: {IMAGENET}"
+        )
     if getattr(label_task, "classes", None) != IMAGENET:
         yield Issue(
             "task",
-            f"found {label_task.kind}, but a published head predicts ImageNet's classes; give "
-            "{kind: multiclass, classes: imagenet}",
+            f"found {label_task.kind}, but a published head predicts ImageNet's classes; write "
+            "task: {kind: multiclass, classes: imagenet}",
         )
     unused_keys = {
         "model.hidden_units": "hidden_units" in model.model_fields_set,
@@ -235,11 +245,11 @@ def published_heads_stay_as_they_are(
         "optimize.quantize": trainer_settings.optimize.quantize is not None,
     }
     for key in (key for key, is_given in unused_keys.items() if is_given):
-        yield Issue(key, "nothing is trained with a published head; leave it out")
+        yield Issue(key, "a network with a published head is not trained; remove this key")
 
 
 def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
-    """Checks that local weights exist, in a format that contains numbers only."""
+    """Checks that local weights exist, in a file format without code."""
     path, kind = model.weights, model.kind
     if path is None or kind not in NETWORKS or "://" in path:
         return
@@ -253,8 +263,8 @@ def weights_are_a_file_of_weights(model: ModelSettings) -> Iterator[Issue]:
         hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
         yield Issue(
             "model.weights",
-            f"found {path!r}; there is no such file or folder{hint}; the name of the weights that "
-            f"Keras publishes is {IMAGENET}",
+            f"found {path!r}; there is no such file or folder{hint}; for the weights that Keras "
+            f"publishes, write {IMAGENET}",
         )
     elif Path(path).is_file():
         try:
@@ -267,10 +277,10 @@ TRANSFER_RULES = rules_of(__name__, *MODEL_RULES)
 
 
 def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
-    """Checks that BERT reads wordpiece sequences: only they begin with its first token."""
+    """Checks that the text features of BERT are sequences of wordpieces."""
     if model.kind != "bert":
         return
-    fine: dict[str, list[str | None]] = {
+    allowed: dict[str, list[str | None]] = {
         "tokens": ["wordpiece"],
         "encoding": ["sequence", None],
         "hash_buckets": [None],
@@ -278,23 +288,24 @@ def bert_reads_subwords(features: dict[str, Feature], model: ModelSettings) -> I
     for name, feature in features.items():
         if feature.type != "text":
             continue
-        for key in fine.keys() & feature.model_fields_set:
-            if (found := getattr(feature, key)) not in fine[key]:
+        for key in allowed.keys() & feature.model_fields_set:
+            if (value := getattr(feature, key)) not in allowed[key]:
                 yield Issue(
                     f"features.{name}.{key}",
-                    f"found {found!r}; the model bert reads a sequence of subwords: leave it out",
+                    f"found {value!r}, but the model bert reads a sequence of subwords; remove "
+                    "this key",
                 )
 
 
 def bert_weights_are_valid(features: dict[str, Feature], model: ModelSettings) -> Iterator[Issue]:
-    """Checks that BERT weights fit the files beside them, the requested size and the texts."""
+    """Checks that the files of BERT weights are complete and fit the size and the features."""
     if model.kind != "bert":
         return
     weights = model.weights
     if weights == IMAGENET:
         yield Issue(
             "model.weights",
-            f"found {IMAGENET}, the weights of image networks; give a name such as "
+            f"found {IMAGENET}, the weights of image networks; expected a name such as "
             "bert-base-uncased, or a folder",
         )
         return
@@ -311,7 +322,7 @@ def bert_weights_are_valid(features: dict[str, Feature], model: ModelSettings) -
             f"found {counted(model.size.layers, 'layer')} of {model.size.hidden} with "
             f"{counted(model.size.heads, 'head')}, but {model.weights} has "
             f"{counted(shape.layers, 'layer')} of {shape.hidden} with "
-            f"{counted(shape.heads, 'head')}; leave it out",
+            f"{counted(shape.heads, 'head')}; remove this key",
         )
     positions = shape.positions if shape else (model.size or SIZES["tiny"]).max_tokens
     for name, feature in features.items():
@@ -325,9 +336,7 @@ def bert_weights_are_valid(features: dict[str, Feature], model: ModelSettings) -
 def weights_bring_their_vocabulary(
     features: dict[str, Feature], model: ModelSettings
 ) -> Iterator[Issue]:
-    """Checks that BERT weights come with their own vocabulary: another would mix up the
-    embeddings.
-    """
+    """Checks that no text feature sets another vocabulary than that of the BERT weights."""
     weights = model.weights
     if model.kind != "bert" or weights is None:
         return
@@ -336,7 +345,8 @@ def weights_bring_their_vocabulary(
         if folder and Path(folder) != Path(weights):
             yield Issue(
                 f"features.{name}.vocabulary",
-                f"found {folder!r}, but the weights {weights} come with a vocabulary; leave it out",
+                f"found {folder!r}, but the weights {weights} contain a vocabulary; remove this "
+                "key",
             )
 
 
@@ -355,15 +365,13 @@ def vocabularies_can_be_read(features: dict[str, Feature], model: ModelSettings)
 def layer_decay_needs_numbered_layers(
     train: TrainSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """Checks that `layer_decay` is given for BERT, or for a builder whose layers may be
-    numbered.
-    """
+    """Checks that `layer_decay` is set only for BERT, or for a builder of the user's."""
     kind, decay = trainer_settings.model.kind, train.optimizer.layer_decay
     if decay and kind in ZOO and kind != "bert":
         yield Issue(
             "train.optimizer.layer_decay",
             f"found {decay:g}, but the model {kind} has no blocks with separate learning rates; "
-            "leave it out, or use the model bert",
+            "remove this key, or use the model bert",
         )
 
 

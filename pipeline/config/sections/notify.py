@@ -1,4 +1,4 @@
-"""The section `notify`: who receives notifications, and on which occasions."""
+"""The section `notify`: the receivers and the occasions of notifications."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ class Occasion(StrEnum):
     PUSHED = "pushed"
     DRIFT = "drift"
     SKEW = "skew"
-    """Requests differ from the training data, and `skew.on_skew` is not warn."""
+    """Requests differ from the training data; not sent if `skew.on_skew` is `warn`."""
     STALE = "stale"
-    """A push is overdue: no model was pushed for `stale_after`; sent once more when a model is
-    pushed.
-    """
+    """A push is overdue by `stale_after`; sent again when a model is pushed."""
     SKIPPED = "skipped"
-    """A firing of the schedule, or a span without rows, that started no run."""
+    """The schedule started no run at a due time, or a span has no rows."""
     LEFT_OUT = "left_out"
     """Spans that exist but are not trained on."""
     HELD = "held"
-    """A blessed model was not pushed: because of a hold, a pending approval, or a newer model."""
+    """A blessed model was not pushed because of a hold, a pending approval, or a newer model."""
     ROLLED_BACK = "rolled_back"
 
 
@@ -46,28 +44,28 @@ VariableName = Annotated[
     str,
     Matching(
         r"[A-Za-z_][A-Za-z0-9_]*",
-        "right is the name of an environment variable, such as SCOPELINE_SECRET, never the secret "
-        "itself",
+        "expected the name of an environment variable, such as SCOPELINE_SECRET, and never the "
+        "secret itself",
     ),
 ]
 
 
 class WebhookSettings(Settings):
-    """A webhook that receives notifications as JSON by POST; give `url` or `url_variable`."""
+    """A webhook that receives notifications as JSON by POST; set `url` or `url_variable`."""
 
     url: Annotated[str, WEBHOOK_URL] | None = None
-    """The URL, if it is not a secret: it appears in this file and in the arguments of Kubeflow's
-    pods.
+    """The URL. If the URL is a secret, set `url_variable` instead, as Kubeflow shows the content of
+    the config in the arguments of pods.
     """
     url_variable: VariableName | None = None
-    """The environment variable that holds the URL."""
+    """The name of the environment variable with the URL."""
     secret_variable: VariableName | None = None
-    """The environment variable that holds the key of the HMAC-SHA256 that signs the body."""
+    """The name of the environment variable with the key of the HMAC-SHA256 signature."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> WebhookSettings:
         if (self.url is None) == (self.url_variable is None):
-            raise ValueError("give one of url and url_variable")
+            raise ValueError("expected exactly one of url and url_variable")
         return self
 
 
@@ -78,7 +76,8 @@ class EmailSettings(Settings):
         str,
         Matching(
             r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@?#\[\]]+)(:\d{1,5})?",
-            "right is `host` or `host:port`; user and password have keys of their own",
+            "expected `host` or `host:port`; write user and password into `user` and "
+            "`password_variable`",
         ),
     ]
     """`host` or `host:port`; the default port is 25."""
@@ -88,32 +87,30 @@ class EmailSettings(Settings):
     """Whether to require an encrypted connection (STARTTLS)."""
     user: str | None = None
     password_variable: VariableName | None = None
-    """The environment variable that holds the user's password; give it together with `user`."""
+    """The name of the environment variable with the user's password; required if `user` is set."""
 
     @model_validator(mode="after")
     def _user_has_password(self) -> EmailSettings:
         if (self.user is None) != (self.password_variable is None):
-            raise ValueError("user and password_variable go together: give both, or none")
+            raise ValueError("expected both user and password_variable, or neither")
         return self
 
 
 class NotifySettings(Settings):
-    """The receivers and the occasions of notifications; a notification that cannot be delivered
-    never fails a run.
-    """
+    """The receivers and the occasions of notifications; a failed delivery never fails a run."""
 
     webhook: WebhookSettings | None = None
     email: EmailSettings | None = None
     occasions: list[Occasion] = list(Occasion)
     """The occasions of notifications; default: all."""
     stale_after: SomeTime | None = None
-    """The time without a push after which `stale` is sent, such as 36h; sent again after each
-    further period until a model is pushed. The scheduler checks it.
+    """The time without a push, such as 36h, after which the scheduler sends the occasion `stale`;
+    sent again after each further such time until a model is pushed.
     """
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that hold secrets, by the config key of each."""
+        """The names of the environment variables with secrets, by config key."""
         named = {
             "notify.webhook.url_variable": self.webhook and self.webhook.url_variable,
             "notify.webhook.secret_variable": self.webhook and self.webhook.secret_variable,
@@ -123,18 +120,19 @@ class NotifySettings(Settings):
 
 
 def stale_alarms_are_sent(notify: NotifySettings, has_trigger: bool) -> Iterator[Issue]:
-    """Checks that a schedule can raise `stale`, and that the occasion is enabled."""
+    """Checks that `stale_after` is set only with a schedule and with the occasion `stale`."""
     if notify.stale_after is None:
         return
     if not has_trigger:
         yield Issue(
             "notify.stale_after",
-            "only scheduled checks find a stale model; give `schedule:` a cron or on_new_data",
+            "only the scheduler checks this key; add schedule.cron or schedule.on_new_data, or "
+            "remove this key",
         )
     if Occasion.STALE not in notify.occasions:
         yield Issue(
             "notify.stale_after",
-            "the alarm has the occasion `stale`, which notify.occasions lacks",
+            "notify.occasions does not contain `stale`; add it, or remove this key",
         )
 
 
@@ -144,13 +142,16 @@ NOTIFY_RULES = (stale_alarms_are_sent,)
 def read_secret(variable: str) -> str | None:
     """Returns the value of an environment variable; None if it is unset or blank.
 
-    A Secret made of an empty file sets its variable to an empty text. Used as a key, that would
-    sign with a key that everybody has, or disable the check.
+    A Kubernetes Secret made of an empty file sets the variable to an empty string. With an empty
+    key, everybody could sign a message.
     """
     value = os.environ.get(variable, "")
     return value if value.strip() else None
 
 
 def shown_name(variable: str) -> str:
-    """Returns the name of a variable, unless the name may itself be a secret given by mistake."""
-    return variable if variable.isupper() else "that it names"
+    """Returns the name of a variable for messages, unless it looks like a secret itself.
+
+    A user may have written the secret instead of the variable's name, which is in upper case.
+    """
+    return variable if variable.isupper() else "that the key names"

@@ -1,4 +1,4 @@
-"""The rules of `optimize`: it has to fit the model, its training and this machine."""
+"""The rules of `optimize`: its keys have to fit the model, the training and this machine."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ ONNX_PACKAGES = ("onnx", "onnxruntime", "tf2onnx")
 def pruning_needs_an_optimizer(
     model: ModelSettings, train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Checks that a model trained by an optimizer is pruned or quantised while training."""
+    """Checks that only models with an optimizer are pruned or quantised while training."""
     for key, verb in _while_training(optimize).items():
-        where = f"optimize.{key}"
+        path = f"optimize.{key}"
         if train.run_fn:
-            yield Issue(where, f"{train.run_fn} does not read this key; leave it out")
+            yield Issue(path, f"train.run_fn ({train.run_fn}) does not read this key; remove it")
         elif is_forest(model.kind):
             yield Issue(
-                where,
-                f"{model.kind} have no weights to {verb}; leave it out, or use a network, "
-                "such as the model tabular",
+                path,
+                f"`model: {model.kind}` has no weights to {verb}; remove this key, or use a neural "
+                "network, such as `model: tabular`",
             )
 
 
@@ -50,7 +50,7 @@ def ensembles_keep_all_weights(
             yield Issue(
                 f"optimize.{key}",
                 f"most weights of an ensemble are those of trees, which no training can {verb}; "
-                "leave it out, or use model: {kind: tabular}",
+                "remove this key, or use `model: tabular`",
             )
 
 
@@ -68,42 +68,41 @@ def constant_schedules_have_no_end(optimize: OptimizeSettings | None) -> Iterato
 def pruning_needs_trainable_network(
     model: ModelSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Checks that a pruned network is not frozen: frozen weights cannot compensate."""
+    """Checks that a pruned network is not frozen, as frozen weights cannot adapt to pruning."""
     if _optimize(optimize).prune and model.begins_frozen:
         yield Issue(
             "optimize.prune",
-            "a frozen network cannot adapt to pruning; give model.transfer.freeze: false, or "
-            "leave one of them out",
+            "a frozen network cannot adapt to pruning; write model.transfer.freeze: false, or "
+            "remove this key",
         )
 
 
 def pruning_has_steps_in_order(
     train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Checks that workers with ordered steps prune or quantise; parameter servers have none."""
+    """Checks that a model is not pruned or quantised with parameter servers."""
     strategy = train.strategy
     for key in _while_training(optimize):
         if strategy.processes is Processes.SERVERS:
             yield Issue(
                 f"optimize.{key}",
                 f"the workers of {strategy.kind} train asynchronously, so that their steps could "
-                "undo each other's pruning; use multi_worker_mirrored or mirrored, or leave it "
-                "out",
+                "undo each other's pruning; use multi_worker_mirrored or mirrored, or remove this "
+                "key",
             )
 
 
 def pruning_has_all_steps(
     train: TrainSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Checks that no loss scaling skips steps, which would end training before the target
-    sparsity.
-    """
+    """Checks that a model is not pruned with loss scaling, which skips steps."""
     precision = train.precision
     if _optimize(optimize).prune and precision is Precision.MIXED_FLOAT16:
         yield Issue(
             "optimize.prune",
             f"the loss scaling of train.precision {precision} skips steps, so that training could "
-            f"end before the sparsity is reached; use {Precision.MIXED_BFLOAT16}, or leave it out",
+            f"end before the sparsity is reached; use {Precision.MIXED_BFLOAT16}, or remove this "
+            "key",
         )
 
 
@@ -113,40 +112,40 @@ def networks_can_be_quantised(
     optimize: OptimizeSettings | None,
     schedule_or_default: ScheduleSettings,
 ) -> Iterator[Issue]:
-    """Checks that TFMOT can quantise the model: Keras layers in sequence, in full precision."""
+    """Checks that TensorFlow Model Optimization can train the model for 8 bits."""
     if not _optimize(optimize).quantize:
         return
     kind, precision = model.kind, train.precision
     if kind in NOT_QUANTISED:
         yield Issue(
             "optimize.quantize",
-            f"tensorflow-model-optimization cannot train the layers of {kind} for 8 bits; leave "
-            "it out (the variant int8 does not need this key), or use the model mlp or cnn",
+            f"tensorflow-model-optimization cannot train the layers of {kind} for 8 bits; remove "
+            "this key (the variant int8 does not need it), or use the model mlp or cnn",
         )
     if precision is not Precision.FLOAT32:
         yield Issue(
             "optimize.quantize",
             f"found train.precision {precision}, but training for 8 bits computes with float32; "
-            f"use {Precision.FLOAT32}, or leave one of them out",
+            f"use train.precision: {Precision.FLOAT32}, or remove this key",
         )
     if schedule_or_default.warm_start:
         yield Issue(
             "optimize.quantize",
-            "training for 8 bits begins from scratch, as it wraps layers, whose weights cannot "
-            "be matched to earlier ones; leave this key or schedule.warm_start out",
+            "training for 8 bits begins from scratch, as it wraps layers, and their weights cannot "
+            "be matched to those of an earlier model; remove this key or schedule.warm_start",
         )
 
 
 def required_are_variants(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """Checks that variants that are required or accepted are made."""
+    """Checks that `accept` and `required` apply to variants in `variants`."""
     optimize = _optimize(optimize)
     if not optimize.variants:
         for key in ("accept", "required"):
             if getattr(optimize, key) != type(optimize).model_fields[key].default:
                 yield Issue(
                     f"optimize.{key}",
-                    "no variant is made; name some in optimize.variants, such as [int8], or leave "
-                    "it out",
+                    "there are no variants; add optimize.variants, such as [int8], or remove this "
+                    "key",
                 )
         return
     for name in optimize.required_variants:
@@ -159,38 +158,42 @@ def required_are_variants(optimize: OptimizeSettings | None) -> Iterator[Issue]:
 
 
 def variants_are_named_once(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """Checks that each variant is named once, as each has one folder."""
+    """Checks that no variant is listed twice, as each has one folder."""
     variants = _optimize(optimize).variants
     for name in dict.fromkeys(n for n in variants if variants.count(n) > 1):
         yield Issue("optimize.variants", f"{name.value!r} is listed twice; list it once")
 
 
 def limits_can_be_met(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """Checks that size limits are above what a variant's weights take; pruned zeros take room
-    too.
+    """Checks that `max_size_ratio` allows at least the weights of each variant.
+
+    Pruning does not make the weights smaller, as zeros are stored like other values.
     """
     optimize = _optimize(optimize)
-    most = optimize.accept.max_size_ratio
-    possible = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
+    max_ratio = optimize.accept.max_size_ratio
+    possible = [
+        name for name in optimize.variants if max_ratio is None or _min_ratio(name) < max_ratio
+    ]
     impossible = optimize.required_variants if possible else optimize.variants
     for name in impossible:
         if name not in possible and name in optimize.variants:
             yield Issue(
                 "optimize.accept.max_size_ratio",
-                f"found {most:g}, but a weight of {name.value} has {name.weight_bits} of "
-                f"{FLOAT_BITS} bits, so its file has at least {_least_ratio(name):g} of the "
-                f"model's size; give a greater ratio, or leave {name.value} out",
+                f"found {max_ratio:g}, but a weight of {name.value} has {name.weight_bits} of "
+                f"{FLOAT_BITS} bits, so that its file has at least {_min_ratio(name):g} of the "
+                f"model's size; write a greater ratio, or remove {name.value} from "
+                "optimize.variants",
             )
 
 
 def slices_of_variants_are_measured(
     evaluate: EvaluateSettings, optimize: OptimizeSettings | None
 ) -> Iterator[Issue]:
-    """Checks that slices for variants are among the slices that the model is evaluated on."""
+    """Checks that `accept.slices` is set only with `evaluate.slices`."""
     if _optimize(optimize).accept.slices and not evaluate.slices:
         yield Issue(
             "optimize.accept.slices",
-            "found true, but there are no evaluate.slices; name some, or leave it out",
+            "found true, but there are no evaluate.slices; add evaluate.slices, or remove this key",
         )
 
 
@@ -198,7 +201,7 @@ OPTIMIZE_RULES = rules_of(__name__)
 
 
 def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]:
-    """Checks that the optional packages for optimization are installed before a run needs them."""
+    """Checks that the optional packages for the keys of `optimize` are installed."""
     optimize = _optimize(optimize)
     needed: dict[str, Sequence[str]] = {"variants": _packages_of(optimize.variants)}
     needed |= dict.fromkeys(_while_training(optimize), TRAINING_PACKAGES)
@@ -208,7 +211,7 @@ def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]
             yield Issue(
                 f"optimize.{key}",
                 f"the package{'s' if len(missing) > 1 else ''} {enumerate_names(missing, 'and')} "
-                f"cannot be imported; pip install '{EXTRA}', or leave it out",
+                f"cannot be imported; run pip install '{EXTRA}', or remove this key",
             )
 
 
@@ -217,7 +220,7 @@ def _optimize(optimize: OptimizeSettings | None) -> OptimizeSettings:
 
 
 def _while_training(optimize: OptimizeSettings | None) -> dict[str, str]:
-    """Returns the verbs for what `optimize` does to weights while training, by key."""
+    """Returns the keys of `optimize` that the Trainer reads and the config sets, with a verb."""
     settings = _optimize(optimize)
     verbs = {"prune": "prune", "quantize": "quantise"}
     return {key: verb for key, verb in verbs.items() if getattr(settings, key) is not None}
@@ -229,5 +232,5 @@ def _packages_of(variants: list[VariantName]) -> list[str]:
     return [*litert, *onnx]
 
 
-def _least_ratio(name: VariantName) -> float:
+def _min_ratio(name: VariantName) -> float:
     return name.weight_bits / FLOAT_BITS

@@ -19,25 +19,23 @@ from trainer_module.settings.durations import SomeTime
 
 
 class CertificateSettings(Settings):
-    """The check that all serving interfaces give equal predictions, without which no model is
-    pushed.
-    """
+    """The check before each push that all serving interfaces give equal predictions."""
 
     enabled: bool = True
-    """Whether to check; `certificate: false` is short for `enabled: false`."""
+    """Whether the check is made; `certificate: false` is short for `enabled: false`."""
     tolerance: float = Field(default=0.001, gt=0)
-    """The largest difference between predictions that count as equal: absolute for scores; for
-    other numbers relative to the expected value, or to the output's usual magnitude if that is
-    larger.
+    """The largest difference between predictions that count as equal. For scores, the difference is
+    absolute. For other numbers, it is relative to the expected value or to the typical magnitude of
+    the output, whichever is larger.
     """
     timeout: SomeTime = timedelta(minutes=10)
-    """The time limit for a model to predict all golden rows."""
+    """The time limit for the predictions of all golden rows."""
     memory: float = Field(default=8.0, gt=0)
-    """The memory limit for predicting all golden rows, in GiB."""
+    """The memory limit for the predictions of all golden rows, in GiB."""
 
     @property
     def limits(self) -> CertificateLimits:
-        """The limits as InfraValidator takes them: the timeout in seconds, the memory in GiB."""
+        """The limits in the form of InfraValidator: the timeout in seconds, the memory in GiB."""
         return CertificateLimits(self.tolerance, self.timeout.total_seconds(), self.memory)
 
 
@@ -69,15 +67,15 @@ class PushSettings(Settings):
 
 
 def approvals_have_a_folder(push: PushSettings) -> Iterator[Issue]:
-    """Checks that manual approvals push to a folder: object stores cannot rename a version into
-    place.
+    """Checks that manual approvals push to a local folder, as object stores cannot rename a
+    folder.
     """
     directory = push.directory
     if push.approve is Approve.MANUAL and directory is not None and is_remote(directory):
         yield Issue(
             "push.approve",
             f"found 'manual', but push.directory is {directory}, and `approve` pushes only to "
-            "folders; leave it out, or give a folder",
+            "local folders; remove this key, or write a local folder into push.directory",
         )
 
 

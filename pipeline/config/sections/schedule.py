@@ -1,4 +1,4 @@
-"""The sections `schedule`, `drift` and `skew`: when to retrain, on which spans, what to keep."""
+"""The sections `schedule`, `drift` and `skew`: triggers of runs, window, and retention."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from trainer_module.settings.durations import Duration, SomeTime
 
 CRON_FIELDS = 5
 CRON_HELP = (
-    "right are five: minute, hour, day of month, month and day of week, such as `0 3 * * *` for "
-    "3 o'clock every night"
+    "expected five fields: minute, hour, day of month, month and day of week, such as `0 3 * * *` "
+    "for 3:00 every night"
 )
 
 
@@ -45,40 +45,44 @@ class MissingSpan(StrEnum):
 
 
 class WindowSettings(Settings):
-    """The spans to train on, counted back from the newest; give one of the three keys."""
+    """The spans to train on, up to the newest; set exactly one of the three keys."""
 
     last: PositiveInt | None = None
-    """The number of consecutive spans: days if the path has a date, hours with `{HH}`."""
+    """The number of newest spans: days if `data.path` contains a date, hours if it contains
+    `{HH}`.
+    """
     all: bool = False
     """Whether to train on every span."""
     since: date | NonNegativeInt | None = None
-    """The first span: a date if the path has one (for hours, the first of that day), else a
-    number.
+    """The first span: a date if `data.path` contains a date, otherwise a number. If spans are
+    hours, the window begins with the first hour of that date.
     """
 
     @model_validator(mode="after")
     def _one_of_three(self) -> WindowSettings:
-        given = [self.last is not None, self.all, self.since is not None]
-        if sum(given) != 1:
-            raise ValueError("give one of {last: 7}, {all: true} and {since: 2026-01-01}")
+        are_set = [self.last is not None, self.all, self.since is not None]
+        if sum(are_set) != 1:
+            raise ValueError(
+                "expected exactly one key, as in {last: 7}, {all: true} or {since: 2026-01-01}"
+            )
         return self
 
 
 class RetrySettings(Settings):
-    """How failed runs are retried; runs with unusable data or config are not retried."""
+    """The retries of failed runs; runs with unusable data or config are not retried."""
 
     attempts: PositiveInt = 3
-    """The number of runs in all, the first included."""
+    """The largest number of runs, the first run included."""
     backoff: Duration = timedelta(minutes=5)
-    """The wait before the second run; it doubles each time."""
+    """The wait before the second run; the wait doubles for each further run."""
 
 
 ALL: Literal["all"] = "all"
-"""The value of `keep` with which nothing is deleted."""
+"""The value of the keys of `keep` for which nothing is deleted."""
 
 
 class KeepSettings(Settings):
-    """The versions and runs that are kept; the model in service and its baseline are never
+    """The numbers of versions and runs to keep; the model in service and its baseline are never
     deleted.
     """
 
@@ -89,10 +93,12 @@ class KeepSettings(Settings):
 
 
 class ScheduleSettings(Settings):
-    """The number of newest runs to keep, with their artifacts and metadata; `all` deletes none."""
+    """The triggers of runs, the spans to train on, and the versions and runs to keep."""
 
     cron: str | None = None
-    """Cron expression with five fields: minute, hour, day of month, month, day of week."""
+    """The times of runs, as a cron expression with five fields: minute, hour, day of month, month,
+    day of week.
+    """
     on_new_data: bool = False
     """Whether to retrain when `data.path` has a new span, a new version of a span, or changed
     files.
@@ -104,7 +110,8 @@ class ScheduleSettings(Settings):
     timezone: str = "UTC"
     """The time zone of `cron`, such as Europe/Paris."""
     window: WindowSettings = WindowSettings(last=1)
-    """The spans to train on; without this key, a note reports how many spans are not used."""
+    """The spans to train on; default: the newest span, and a note with the number of older spans.
+    """
     missing_span: MissingSpan = MissingSpan.FAIL
     """The reaction to a gap in the window, or to a span without examples."""
     warm_start: bool = False
@@ -120,13 +127,13 @@ class ScheduleSettings(Settings):
         if cron is None:
             return None
         if len(cron.split()) != CRON_FIELDS:
-            raise ValueError(f"it has {len(cron.split())} fields; {CRON_HELP}")
+            raise ValueError(f"the expression has {len(cron.split())} fields; {CRON_HELP}")
         try:
             next(CronSim(cron, datetime(2026, 1, 1)))
         except CronSimError as error:
             raise ValueError(f"{error}; {CRON_HELP}") from None
         except StopIteration:
-            raise ValueError("there is no such day in any year") from None
+            raise ValueError("no date matches; check the day of month and the month") from None
         return cron
 
     @field_validator("timezone")
@@ -145,50 +152,51 @@ class ScheduleSettings(Settings):
 
 
 class OnDrift(StrEnum):
-    """The reaction to drift between a span and the last span before it that passed."""
+    """The reaction to drift of a span."""
 
     RETRAIN = "retrain"
-    """A run becomes due, even without `cron` or `on_new_data`."""
+    """A run becomes due, even if `cron` and `on_new_data` are not set."""
     WARN = "warn"
     FAIL = "fail"
-    """The span is refused like one that breaks the schema, until it is accepted."""
+    """The span is refused, like a span with anomalies, until `scopeline spans accept` accepts it.
+    """
 
 
 class DriftThreshold(Settings):
-    """How far the distribution of a column may move, measured by TFDV."""
+    """The largest distance between two distributions of a column, measured by TFDV."""
 
     infinity_norm: float | None = Field(default=None, gt=0, le=1)
-    """The largest change of any value's share, for categorical columns."""
+    """The largest change in the share of any value, for categorical columns."""
     jensen_shannon: float | None = Field(default=None, gt=0, le=1)
-    """The Jensen-Shannon divergence, for numeric or categorical columns."""
+    """The largest Jensen-Shannon divergence, for numeric or categorical columns."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> DriftThreshold:
         if (self.infinity_norm is None) == (self.jensen_shannon is None):
-            raise ValueError("give one of infinity_norm and jensen_shannon")
+            raise ValueError("expected exactly one of infinity_norm and jensen_shannon")
         return self
 
 
 class DriftSettings(Settings):
-    """The comparison of a span with the last span before it that passed."""
+    """The comparison of each span with the last earlier span that passed all checks."""
 
     columns: dict[str, DriftThreshold] = {}
-    """Thresholds by column: {payment_type: {infinity_norm: 0.1}}."""
+    """Thresholds by column, such as {payment_type: {infinity_norm: 0.1}}."""
     on_drift: OnDrift = OnDrift.WARN
-    """The reaction to a distance above the threshold; `fail` leaves the span out until it is
-    accepted.
+    """The reaction to a distance above the threshold: `warn` adds a note, `retrain` also makes a
+    run due, `fail` refuses the span until `scopeline spans accept` accepts it.
     """
 
 
 TRIGGERS = (
-    "give cron: 0 3 * * *, on_new_data: true, drift.on_drift: retrain with drift.columns, or "
-    "skew.on_skew: retrain"
+    "add schedule.cron: 0 3 * * *, schedule.on_new_data: true, drift.on_drift: retrain with "
+    "drift.columns, or skew.on_skew: retrain with skew.requests and skew.columns"
 )
 _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 
 
 def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
-    """Checks that patterns are complete: an hour needs a day, a version needs a span."""
+    """Checks that placeholders of spans are complete, such as an hour with its date."""
     keys = {"data.path": data.path}
     keys |= {f"data.splits.{name}": str(glob) for name, glob in data.splits.items()}
     for key, pattern in keys.items():
@@ -199,52 +207,55 @@ def spans_are_named_in_full(data: DataSettings) -> Iterator[Issue]:
 def schedule_has_an_occasion(
     schedule: ScheduleSettings | None, has_trigger: bool
 ) -> Iterator[Issue]:
-    """Checks that something triggers the schedule, unless it has only keys that manual runs use."""
-    by_hand = {"window", "missing_span", "settle", "warm_start", "keep"}
-    if schedule is None or has_trigger or schedule.model_fields_set <= by_hand:
+    """Checks that a schedule has a trigger, unless all its keys apply to manual runs too."""
+    keys_of_manual_runs = {"window", "missing_span", "settle", "warm_start", "keep"}
+    if schedule is None or has_trigger or schedule.model_fields_set <= keys_of_manual_runs:
         return
     yield Issue("schedule", f"the schedule has no trigger; {TRIGGERS}")
 
 
 def windows_need_spans(data: DataSettings, schedule: ScheduleSettings | None) -> Iterator[Issue]:
-    """Checks that a window is given only for data with spans."""
+    """Checks that the window is set only for data with spans."""
     if schedule is None or has_spans(data):
         return
     for key in ("window", "missing_span"):
         if key in schedule.model_fields_set:
             yield Issue(
                 f"schedule.{key}",
-                f"data.path has no spans; leave this out, or give a path with spans, {_SPANS}",
+                f"data.path has no spans; remove this key, or use a path with spans, {_SPANS}",
             )
 
 
 def window_begins_at_a_span(
     data: DataSettings, schedule_or_default: ScheduleSettings
 ) -> Iterator[Issue]:
-    """Checks that a window begins at a date or at a number, as the spans do."""
+    """Checks that `since` is a date if the spans have dates, and a number otherwise."""
     since, dated = schedule_or_default.window.since, span_kind(data).is_dated
     if since is not None and has_spans(data) and isinstance(since, date) is not dated:
-        right = "dates, such as 2026-01-05" if dated else "numbers"
-        yield Issue("schedule.window.since", f"found {since}; the spans at data.path are {right}")
+        expected = "a date such as 2026-01-05" if dated else "a number"
+        yield Issue(
+            "schedule.window.since",
+            f"found {since}; expected {expected}, as in the spans at data.path",
+        )
 
 
 def drift_needs_spans(data: DataSettings, drift: DriftSettings) -> Iterator[Issue]:
-    """Checks that drift thresholds are given only for data with spans."""
+    """Checks that drift thresholds are set only for data with spans."""
     if drift.columns and not has_spans(data):
         yield Issue(
             "drift.columns",
-            "data.path has no spans to compare; leave this out, or give a path with spans, "
+            "data.path has no spans to compare; remove this key, or use a path with spans, "
             f"{_SPANS}",
         )
 
 
 def retraining_by_drift_has_thresholds(drift: DriftSettings) -> Iterator[Issue]:
-    """Checks that `on_drift: retrain` comes with thresholds."""
+    """Checks that `on_drift: retrain` is set only together with thresholds."""
     if drift.on_drift is OnDrift.RETRAIN and not drift.columns:
         yield Issue(
             "drift.columns",
-            "on_drift: retrain, but no column has a threshold; give one, such as {payment_type: "
-            "{infinity_norm: 0.1}}",
+            "drift.on_drift is retrain, but no column has a threshold; add a column, such as "
+            "{payment_type: {infinity_norm: 0.1}}",
         )
 
 
@@ -252,48 +263,48 @@ SCHEDULE_RULES = rules_of(__name__)
 
 
 class OnSkew(StrEnum):
-    """The reaction to requests that differ from the training data; the history logs them in any
-    case.
+    """The reaction to requests that differ from the training data; `history` always shows the
+    difference.
     """
 
     WARN = "warn"
     RETRAIN = "retrain"
-    """Notify, and make a run due."""
+    """A notification is sent, and a run becomes due."""
     NOTIFY = "notify"
-    """Notify the recipients of the section `notify`."""
+    """A notification is sent to the receivers in the section `notify`."""
 
 
 class SkewSettings(Settings):
     """The comparison of requests with the training data of the model in service."""
 
     requests: str | None = None
-    """The folder that `serve --log-requests` writes to, or a glob of its files."""
+    """The folder of a request log, which `serve --log-requests` writes, or a glob of its files."""
     columns: dict[str, DriftThreshold] = {}
-    """Thresholds by column: {fare: {jensen_shannon: 0.1}}."""
+    """Thresholds by column, such as {fare: {jensen_shannon: 0.1}}."""
     on_skew: OnSkew = OnSkew.WARN
-    """The reaction to a distance above the threshold that chance does not explain."""
+    """The reaction to a distance that is significantly above the threshold."""
     min_rows: int = Field(default=1000, ge=100)
-    """The number of rows that a comparison needs."""
+    """The smallest number of rows of requests for a comparison."""
 
     @property
     def is_watched(self) -> bool:
-        """Whether there are requests and thresholds to compare."""
+        """Whether the config has both requests and thresholds."""
         return self.requests is not None and bool(self.columns)
 
 
 def skew_has_requests_and_thresholds(skew: SkewSettings) -> Iterator[Issue]:
-    """Checks that skew thresholds come with logged requests, and requests with thresholds."""
+    """Checks that `requests` and `columns` are set together, and `requests` is local."""
     if skew.columns and skew.requests is None:
         yield Issue(
             "skew.requests",
-            "this key is missing; give the folder that `serve --log-requests` writes to",
+            "this key is missing; write the folder of `serve --log-requests`",
         )
     elif skew.requests is not None and is_remote(skew.requests):
-        yield Issue("skew.requests", f"found {skew.requests!r}; right is a local folder, or glob")
+        yield Issue("skew.requests", f"found {skew.requests!r}; expected a local folder or glob")
     elif not skew.columns and skew.model_fields_set:
         yield Issue(
             "skew.columns",
-            "no column has a threshold; give one, such as {fare: {jensen_shannon: 0.1}}",
+            "no column has a threshold; add a column, such as {fare: {jensen_shannon: 0.1}}",
         )
 
 

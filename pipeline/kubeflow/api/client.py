@@ -1,6 +1,6 @@
 """A client for an installation of Kubeflow Pipelines, on top of kfp's own client.
 
-It adds readable errors, paging and logs of pods, and suppresses kfp's printing.
+This client adds readable errors, paging and logs of pods, and suppresses kfp's output.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pipeline.kubeflow.api.errors import (
     UnavailableError,
     check_json,
     find_api,
+    hide_credentials,
     message_of,
-    shown_endpoint,
     translated_errors,
     user_namespace,
 )
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     import kfp_server_api as kfp_api
 
 PAGE_SIZE = 100
-MOST_RUNS = 1000
-"""The most recent runs that are searched for those of a pipeline."""
+MAX_RUNS = 1000
+"""The number of most recent runs that are searched for the runs of a pipeline."""
 _LOG = "/apis/v1alpha1/runs/{run_id}/nodes/{node_id}/log"
 _ERROR_BEGINS = b'{"error_'
 _PIECE_BYTES = 1 << 16
-_LONGEST_WAIT = 30.0
-"""The longest pause in seconds between two attempts at a call."""
-Answer = TypeVar("Answer")
+_MAX_WAIT = 30.0
+"""The maximum pause in seconds between two attempts at a call."""
+Result = TypeVar("Result")
 
 
 class NoLogError(DataError):
@@ -59,18 +59,17 @@ class NoLogError(DataError):
 
 @dataclass(frozen=True)
 class Polling:
-    """The polling of a run, and the retries of a call; all times in seconds."""
+    """The settings for polling a run and for retrying a call. All times are in seconds."""
 
     interval: float = 3.0
     """The pause between two calls that read the run."""
     retry_seconds: float = 300.0
     """The time for which a call is retried while Kubeflow does not respond."""
     timeout: float | None = None
-    """The longest time for which the run is followed; the run continues after that."""
+    """The maximum time for which the run is followed. Afterwards, the run itself continues."""
 
-    def retry(self, call: Callable[[], Answer]) -> Answer:
-        """Returns the result of a call; retries with exponential backoff while Kubeflow does not
-        respond.
+    def retry(self, call: Callable[[], Result]) -> Result:
+        """Returns the result of a call; retries with exponential backoff if Kubeflow is silent.
 
         Raises:
           UnavailableError, ServerFailedError: there was no response for `retry_seconds`.
@@ -84,7 +83,7 @@ class Polling:
                 if time.monotonic() + wait > deadline:
                     raise
                 time.sleep(wait)
-                wait = min(wait * 2, _LONGEST_WAIT)
+                wait = min(wait * 2, _MAX_WAIT)
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,11 @@ class PipelineVersion:
     """A version of a pipeline that is uploaded to Kubeflow."""
 
     pipeline: str
+    """The id of the pipeline."""
     version: str
-    """The ids of the pipeline and of the version."""
+    """The id of the version."""
     name: str
+    """The name of the version."""
     is_new: bool = False
     """Whether this call uploaded the version."""
 
@@ -117,17 +118,17 @@ class Kubeflow:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         self._settings = settings
         self._kfp, self._connection = find_api(settings)
-        self.endpoint = shown_endpoint(self._connection.configuration.host)
+        self.endpoint = hide_credentials(self._connection.configuration.host)
         """The address of the API without credentials."""
         try:
             health = self._call("read its health", self._kfp.healthzs.healthz_service_get_healthz)
         except NotFoundError:
             raise ConfigError(
-                f"{self.endpoint}: this is no API of Kubeflow Pipelines {OLDEST} or newer (404); "
-                f"{WHERE}"
+                f"{self.endpoint}: this is not the API of Kubeflow Pipelines {OLDEST} or newer "
+                f"(404); {WHERE}"
             ) from None
         self._namespace = user_namespace(settings) if health.multi_user else None
-        # Present from 2.14 on; `tag_name` is missing in the images of 2.5 to 2.15.
+        # The field exists since 2.14. The field `tag_name` is missing in the images of 2.5 to 2.15.
         self._is_older = health.pipeline_store is None
 
     def ensure_version(self, compiled: CompiledPipeline) -> PipelineVersion:
@@ -139,8 +140,8 @@ class Kubeflow:
         if self._is_older and self._settings.retries:
             raise ConfigError(
                 f"kubeflow.retries: found {self._settings.retries}, but {self.endpoint} is older "
-                f"than Kubeflow Pipelines {OLDEST} and retries only the last step; upgrade it, or "
-                "set kubeflow.retries=0"
+                f"than Kubeflow Pipelines {OLDEST} and retries only the last step; upgrade "
+                "Kubeflow, or set kubeflow.retries=0"
             )
         name = compiled.version
         pipeline, _ = _find_or_create(
@@ -186,7 +187,7 @@ class Kubeflow:
             return
         options = {"experiment_id": experiment, "sort_by": "created_at desc"}
         runs = self._all("list runs", self._kfp.list_runs, "runs", **options)
-        for run in islice(runs, MOST_RUNS):
+        for run in islice(runs, MAX_RUNS):
             reference = run.pipeline_version_reference
             if reference is not None and reference.pipeline_id == pipeline:
                 yield run
@@ -215,21 +216,21 @@ class Kubeflow:
         pipeline = self.pipeline_id(name)
         if pipeline is None:
             return []
-        found = self._all(
+        items = self._all(
             f"look for recurring runs called `{name}`",
             self._kfp.list_recurring_runs,
             "recurring_runs",
-            filter=_named(name),
+            filter=_filter_by_name(name),
             sort_by="created_at",
             namespace=self._namespace,
         )
-        references = ((item, item.pipeline_version_reference) for item in found)
-        return [item for item, of in references if of is not None and of.pipeline_id == pipeline]
+        references = ((item, item.pipeline_version_reference) for item in items)
+        return [item for item, ref in references if ref is not None and ref.pipeline_id == pipeline]
 
     def create_recurring_run(self, name: str, version: PipelineVersion, cron: str) -> str:
         """Creates a disabled recurring run without overlapping runs or catch-up; returns its id."""
         experiment, _ = _find_or_create(self.experiment_id, self._create_experiment)
-        made = self._call(
+        created = self._call(
             "create a recurring run",
             self._kfp.create_recurring_run,
             experiment,
@@ -242,7 +243,7 @@ class Kubeflow:
             version_id=version.version,
             service_account=self._settings.service_account,
         )
-        return str(made.recurring_run_id)
+        return str(created.recurring_run_id)
 
     def enable(self, recurring: str) -> None:
         """Enables a recurring run, which then starts runs."""
@@ -257,8 +258,8 @@ class Kubeflow:
     def delete(self, recurring: str) -> None:
         """Deletes a recurring run.
 
-        From Kubeflow 2.16 on, the runs that it started are kept. Older versions delete their pods,
-        those of runs in progress included.
+        Kubeflow 2.16 and newer keep the runs that it started. Older versions delete the pods of
+        these runs, including runs in progress.
         """
         method = self._kfp.recurring_runs.recurring_run_service_delete_recurring_run
         self._call(
@@ -266,12 +267,12 @@ class Kubeflow:
         )
 
     def pipeline_id(self, name: str) -> str | None:
-        """Returns the id of the pipeline with a name; None if there is none."""
+        """Returns the id of the pipeline with a name, or None."""
         options = {"namespace": self._namespace}
         return self._find("pipeline", name, self._kfp.list_pipelines, "pipeline", **options)
 
     def experiment_id(self) -> str | None:
-        """Returns the id of the experiment in the settings; None if there is none."""
+        """Returns the id of the experiment in the settings, or None."""
         # kfp's own method would use a namespace from a file in the user's home.
         method = self._kfp.experiments.experiment_service_list_experiments
         name, options = self._settings.experiment, {"namespace": self._namespace}
@@ -281,17 +282,17 @@ class Kubeflow:
         """Returns the name of a version; None if the version was deleted."""
         method = self._kfp.get_pipeline_version
         try:
-            found = self._call(f"read the version {version}", method, pipeline, version)
+            response = self._call(f"read the version {version}", method, pipeline, version)
         except NotFoundError:
             return None
-        return str(found.display_name)
+        return str(response.display_name)
 
     def _stream(self, run_id: str, pod: str) -> Iterator[bytes]:
-        """Yields the pieces of a log, at least one; raises as kfp's client does."""
+        """Yields the pieces of a log, at least one piece; raises as kfp's client does."""
         request = {"path_params": {"run_id": run_id, "node_id": pod}, "auth_settings": ["Bearer"]}
-        answer = self._connection.call_api(_LOG, "GET", _preload_content=False, **request)
-        with contextlib.closing(answer):
-            pieces = answer.stream(_PIECE_BYTES)
+        response = self._connection.call_api(_LOG, "GET", _preload_content=False, **request)
+        with contextlib.closing(response):
+            pieces = response.stream(_PIECE_BYTES)
             first = next(pieces, b"")
             if first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
                 raise NoLogError(
@@ -324,18 +325,18 @@ class Kubeflow:
         with ScratchFolder() as folder:
             file = Path(folder) / f"{name}.yaml"
             file.write_text(compiled.yaml)
-            made = self._call(
+            uploaded = self._call(
                 f"upload the version `{name}`", method, str(file), name, pipeline_id=pipeline
             )
-        return str(made.pipeline_version_id)
+        return str(uploaded.pipeline_version_id)
 
     def _find(
         self, kind: str, name: str, method: Callable[..., Any], key: str, **options: Any
     ) -> str | None:
-        """Returns the id of the first item with a name; None if there is none."""
+        """Returns the id of the first item with a name, or None."""
         action = f"look for the {kind} `{name}`"
-        found = self._all(action, method, f"{key}s", filter=_named(name), **options)
-        return next((getattr(item, f"{key}_id") for item in found), None)
+        items = self._all(action, method, f"{key}s", filter=_filter_by_name(name), **options)
+        return next((getattr(item, f"{key}_id") for item in items), None)
 
     def _all(
         self, action: str, method: Callable[..., Any], items: str, **options: Any
@@ -353,26 +354,26 @@ class Kubeflow:
         """Returns the parsed JSON response of a call."""
         # kfp prints links, which contain the endpoint's credentials.
         with translated_errors(self.endpoint, action), contextlib.redirect_stdout(io.StringIO()):
-            answer = method(*values, **options)
+            response = method(*values, **options)
         check_json(self.endpoint, self._connection.last_response.getheader("content-type"))
-        return answer
+        return response
 
 
 def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -> tuple[str, bool]:
-    """Returns an id, and whether it is new; handles concurrent creation between the two calls."""
-    found = find()
-    if found is not None:
-        return found, False
+    """Returns an id, and whether the object is new; another process may create it concurrently."""
+    existing = find()
+    if existing is not None:
+        return existing, False
     try:
         return create(), True
     except ConflictError:
-        found = find()
-        if found is None:
+        existing = find()
+        if existing is None:
             raise
-        return found, False
+        return existing, False
 
 
-def _named(name: str) -> str:
+def _filter_by_name(name: str) -> str:
     """Returns the API's filter for items with a name."""
     predicate = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     return json.dumps({"predicates": [predicate]})

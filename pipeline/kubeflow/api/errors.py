@@ -29,7 +29,7 @@ from trainer_module.errors import ConfigError, InternalError, TryLaterError, sho
 if TYPE_CHECKING:
     from kfp_server_api.exceptions import ApiException
 
-TOKEN_VARIABLE = "SCOPELINE_KFP_TOKEN"  # noqa: S105 - its name, not its value
+TOKEN_VARIABLE = "SCOPELINE_KFP_TOKEN"  # noqa: S105 - the name of the variable, not its value
 """The environment variable with a token for the API."""
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 """The environment variable with the address of the API, as for kfp's own client."""
@@ -38,8 +38,8 @@ AUTHORITIES_VARIABLE = "SSL_CERT_FILE"
 """The environment variable with a file of certificate authorities, as for OpenSSL."""
 
 OLDEST = "2.14"
-"""The oldest version of Kubeflow Pipelines that retries steps inside an exit handler: before, its
-compiler (argocompiler/container.go) reads the retry settings of root tasks only.
+"""The oldest version of Kubeflow Pipelines that retries steps inside an exit handler. In older
+versions, the compiler (argocompiler/container.go) reads only the retry settings of root tasks.
 """
 
 WHERE = (
@@ -48,12 +48,13 @@ WHERE = (
 )
 """The advice for a wrong or unreachable endpoint."""
 _BUSY = (429, 502, 503, 504)
+_MESSAGE_KEYS = ("message", "error_message", "error")
 _MESSAGE_CHARACTERS = 300
-"""The most characters that are shown of a server's message."""
+"""The maximum length of a server's message in an error."""
 
 
 class UnavailableError(TryLaterError):
-    """An API that does not respond now, but may later."""
+    """An API that does not respond now, but may respond later."""
 
 
 class ServerFailedError(InternalError):
@@ -68,7 +69,7 @@ class ConflictError(ConfigError):
     """A response with status 409: an object with this name exists already."""
 
 
-def shown_endpoint(url: str) -> str:
+def hide_credentials(url: str) -> str:
     """Returns an address without its credentials."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -80,7 +81,7 @@ def translated_errors(endpoint: str, action: str) -> Iterator[None]:
 
     Args:
       endpoint: the address without credentials.
-      action: what the call does, as an infinitive: `list runs`.
+      action: the action of the call as an infinitive, such as `list runs`.
 
     Raises:
       UnavailableError: there is no response, or a gateway reports that the API is busy.
@@ -89,7 +90,7 @@ def translated_errors(endpoint: str, action: str) -> Iterator[None]:
       ConfigError: the request is refused, or the response is not from the API.
       InternalError: the server failed.
     """
-    # Imported here, as it takes a third of a second; callers have imported it before.
+    # Imported here because the import takes a third of a second.
     from kfp_server_api.exceptions import ApiException
 
     try:
@@ -102,7 +103,7 @@ def translated_errors(endpoint: str, action: str) -> Iterator[None]:
             f"{endpoint}: Kubeflow Pipelines does not answer ({reason}); {WHERE}"
         ) from None
     except (ValueError, TypeError, AttributeError) as error:
-        # Errors of kfp's models for a response of another shape.
+        # kfp's models raise these errors if the response has another form.
         raise InternalError(
             f"{endpoint}: cannot {action}: the answer is not that of Kubeflow Pipelines {OLDEST} "
             f"or newer ({_shorten(str(error))})"
@@ -114,9 +115,9 @@ def check_json(endpoint: str, content_type: str | None) -> None:
     kind = content_type or ""
     if "json" not in kind:
         raise ConfigError(
-            f"{endpoint}: answered with a web page ({kind or 'of no type'}), not as an API: the "
-            f"page may be a log-in, for which {TOKEN_VARIABLE} takes a token, or the user "
-            f"interface; {WHERE}"
+            f"{endpoint}: returned a web page ({kind or 'of no type'}) instead of JSON: the page "
+            f"may be a log-in, for which {TOKEN_VARIABLE} takes a token, or the user interface; "
+            f"{WHERE}"
         )
 
 
@@ -124,9 +125,9 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
     """Returns the error for a response that is not a success."""
     status, message = error.status, message_of(error.body)
     detail = f": {message}" if message else ""
-    answered = f"({status} {error.reason}){detail}"
+    response = f"({status} {error.reason}){detail}"
     if status in _BUSY:
-        return UnavailableError(f"{endpoint}: cannot {action} now {answered}")
+        return UnavailableError(f"{endpoint}: cannot {action} now {response}")
     if status == 401:
         return ConfigError(
             f"{endpoint}: the authentication failed (401){detail}; {TOKEN_VARIABLE} takes a token "
@@ -139,20 +140,20 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
     if status == 409:
         return ConflictError(f"{endpoint}: cannot {action}: it already exists (409){detail}")
     if 300 <= status < 500:
-        return ConfigError(f"{endpoint}: cannot {action} {answered}")
-    return ServerFailedError(f"{endpoint}: Kubeflow Pipelines failed to {action} {answered}")
+        return ConfigError(f"{endpoint}: cannot {action} {response}")
+    return ServerFailedError(f"{endpoint}: Kubeflow Pipelines failed to {action} {response}")
 
 
 def message_of(body: str | bytes | None) -> str:
-    """Returns the server's message in the body of an error, shortened; empty for a web page."""
+    """Returns the server's message from the body of an error; empty for a web page."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return "" if text.lstrip().startswith("<") else _shorten(text)
-    if isinstance(found, dict):
-        found = found.get("message") or found.get("error_message") or found.get("error") or ""
-    return _shorten(str(found))
+    if isinstance(content, dict):
+        content = next(filter(None, map(content.get, _MESSAGE_KEYS)), "")
+    return _shorten(str(content))
 
 
 def _shorten(text: str) -> str:
@@ -162,7 +163,7 @@ def _shorten(text: str) -> str:
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:
-    """Returns the reason for a failed connection, in a few words."""
+    """Returns a short reason for a failed connection."""
     cause = error.reason if isinstance(error, MaxRetryError) else error
     if isinstance(cause, NameResolutionError):
         return "no such host"
@@ -171,7 +172,9 @@ def _reason(error: urllib3.exceptions.HTTPError) -> str:
     if isinstance(cause, ConnectTimeoutError):
         return "no connection in time"
     if isinstance(cause, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(cause):
-        return f"its certificate is not trusted; {AUTHORITIES_VARIABLE} names the authorities' file"
+        return (
+            f"the certificate is not trusted; {AUTHORITIES_VARIABLE} names the file of authorities"
+        )
     if isinstance(cause, ReadTimeoutError):
         return "no answer in time"
     return _shorten(str(cause)) or type(cause).__name__
@@ -195,7 +198,7 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
     Raises:
       ConfigError: no endpoint is configured, or the token is malformed.
     """
-    # Imported here, as it takes a second and a half.
+    # Imported here because these imports take a second and a half.
     import kfp_server_api
     from kfp.client import Client
     from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
@@ -219,16 +222,16 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
     connection = client.runs.run_service_get_run.__self__.api_client
     if endpoint is None and connection.configuration.host == kfp_server_api.Configuration().host:
         raise ConfigError(
-            "kubeflow.endpoint: the address of Kubeflow Pipelines is unknown: give it, such as "
-            f"http://localhost:8888 of a port-forward, here or as {ENDPOINT_VARIABLE}; inside the "
-            "cluster, and where kubectl is set up, this key is not needed"
+            "kubeflow.endpoint: the address of Kubeflow Pipelines is unknown: set this key or "
+            f"the variable {ENDPOINT_VARIABLE}, for example to http://localhost:8888 of a "
+            "port-forward. Inside the cluster, and with a configured kubectl, neither is needed"
         )
-    ask = connection.request
+    send = connection.request
 
     def call_within_limits(*values: Any, **options: Any) -> Any:
-        return ask(*values, **options | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
+        return send(*values, **options | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
 
-    # kfp's client has no timeouts, and would wait forever for a server that does not respond.
+    # kfp's client has no timeouts: it would wait forever for a server that does not respond.
     connection.request = call_within_limits
     return client, connection
 
@@ -255,6 +258,6 @@ def user_namespace(settings: KubeflowSettings) -> str:
     if _POD_NAMESPACE.is_file():
         return _POD_NAMESPACE.read_text().strip()
     raise ConfigError(
-        "kubeflow.namespace: this Kubeflow Pipelines has several users, each with a namespace; "
-        "give the name of yours"
+        "kubeflow.namespace: this installation of Kubeflow Pipelines has a namespace for each "
+        "user; give the name of your namespace"
     )

@@ -44,9 +44,11 @@ _STATES = {
     CANCELED: State.FAILED,
 }
 _LAST_POLLS = 3
-"""The number of polls after the end of a run, as Kubeflow reports its last step a moment later."""
+"""The number of polls after the end of a run. Kubeflow reports the last step a moment later."""
 _LOG_PAUSE_FACTOR = 10
-"""The factor by which pauses are longer than reading a log, which is always read whole."""
+"""The pause between two readings of a log, as a multiple of the time of one reading, because a log
+is always read from its beginning.
+"""
 
 
 class Follower:
@@ -66,7 +68,7 @@ class Follower:
           kubeflow: the client.
           compiled: the compiled pipeline of the run.
           run_id: the run's id.
-          console: shows the run.
+          console: the console that shows the run.
           polling: the polling interval and the time limits.
         """
         self._kubeflow = kubeflow
@@ -94,15 +96,15 @@ class Follower:
           InternalError: the run exceeds the time limit, or Kubeflow failed.
         """
         began, timeout = time.monotonic(), self._polling.timeout
-        looks_left = _LAST_POLLS
+        polls_left = _LAST_POLLS
         while True:
             run = self._polling.retry(lambda: self._kubeflow.run(self._run_id))
             self._show(run)
             if run.state in ENDED:
-                if FINALIZE in self._ended or not looks_left:
+                if FINALIZE in self._ended or not polls_left:
                     self._console.stop()
                     return str(run.state)
-                looks_left -= 1
+                polls_left -= 1
             elif timeout is not None and time.monotonic() - began > timeout:
                 raise InternalError(f"the run has not ended within {timeout:.0f} s")
             time.sleep(self._polling.interval)
@@ -120,7 +122,7 @@ class Follower:
         if self.summary is not None:
             self._console.conclude(self.summary, hints)
             return self.summary.status.exit_code
-        reason = self._log_error or "its last step has not written one"
+        reason = self._log_error or "the last step has not written a summary"
         lines = [f"the run {state.lower()}; its summary cannot be read: {reason}"]
         if state == CANCELED:
             lines = ["the run was terminated"]
@@ -159,12 +161,12 @@ class Follower:
         try:
             progress = read_progress(self._read_log(step))
         except (NoLogError, UnavailableError):
-            # The container may not have started yet, and the run does not depend on its log.
+            # The container may not have started yet. The run does not depend on the log.
             progress = None
         self._next_log_read = time.monotonic() + _LOG_PAUSE_FACTOR * (time.monotonic() - began)
         if progress is not None and progress != self._progress:
             self._progress = progress
-            # A record like the component's own.
+            # The console handles this record like a record of a local component.
             fields = {"msg": progress.message, **progress.model_dump()}
             self._console.emit(logging.makeLogRecord(fields))
 
@@ -172,7 +174,7 @@ class Follower:
         return read_log(self._kubeflow, self._run_id, step).decode(errors="replace")
 
     def _show_end(self, node: str, step: Step) -> None:
-        """Shows the end of a step, from the report in its log if there is one."""
+        """Shows the end of a step, from the report in its log or, without a report, its state."""
         try:
             log = self._polling.retry(lambda: self._read_log(step))
         except NoLogError as error:
@@ -191,9 +193,9 @@ class Follower:
 
 
 def _choose_step(running: dict[str, Step]) -> str:
-    """Returns the step to show if several run at a time, as the console shows one.
+    """Returns the step that the console shows if several steps run at a time.
 
-    The Trainer takes precedence, as it takes longest; then the step that began last.
+    The Trainer takes precedence, as it takes longest; after it, the step that began last.
     """
 
     def rank(node: str) -> tuple[bool, datetime]:
@@ -207,9 +209,9 @@ def _choose_step(running: dict[str, Step]) -> str:
 def _explain_failure(step: Step, log: str) -> str:
     """Returns the reason for the failure of a step that wrote no report."""
     if step.state == CANCELED:
-        return "it was terminated"
+        return "the step was terminated"
     if not step.pods:
-        return "it could not be started"
+        return "the step could not be started"
     lines = without_records(log.encode()).decode().splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"it ended without a report; its last line: {last}" if last else "it was killed"
+    return f"the step wrote no report; its last line: {last}" if last else "the step was killed"

@@ -1,4 +1,4 @@
-"""The recurring run of a pipeline: shows it, and makes it match the config."""
+"""Shows the recurring run of a pipeline, and makes the recurring run match the config."""
 
 from __future__ import annotations
 
@@ -15,41 +15,48 @@ from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError, ScopelineError
 
-Say = Callable[[str], None]
+ShowLine = Callable[[str], None]
+"""A function that shows a line to the user."""
 _ENABLED = "enabled"
 
 
 @dataclass(frozen=True)
 class Recurring:
-    """A recurring run with the properties that a config decides, as texts."""
+    """A recurring run, with the properties that follow from a config, as strings."""
 
     properties: dict[str, str]
     id: str = ""
+    """The id on Kubeflow; empty for a recurring run that does not exist yet."""
 
     @property
     def enabled(self) -> bool:
-        """Whether it starts runs."""
+        """Whether the recurring run starts runs."""
         return self.properties[_ENABLED] == _yes_or_no(True)
 
-    def differences(self, wanted: Recurring, besides: str = "") -> list[str]:
-        """Returns a line for each property that differs, except one."""
+    def differences(self, wanted: Recurring, ignored: str = "") -> list[str]:
+        """Returns a line for each property that differs from the wanted recurring run.
+
+        Args:
+          wanted: the recurring run to compare with.
+          ignored: a property that is not compared.
+        """
         return [
             f"{name}: {value or 'none'} -> {wanted.properties[name] or 'none'}"
             for name, value in self.properties.items()
-            if name != besides and value != wanted.properties[name]
+            if name != ignored and value != wanted.properties[name]
         ]
 
     def __str__(self) -> str:
         state = "" if self.enabled else ", disabled"
-        shown = f"{self.properties['cron']}  {self.properties['version']}{state}"
-        return shown + (f"  ({self.id})" if self.id else "")
+        text = f"{self.properties['cron']}  {self.properties['version']}{state}"
+        return text + (f"  ({self.id})" if self.id else "")
 
 
 def cron_for_kubeflow(config: PipelineConfig) -> str:
     """Returns the config's cron expression for Kubeflow: six fields, seconds first.
 
     Raises:
-      ConfigError: there is none, or Kubeflow does not support it.
+      ConfigError: the config has no cron expression, or Kubeflow does not support it.
     """
     schedule = config.schedule_or_default
     if schedule.cron is None:
@@ -80,20 +87,20 @@ def apply(
     config: PipelineConfig,
     compiled: CompiledPipeline,
     dry_run: bool,
-    show_line: Say,
+    show_line: ShowLine,
 ) -> None:
     """Makes the pipeline's recurring run match the config; shows the differences first.
 
-    The API cannot change a recurring run, so a new one replaces it. The new one is created
-    disabled; then the old one is disabled and the new one enabled. If that is interrupted, the next
-    `apply` completes it.
+    The API cannot change a recurring run, so a new recurring run replaces the old recurring run.
+    The new one is created disabled. Then the old one is disabled, and the new one is enabled. The
+    next `apply` completes an interrupted replacement.
 
     Args:
       kubeflow: the client.
       config: a config with a schedule.
       compiled: the compiled pipeline of the config.
-      dry_run: whether to show the differences only.
-      show_line: shows a line.
+      dry_run: whether to only show the differences.
+      show_line: the function that shows a line.
 
     Raises:
       ConfigError: Kubeflow does not support the schedule, or refuses a call.
@@ -106,7 +113,7 @@ def apply(
     if dry_run or (current and not outdated):
         return
     if current is None:
-        # A disabled one was left by an interrupted `apply`.
+        # An interrupted `apply` may have created a disabled recurring run.
         current = next((item for item in existing if not item.differences(wanted, _ENABLED)), None)
         if current is None:
             version = kubeflow.ensure_version(compiled)
@@ -118,7 +125,7 @@ def apply(
     show_line("done")
 
 
-def show(kubeflow: Kubeflow, config: PipelineConfig, show_line: Say) -> None:
+def show(kubeflow: Kubeflow, config: PipelineConfig, show_line: ShowLine) -> None:
     """Shows the recurring runs of the pipeline."""
     existing = _list(kubeflow, config)
     if not existing:
@@ -127,7 +134,7 @@ def show(kubeflow: Kubeflow, config: PipelineConfig, show_line: Say) -> None:
         show_line(str(item))
 
 
-def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, show_line: Say) -> None:
+def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, show_line: ShowLine) -> None:
     """Deletes the pipeline's recurring runs; runs in progress continue."""
     existing = _list(kubeflow, config)
     if not existing:
@@ -139,7 +146,7 @@ def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, show_line:
 
 
 def _delete(
-    kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], show_line: Say
+    kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], show_line: ShowLine
 ) -> None:
     """Deletes recurring runs; disables those with a run in progress."""
     if not unwanted:
@@ -149,14 +156,16 @@ def _delete(
         if item.id not in running:
             kubeflow.delete(item.id)
             continue
-        # Before 2.16, Kubeflow would delete the run in progress too.
+        # Before 2.16, Kubeflow would also delete the run in progress.
         if item.enabled:
             kubeflow.disable(item.id)
-        show_line(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
+        show_line(
+            f"  {item.id} is disabled; the next call deletes it, as one of its runs is in progress"
+        )
 
 
 def _replace_enabled(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
-    """Enables a recurring run instead of others; on failure, enables the first of them again."""
+    """Disables recurring runs and enables a new one; on failure, enables the first one again."""
     disabled = []
     try:
         for old in enabled:
@@ -164,7 +173,8 @@ def _replace_enabled(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
             disabled.append(old)
         kubeflow.enable(new)
     except BaseException:
-        # The new one may be enabled even if the response was lost, and two must never be.
+        # The new recurring run may be enabled even if the response was lost. Two recurring runs
+        # must never be enabled.
         with contextlib.suppress(ScopelineError):
             if disabled:
                 kubeflow.disable(new)
@@ -177,7 +187,7 @@ def _show_plan(
     wanted: Recurring,
     current: Recurring | None,
     outdated: list[Recurring],
-    show_line: Say,
+    show_line: ShowLine,
 ) -> None:
     """Shows the differences and the planned changes."""
     if current is not None and not outdated:
@@ -203,14 +213,14 @@ def _wanted(
 ) -> Recurring:
     """Returns the recurring run that the config describes, without an id."""
     settings = settings_of(config)
-    # If the config names no account, Kubeflow has filled in its default.
-    known = existing[-1].properties["service account"] if existing else ""
+    # If the config names no account, Kubeflow has set its default.
+    default = existing[-1].properties["service account"] if existing else ""
     return Recurring(
         {
             "cron": cron,
             "version": version,
             "experiment": settings.experiment,
-            "service account": settings.service_account or known,
+            "service account": settings.service_account or default,
             _ENABLED: _yes_or_no(True),
             "runs at a time": "1",
             "catches up": _yes_or_no(False),
@@ -233,14 +243,14 @@ def _read(kubeflow: Kubeflow, item: Any, experiments: dict[str | None, str]) -> 
     parameters = (item.runtime_config.parameters if item.runtime_config else None) or {}
     properties = {
         "cron": schedule.cron if schedule else "",
-        # A recurring run without a version runs the newest one.
+        # A recurring run without a version runs the newest version.
         "version": (version and kubeflow.version_name(reference.pipeline_id, version)) or "",
         "experiment": experiments.get(item.experiment_id) or item.experiment_id or "",
         "service account": item.service_account or "",
         _ENABLED: _yes_or_no(item.status == "ENABLED"),
         "runs at a time": str(item.max_concurrency),
         "catches up": _yes_or_no(not item.no_catchup),
-        # Values that differ from the defaults; configs give none.
+        # Parameters that differ from the defaults. `apply` sets no parameters.
         "parameters": ", ".join(f"{name}={value}" for name, value in sorted(parameters.items())),
     }
     return Recurring(properties, item.recurring_run_id)

@@ -1,9 +1,9 @@
 """The steps of a run: their states, the names of their pods, and their logs.
 
-Kubeflow runs on Argo Workflows and lists its nodes: below the node of a step is one called
-`executor`, and below that one for each attempt if steps are retried. The API gives the ids of a
-node's children, but no names of pods. An id ends in a hash of the node's full name, and the pod's
-name ends in the same hash, so this module finds both by hashing the possible names.
+Kubeflow runs on Argo Workflows and lists Argo's nodes. The node of a step has a child called
+`executor`. If steps are retried, the executor has a child for each attempt. The API returns the ids
+of a node's children, but not the names of pods. An id ends in a hash of the node's full name, and
+the pod's name ends in the same hash. This module finds ids and pods by hashing the possible names.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _STARTED = (*ENDED, "RUNNING")
 _DRIVER = "-driver"
 _EXECUTOR = re.compile(r"\.([^.]+)\.executor(?:\((\d+)\))?$")
 _ON_EXIT = ".onExit"
-_MOST_ATTEMPTS = 30
+_MAX_ATTEMPTS = 30
 _TEMPLATES = ("retry-system-container-impl", "system-container-impl")
-"""Argo's templates of steps with and without retries; part of their pods' names."""
+"""Argo's templates of steps with and without retries, which are part of pods' names."""
 TAIL_BYTES = 4 << 20
 """The number of bytes at the end of a log that are kept; the reports of steps are there."""
 
@@ -49,7 +49,7 @@ class Step:
     started: datetime | None
     ended: datetime | None
     pods: tuple[str, ...] = ()
-    """The possible names of the pod of its latest attempt; empty if there is no pod yet."""
+    """The possible names of the latest attempt's pod; empty if there is no pod yet."""
 
     @property
     def has_ended(self) -> bool:
@@ -57,7 +57,7 @@ class Step:
         return self.state in ENDED
 
     def seconds(self, now: datetime) -> float:
-        """Returns the duration of the step, so far if it is running; 0 if unknown."""
+        """Returns the duration of the step until now or its end; 0 if the duration is unknown."""
         until = self.ended or (None if self.has_ended else now)
         if self.started is None or until is None:
             return 0.0
@@ -72,7 +72,7 @@ def read_steps(run: kfp_api.V2beta1Run) -> dict[str, Step]:
     steps = []
     for name, task in tasks.items():
         driver = tasks.get(f"{name}{_DRIVER}")
-        # Groups of steps have a driver too, and children with other names.
+        # A group of steps has a driver, too, but also children.
         is_new = driver is not None and not task.child_tasks
         if task.state in _STARTED and (name in pods or is_new):
             steps.append(_step(name, task, pods.get(name, ())))
@@ -99,9 +99,9 @@ def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
         return {}
     workflow = next(iter(ids)).rpartition("-")[0]
     parts = {f".{task.display_name}" for task in tasks}
-    parts |= {f"({attempt})" for attempt in range(_MOST_ATTEMPTS)}
+    parts |= {f"({attempt})" for attempt in range(_MAX_ATTEMPTS)}
     latest: dict[str, tuple[int, tuple[str, ...]]] = {}
-    unvisited, known = [(workflow, _hash(workflow))], {workflow}
+    unvisited, visited = [(workflow, _hash(workflow))], {workflow}
     while unvisited:
         parent, parent_hash = unvisited.pop()
         # A hook that runs at the end is not always listed among the children.
@@ -110,24 +110,24 @@ def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
         for part in parts:
             name, value = parent + part, _hash(part, parent_hash)
             node = f"{workflow}-{value}"
-            if node not in ids or name in known:
+            if node not in ids or name in visited:
                 continue
-            known.add(name)
+            visited.add(name)
             unvisited.append((name, value))
-            found = _EXECUTOR.search(name)
-            if found:
-                attempt = -1 if found[2] is None else int(found[2])
+            match = _EXECUTOR.search(name)
+            if match:
+                attempt = -1 if match[2] is None else int(match[2])
                 pods = (*(f"{workflow}-{template}-{value}" for template in _TEMPLATES), node)
-                latest[found[1]] = max(latest.get(found[1], (-2, ())), (attempt, pods))
+                latest[match[1]] = max(latest.get(match[1], (-2, ())), (attempt, pods))
     return {step: pods for step, (_, pods) in latest.items()}
 
 
 def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
-    """Returns the 32-bit FNV-1a hash, with which Argo Workflows names nodes.
+    """Returns the 32-bit FNV-1a hash that Argo Workflows uses in the names of nodes.
 
     Args:
       text: the text to hash.
-      prefix_hash: the hash of a text before it; default: the hash of the empty text.
+      prefix_hash: the hash of the text before; default: the hash of an empty text.
     """
     value = prefix_hash
     for byte in text.encode():
@@ -162,12 +162,12 @@ def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
 
 def read_log(kubeflow: Kubeflow, run: str, step: Step) -> bytes:
     """Returns the last `TAIL_BYTES` of a step's log so far; raises as `stream_log` does."""
-    kept = bytearray()
+    tail = bytearray()
     for piece in stream_log(kubeflow, run, step):
-        kept += piece
-        if len(kept) > 2 * TAIL_BYTES:
-            del kept[:-TAIL_BYTES]
-    return bytes(kept[-TAIL_BYTES:])
+        tail += piece
+        if len(tail) > 2 * TAIL_BYTES:
+            del tail[:-TAIL_BYTES]
+    return bytes(tail[-TAIL_BYTES:])
 
 
 def _call_once(call: Callable[[], Any]) -> Any:
@@ -177,7 +177,7 @@ def _call_once(call: Callable[[], Any]) -> Any:
 class LogReader:
     """A reader that writes the logs of a run's steps, each complete line once.
 
-    Lines for programs are left out.
+    Machine-readable lines are left out.
     """
 
     def __init__(
@@ -188,8 +188,9 @@ class LogReader:
         Args:
           kubeflow: the client.
           run: the run's id.
-          step: the only step to read, in any case; None for all steps, each below its name.
-          write: writes bytes.
+          step: the only step to read, in upper or lower case; None for all steps, each below its
+            name.
+          write: the function that writes bytes.
         """
         self._kubeflow = kubeflow
         self._run = run
@@ -197,12 +198,12 @@ class LogReader:
         self._write = write
         self._read_bytes: dict[tuple[str, ...], int] = {}
         self._unfinished: dict[tuple[str, ...], bytearray] = {}
-        """The last line of a log that is not complete yet, by the names of its pods."""
+        """The incomplete last line of each log, by the names of the log's pods."""
         self._done: set[tuple[str, ...]] = set()
         self._current = ""
 
     def read(self, polling: Polling | None = None) -> None:
-        """Writes the logs so far, and then what is added if it polls.
+        """Writes the logs so far and, if `polling` is given, the lines that follow.
 
         Args:
           polling: how to poll until the run has ended; None to read once.
@@ -229,7 +230,7 @@ class LogReader:
     def _check_found(self, steps: dict[str, Step]) -> None:
         names = [step.name for step in steps.values() if step.pods]
         if self._step is not None and self._step.lower() not in names:
-            hint = near_match(self._step.lower(), names) if names else "none has begun"
+            hint = near_match(self._step.lower(), names) if names else "no step has begun"
             raise ConfigError(
                 f"--step {self._step}: no step of this name has begun in the run {self._run}; "
                 f"{hint}"
@@ -243,13 +244,13 @@ class LogReader:
         try:
             self._write_lines(step)
         except NoLogError as reason:
-            # Its container may not have started yet.
+            # The container of the step may not have started yet.
             error = reason
         if not is_final:
             return
-        if rest := self._unfinished.pop(step.pods, None):
+        if last_line := self._unfinished.pop(step.pods, None):
             # The name of the next step, or the error, begins a new line.
-            self._show(step, bytes(rest) + (b"" if self._step else b"\n"))
+            self._show(step, bytes(last_line) + (b"" if self._step else b"\n"))
         if error is not None and self._step is not None:
             raise error
         if error is not None:
@@ -259,22 +260,22 @@ class LogReader:
     def _write_lines(self, step: Step) -> None:
         """Writes the new complete lines as they arrive."""
         skip = self._read_bytes.get(step.pods, 0)
-        kept = self._unfinished.setdefault(step.pods, bytearray())
+        buffer = self._unfinished.setdefault(step.pods, bytearray())
         for piece in stream_log(self._kubeflow, self._run, step):
             new, skip = piece[skip:], max(0, skip - len(piece))
             self._read_bytes[step.pods] = self._read_bytes.get(step.pods, 0) + len(new)
-            kept += new
+            buffer += new
             if b"\n" in new:
-                end = kept.rfind(b"\n") + 1
-                lines = bytes(kept[:end])
-                del kept[:end]
+                end = buffer.rfind(b"\n") + 1
+                lines = bytes(buffer[:end])
+                del buffer[:end]
                 self._show(step, lines)
 
     def _show(self, step: Step, log: bytes) -> None:
-        """Writes the lines for people, below the step's name if several steps are read."""
-        shown = without_records(log)
-        if shown and self._step is None and step.name != self._current:
+        """Writes the readable lines, below the step's name if several steps are read."""
+        lines = without_records(log)
+        if lines and self._step is None and step.name != self._current:
             self._current = step.name
             self._write(f"== {step.name}\n".encode())
-        if shown:
-            self._write(shown)
+        if lines:
+            self._write(lines)

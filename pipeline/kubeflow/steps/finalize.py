@@ -1,4 +1,4 @@
-"""The last step of a run, even of a failed one: summary, ledger, notifications, clean-up."""
+"""The last step of a run, which also runs after a failure: summary, ledger, notifications."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
     Args:
       compiled_config: the config as it was compiled.
       run_id: the run's id.
-      console: shows the run like a local one.
+      console: the console, which shows the run like a local run.
 
     Returns:
       The summary.
@@ -72,7 +72,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
 
 
 def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None:
-    """Returns the report of the failed step, or one for a step without a report; else None.
+    """Returns the report of the failed step, or None. A step without a report counts as failed.
 
     Args:
       reports: the reports by step, in topological order.
@@ -87,7 +87,8 @@ def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None
         step=missing,
         state=State.FAILED,
         seconds=0,
-        detail="it left no report: its pod was killed, perhaps out of memory or time, or never ran",
+        detail="the step left no report: its pod was killed, perhaps for lack of memory or time, "
+        "or never ran",
     )
 
 
@@ -97,7 +98,7 @@ def _make_observer(
     config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
-    run_events.started()  # If the first step did not record it.
+    run_events.record_start()  # Has no effect if the first step has recorded the start.
     files = layout.run(run_id)
     observer = RunObserver(context, files, console, run_events, results, record.began)
     observer.summary.notes = list(record.notes)
@@ -105,7 +106,7 @@ def _make_observer(
 
 
 def _record_without_setup(compiled_config: PipelineConfig) -> RunRecord:
-    """Returns the record of a run whose first step wrote none."""
+    """Returns the record of a run whose first step has not written a record."""
     return RunRecord(
         config=compiled_config,
         because=BECAUSE,
@@ -123,14 +124,14 @@ def _record_without_setup(compiled_config: PipelineConfig) -> RunRecord:
 
 
 def _read_finished_summary(layout: Layout, run_id: str) -> RunSummary | None:
-    """Returns the summary, if an earlier attempt at this step has completed it."""
+    """Returns the summary if an earlier attempt at this step has completed the summary."""
     path = layout.run(run_id).summary
     ended = EventLog(layout.event_log).events(EventKind.FINISHED, EventKind.FAILED, run=run_id)
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None
 
 
 class ReportedResults:
-    """The results of a run from the reports of its steps; no artifact is read."""
+    """The results of a run, from the reports of its steps. This class reads no artifacts."""
 
     def __init__(self, reports: Mapping[str, StepReport]) -> None:
         """Stores the reports; reads nothing.
@@ -146,25 +147,25 @@ class ReportedResults:
         """Adds a component's results to the summary, as `RunResults` describes."""
         del execution
         report = self._reports[component]
-        found = dict(report.found.summary)
-        # Notes come from several steps, everything else from one.
-        found["notes"] = [*summary.notes, *found.get("notes", [])]
-        whole = RunSummary.model_validate(summary.model_dump() | found)
-        for name in found:
-            setattr(summary, name, getattr(whole, name))
+        fields = dict(report.found.summary)
+        # Notes come from several steps, every other field from one step.
+        fields["notes"] = [*summary.notes, *fields.get("notes", [])]
+        merged = RunSummary.model_validate(summary.model_dump() | fields)
+        for name in fields:
+            setattr(summary, name, getattr(merged, name))
         return state, report.detail
 
     def examples_uri(self) -> str:
         """Returns the URI of the examples."""
-        return self._found(ComponentId.EXAMPLE_GEN).examples or ""
+        return self._result_of(ComponentId.EXAMPLE_GEN).examples or ""
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made none."""
-        return self._found(ComponentId.TRAINER).model
+        """Returns the URI of the model; None if the Trainer made no model."""
+        return self._result_of(ComponentId.TRAINER).model
 
     def pushed_version(self) -> PushedVersion | None:
         """Returns the version that the Pusher made; None if it pushed nothing."""
-        return self._found(ComponentId.PUSHER).pushed
+        return self._result_of(ComponentId.PUSHER).pushed
 
-    def _found(self, component: str) -> ComponentResult:
+    def _result_of(self, component: str) -> ComponentResult:
         return self._reports[component].found if component in self._reports else ComponentResult()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from components.beam_workers.options import at_most
+from components.beam_workers.options import limit_workers
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.stopping import check_stop
 from pipeline.component_ids import TRAINING, ComponentId
@@ -28,13 +28,13 @@ from trainer_module.runtime import PROGRESS_LOGGER
 
 
 def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -> StepReport:
-    """Runs a node, or takes the result of an earlier attempt of the same run.
+    """Runs a node, or reuses the result of an earlier attempt in the same run.
 
     Args:
       packed: the pipeline of this node.
       record: the record that the first step wrote.
       run_id: the run's id; a second attempt resumes the execution of the first.
-      console: shows the run.
+      console: the console that shows the run.
 
     Returns:
       The report of the step.
@@ -43,7 +43,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
       ConfigError: the code of the image has no such node.
       ComponentFailedError: the inputs could not be resolved.
       KeyboardInterrupt: this process received a signal to stop.
-      Exception: the component raised it.
+      Exception: the component raised an exception.
     """
     context, name = record.context(cluster_layout(record.config)), read_node_id(packed)
     try:
@@ -69,7 +69,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     gate = PushGate(context, results, summary)
     check_stop()
     try:
-        with gate(name) as may_run, at_most(record.config.beam.workers):
+        with gate(name) as may_run, limit_workers(record.config.beam.workers):
             state, execution = launch(node) if may_run else (State.SKIPPED, None)
     finally:
         for handler in handlers:
@@ -77,9 +77,9 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     if state is State.FAILED:
         raise ComponentFailedError(name)
     seconds = time.monotonic() - started
-    detail, found = "", ComponentResult()
+    detail, result = "", ComponentResult()
     if not node.is_system:
-        state, detail, found = _summarize(results, summary, name, state, execution)
+        state, detail, result = _summarize(results, summary, name, state, execution)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -88,7 +88,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
         detail=detail,
         is_shown=not node.is_system,
         execution=execution,
-        found=found,
+        found=result,
     )
 
 
@@ -98,13 +98,13 @@ def _earlier_results(context: RunContext, record: RunRecord, run_id: str) -> Art
     log = EventLog(context.layout.event_log)
     results = ArtifactResults(context.connection, context.config, log)
     executions = {
-        shown: report.execution
-        for shown in record.shown
-        if (report := folder.read_report(shown)) is not None
+        component: report.execution
+        for component in record.shown
+        if (report := folder.read_report(component)) is not None
     }
-    for component, known in executions.items():
-        if known is not None:
-            results.add(component, known)
+    for component, execution in executions.items():
+        if execution is not None:
+            results.add(component, execution)
     return results
 
 
@@ -117,18 +117,18 @@ def _summarize(
 ) -> tuple[State, str, ComponentResult]:
     """Returns the state of a component, a line about its results, and the results."""
     state, detail = results.read(name, state, execution, summary)
-    filled = summary.model_dump(mode="json", exclude_defaults=True)
-    found = ComponentResult(
-        summary={key: value for key, value in filled.items() if value != ""},
+    fields = summary.model_dump(mode="json", exclude_defaults=True)
+    result = ComponentResult(
+        summary={key: value for key, value in fields.items() if value != ""},
         examples=results.examples_uri() if name == ComponentId.EXAMPLE_GEN else None,
         model=results.model_uri() if name == ComponentId.TRAINER else None,
         pushed=results.pushed_version() if name == ComponentId.PUSHER else None,
     )
-    return state, detail, found
+    return state, detail, result
 
 
 def _pod_settings(config: PipelineConfig) -> PodSettings | None:
-    """Returns the settings of a training cluster's pods; None if no pods train."""
+    """Returns the settings of a training cluster's pods; None without such a cluster."""
     if config.train.cluster_or_default.launcher != "kubernetes":
         return None
     kubeflow = settings_of(config)

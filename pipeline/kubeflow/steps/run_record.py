@@ -30,8 +30,8 @@ from trainer_module.errors import ConfigError
 BECAUSE = "on Kubeflow"
 """The reason for runs on Kubeflow in the event log."""
 _NAME = "begun.json"
-_STEPS_IN_A_ROW = 3
-"""The number of step time limits after which a run without an end no longer counts."""
+_MAX_TIME_LIMITS = 3
+"""A run without a recorded end counts as in progress for this multiple of a step's time limit."""
 
 
 class RunFolder:
@@ -50,7 +50,7 @@ class RunFolder:
         return self._folder
 
     def write_report(self, report: StepReport) -> None:
-        """Writes the report of a step; replaces that of an earlier attempt."""
+        """Writes the report of a step, and replaces the report of an earlier attempt."""
         self.write(f"steps/{report.step}.json", report.model_dump_json())
 
     def delete_report(self, step: str) -> None:
@@ -60,7 +60,7 @@ class RunFolder:
             self._files.remove(path)
 
     def read_report(self, step: str) -> StepReport | None:
-        """Returns the report of a step; None if there is none."""
+        """Returns the report of a step, or None."""
         text = self.read(f"steps/{step}.json")
         return None if text is None else StepReport.model_validate_json(text)
 
@@ -97,13 +97,15 @@ class RunRecord(BaseModel):
     config: PipelineConfig
     """The config with the run's parameters."""
     because: str
+    """The reason for the run in the event log."""
     began: float
     """The start of the run in seconds since 1970."""
     window: Window | None
-    """The chosen spans, for data in spans."""
+    """The chosen window of spans; None for data without spans."""
     data: list[Span]
-    """The spans to train on; data without spans counts as one."""
+    """The spans to train on; data without spans counts as one span."""
     states: SpanStates
+    """The signature and digest of each span when the run began."""
     notes: list[str]
     """Notes on the window, for the user."""
     ingestion: Ingestion | None
@@ -129,7 +131,7 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunRecord | None:
-        """Returns the record of a run; None if its first step has not written one.
+        """Returns the record of a run; None if the first step has not written a record.
 
         Raises:
           ConfigError: a different version of the code wrote the record.
@@ -155,15 +157,15 @@ def is_alone(config: PipelineConfig, layout: Layout, run_id: str) -> bool:
     On Kubeflow, no lock prevents concurrent runs of a pipeline.
 
     Args:
-      config: the config; a run without a recorded end counts for some step time limits.
+      config: the config, with the time limit of a step.
       layout: the layout of the pipeline.
-      run_id: the run that does not count.
+      run_id: the current run, which does not count.
     """
     if not layout.is_kept:
         return False
     event_log = EventLog(layout.event_log)
     ended = {event.run for event in event_log.events(EventKind.FINISHED, EventKind.FAILED)}
-    since = datetime.now().astimezone() - _STEPS_IN_A_ROW * settings_of(config).timeout
+    since = datetime.now().astimezone() - _MAX_TIME_LIMITS * settings_of(config).timeout
     return not any(
         event.run not in {run_id, *ended} and event.at > since
         for event in event_log.events(EventKind.STARTED)

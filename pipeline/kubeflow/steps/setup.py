@@ -10,7 +10,7 @@ from tfx.orchestration.local import runner_utils
 from pipeline.config.loading import check_rules
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import fetch_and_check_weights
-from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
+from pipeline.kubeflow.cluster_layout import cluster_layout, config_for_pods, run_root
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.nodes import compile_graph, values_of
@@ -24,7 +24,7 @@ from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.window_reader import WindowReader, left_out, make_spans
+from pipeline.runs.window_reader import WindowReader, describe_left_out, make_spans
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -37,23 +37,23 @@ def set_up_run(
     code: str,
     console: RunConsole,
 ) -> None:
-    """Decides what the run works on, and writes the record for the other steps.
+    """Checks the run, resolves its data, and writes the record for the other steps.
 
-    A second attempt does nothing if the first one has written the record.
+    A second attempt does nothing if the first attempt has written the record.
 
     Args:
       compiled_config: the config as it was compiled.
       parameters: the checked parameters of the run.
       run_id: the run's id.
       code: the hash of the code that compiled the pipeline.
-      console: shows the run.
+      console: the console that shows the run.
 
     Raises:
       ConfigError: the config, a secret or the metadata cannot be used.
       DataError: there is no data, or the window has a gap.
       ComponentFailedError: an older span of the window cannot be read.
     """
-    config = seen_from_pods(apply_parameters(compiled_config, parameters))
+    config = config_for_pods(apply_parameters(compiled_config, parameters))
     layout = cluster_layout(config)
     folder = RunFolder(run_root(layout), run_id)
     if RunRecord.read(folder) is not None:
@@ -73,19 +73,19 @@ def set_up_run(
 def _make_record(
     context: RunContext, run_id: str, notes: list[str], console: RunConsole
 ) -> RunRecord:
-    """Reads the new spans except the newest, which ExampleGen reads, and compiles the graph."""
+    """Reads the older new spans (ExampleGen reads the newest), and compiles the graph."""
     config, layout, window = context.config, context.layout, context.window
     began, event_log = time.time(), EventLog(layout.event_log)
     data = list(context.data)
     run_events = RunEvents(event_log, config, run_id, data, BECAUSE)
-    run_events.started()
+    run_events.record_start()
     spans, usable = None, data
     if window is not None:
         report_empty_spans(config.notify, config.name, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = reader.read(window, console)
         spans = make_spans(usable, config.drift, event_log)
-        left_out_notes = left_out(window, usable, event_log)
+        left_out_notes = describe_left_out(window, usable, event_log)
         notes = [*notes, *window.notes, *reader.notes, *left_out_notes]
     graph = compile_graph(context, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)
@@ -117,20 +117,20 @@ def _check_config(config: PipelineConfig) -> None:
         raise ConfigError("; ".join(problems))
 
 
-def _compare_code(compiled_from: str) -> list[str]:
-    """Returns a note if the image's code differs from the code that compiled; else none."""
-    if compiled_from == code_hash():
+def _compare_code(compiling_code: str) -> list[str]:
+    """Returns a note if the image's code differs from the code that compiled the pipeline."""
+    if compiling_code == code_hash():
         return []
     note = (
         "the code in the image differs from the code that compiled the pipeline; build the image "
-        "again, or compile with its code"
+        "again, or compile with the code in the image"
     )
     logger.warning(note)
     return [note]
 
 
 def _make_output(layout: Layout) -> None:
-    """Creates the pipeline's folder, so that steps do not fail only when they write results.
+    """Creates the pipeline's folder, and checks now that steps can write to the folder.
 
     Raises:
       ConfigError: the folder cannot be written.

@@ -16,8 +16,8 @@ import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from components.beam_workers.options import LOCAL_ARGS, at_most
-from components.processes.local.fork_server import serving
+from components.beam_workers.options import LOCAL_ARGS, limit_workers
+from components.processes.local.fork_server import run_fork_server
 from components.row_counts import count_read, count_written, write_row_counts
 from components.spreading import SpreadFiles
 from components.user_errors import find_user_error
@@ -93,7 +93,7 @@ def sleep(file: str) -> None:
 
 def run(files: Sequence[str], work: Callable[..., None], *arguments: Any) -> None:
     """Runs a pipeline in two processes."""
-    with at_most(2), beam.Pipeline(options=PipelineOptions(list(LOCAL_ARGS))) as pipeline:
+    with limit_workers(2), beam.Pipeline(options=PipelineOptions(list(LOCAL_ARGS))) as pipeline:
         spread = SpreadFiles(files, files, is_counted=True)
         _ = pipeline | "Files" >> spread | "Work" >> beam.Map(work, *arguments)
 
@@ -126,7 +126,7 @@ def main(root: Path) -> None:
     for file in files:
         Path(file).touch()
     told: dict[str, Any] = {"run": os.getpid()}
-    with serving():
+    with run_fork_server():
         (root / "forked").mkdir()
         run(files, note, str(root / "forked"))
         told["killed"] = attempt(files, die)

@@ -23,14 +23,14 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
     return monkeypatch
 
 
-def work(folder: Path, sizes: list[int], asks_models: bool = False) -> SpreadFiles:
+def work(folder: Path, sizes: list[int], runs_models: bool = False) -> SpreadFiles:
     """Files of some sizes, without content."""
     files = []
     for number, size in enumerate(sizes):
         with (folder / f"{number}").open("wb") as file:
             file.truncate(size)
         files.append(file.name)
-    return SpreadFiles(files, files, asks_models)
+    return SpreadFiles(files, files, runs_models)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_a_process_needs_memory(machine: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_a_gpu_is_asked_by_one(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
-    assert choose_workers([work(tmp_path, [100 * MB] * 4, asks_models=True)]) == 1
+    assert choose_workers([work(tmp_path, [100 * MB] * 4, runs_models=True)]) == 1
     assert choose_workers([work(tmp_path, [100 * MB] * 4)]) == 4
 
 
 def test_some_of_many_files_tell_how_large_all_are(
     machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine.setattr(runner, "_LOOKED_AT", 2)
+    machine.setattr(runner, "_SAMPLE_FILES", 2)
     assert choose_workers([work(tmp_path, [16 * MB, 0, 16 * MB, 0])]) == 2
 
 
@@ -91,4 +91,4 @@ def test_a_file_that_was_deleted_is_its_readers_to_tell(
 def test_more_workers_than_cores_are_noted(machine: pytest.MonkeyPatch) -> None:
     assert note_cores("auto") == note_cores(16) == []
     (note,) = note_cores(17)
-    assert note.startswith("beam.workers: 17, but this machine has 16 cores")
+    assert note.startswith("beam.workers is 17, but this machine has 16 cores")

@@ -76,10 +76,10 @@ def test_a_person_may_edit_an_annotation(schema: schema_pb2.Schema) -> None:
     ("new", "message"),
     [
         ("""tag: '{"type": "ignored"}'""", "'ignored'"),
-        ("""tag: '{"type": ignore}'""", "it is no JSON"),
+        ("""tag: '{"type": ignore}'""", "the annotation is not JSON"),
         (
             """tag: '{"type": "own_types.Money"}'""",
-            "declare a type of your own code under features: in",
+            "types of your own code must be declared under features: in",
         ),
         ("""tag: '{"type": "categorical", "size": 9}'""", "size: Extra inputs are not permitted"),
     ],
@@ -92,7 +92,7 @@ def test_an_edit_that_says_nothing_a_column_can_be_is_refused(
     with pytest.raises(DataError, match=r"^data/schema\.pbtxt: the annotation of") as error:
         read_choices(edited(schema, old, new), "data/schema.pbtxt")
     assert message in str(error.value)
-    assert 'right is, for instance, {"type": "ignore"}' in str(error.value)
+    assert 'Expected settings such as {"type": "ignore"}' in str(error.value)
 
 
 def test_the_config_wins_over_choices(schema: schema_pb2.Schema) -> None:

@@ -92,7 +92,7 @@ CHOICES = {
         "ignore",
         "a different whole number in each of 400 rows",
     ),
-    "n": (list(map(float, range(ROWS))), "ignore", "numbers the rows from 0 to 399"),
+    "n": (list(map(float, range(ROWS))), "ignore", "counts the rows from 0 to 399"),
     "Unnamed: 0": (
         list(map(float, range(3, 3 + ROWS))),
         "ignore",
@@ -101,9 +101,9 @@ CHOICES = {
     "x": (
         list(map(float, range(7000, 7000 + ROWS))),
         "ignore",
-        "numbers the rows from 7,000 to 7,399",
+        "counts the rows from 7,000 to 7,399",
     ),
-    "sample": (shuffled(range(1, ROWS + 1)), "ignore", "numbers the rows from 1 to 400"),
+    "sample": (shuffled(range(1, ROWS + 1)), "ignore", "counts the rows from 1 to 400"),
     "dwt": (shuffled(range(100, 160)), "numeric", "numbers from 100 to 159"),
     "years_old": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
     "laps": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
@@ -119,7 +119,7 @@ CHOICES = {
     "account_id": (
         [2.0**30 + 64 * (i // 2) for i in range(ROWS)],
         "ignore",
-        "more digits than a number holds",
+        "more digits than float32 holds",
     ),
     "amount": (
         pick([f"${n / 7:,.2f}" for n in range(0, 90000, 2000)]),
@@ -144,25 +144,25 @@ CHOICES = {
     "order id": (
         shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)),
         "ignore",
-        "nearly every row would",
+        "as categories, nearly all values would",
     ),
     "code": (pick(["007", "042", "815"]), "categorical", "codes of digits, such as '"),
     "logged": (
         pick(["31.12.2020", "2020-12-30", "2020-12-29"]),
         "categorical",
-        "values do not have the format %Y-%m-%d, first '31.12.2020' in row ",
+        "values do not have the format %Y-%m-%d, the first is '31.12.2020' in row ",
     ),
     "due": (
         [*days("{y}-{m:02}-{d:02}"), "soon"],
         "date",
         "dates such as '2000-01-01'; 1 of 401 values do not have the format %Y-%m-%d and count as"
-        " missing dates, first 'soon' in row 401 of a.parquet",
+        " missing dates, the first is 'soon' in row 401 of a.parquet",
     ),
     "expiry": (
         [*days("{y}-{m:02}-{d:02}"), *["none"] * 100],
         "categorical",
-        "dates such as '2000-01-01', but 100 of 500 values do not have the format %Y-%m-%d, first"
-        " 'none' in row 401 of a.parquet: write all dates in one format",
+        "dates such as '2000-01-01', but 100 of 500 values do not have the format %Y-%m-%d, the"
+        " first is 'none' in row 401 of a.parquet: write all dates in one format",
     ),
 }
 

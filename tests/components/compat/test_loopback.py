@@ -17,7 +17,7 @@ from components.compat.beam import check_listening, listen_on_loopback
 from trainer_module.errors import InternalError
 from trainer_module.strategies.network import find_exposed
 
-REFUSED = rf"^Beam {beam.__version__} opens ports for its workers .* restrict to this machine; "
+REFUSED = rf"^Scopeline cannot restrict the ports that Beam {beam.__version__} opens "
 
 
 @pytest.fixture(autouse=True)

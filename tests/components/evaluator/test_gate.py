@@ -61,7 +61,7 @@ def test_what_is_not_compared_has_bounds_alone() -> None:
 
 
 def test_a_metric_that_decides_has_to_be_measured() -> None:
-    words = "the thresholds need distance, but the family measures coverage"
+    words = "there are thresholds for distance, but the family measures only: coverage"
     with pytest.raises(TrainingError, match=words):
         decide([DISTANCE], Measured({"coverage": 1.0}), None)
 
@@ -131,8 +131,8 @@ def test_a_model_that_is_worse_by_chance_is_not_said_to_be_as_good() -> None:
     spread = Measured({"return": Estimate(149, 149 - np.linspace(-9, 9, 101))})
     report = decide([RETURN], spread, old, 0.9)
     assert report.reason == (
-        "every threshold is met, and it is not worse than the model in service beyond noise: "
-        "return 149, worse than 150, within noise (-17.2 to +15.2)"
+        "every threshold is met, and the model is not significantly worse than in service: "
+        "return 149, not significantly worse than 150 (difference: -17.2 to +15.2)"
     )
     assert decide([RETURN], old, old, 0.9).reason.endswith("worse than the model in service")
 

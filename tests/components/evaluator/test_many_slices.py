@@ -58,7 +58,7 @@ def test_twice_as_much_data_is_twice_the_work(
     work: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the values that are sorted: four times as many if each batch went through all others."""
-    monkeypatch.setattr(accumulator, "MOST_WAITING", 1)
+    monkeypatch.setattr(accumulator, "MAX_WAITING_PREDICTIONS", 1)
     unique, values = np.unique, 0
 
     def counted(array: Any, **options: Any) -> Any:
@@ -89,7 +89,7 @@ def test_metrics_are_the_same_however_rows_are_added_up(monkeypatch: pytest.Monk
     whole = metrics_of(accumulator_of([300]))
     assert len(whole) == 41
     assert_alike(metrics_of(accumulator_of([1, 99, 7, 193])), whole)
-    monkeypatch.setattr(accumulator, "MOST_WAITING", 1)
+    monkeypatch.setattr(accumulator, "MAX_WAITING_PREDICTIONS", 1)
     assert_alike(metrics_of(accumulator_of([20] * 15)), whole)
     found = add_up(accumulator_of([20] * 5, file, 100 * file) for file in range(3))
     assert_alike(metrics_of(found), whole)
@@ -112,7 +112,7 @@ def assert_alike(found: dict[Any, dict[Any, float]], expected: dict[Any, dict[An
 def test_of_too_many_slices_none_is_measured_nor_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one file, or in several together; those of another kind are as they were."""
     for module in (slices, accumulator):
-        monkeypatch.setattr(module, "MOST_TRACKED", 20)
+        monkeypatch.setattr(module, "MAX_TRACKED_SLICES", 20)
     plans = pa.array([[b"gold"]] * 300, pa.large_list(pa.binary()))
 
     def accumulator_of(file: int, zones: np.ndarray) -> Accumulator:

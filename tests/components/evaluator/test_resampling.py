@@ -109,7 +109,7 @@ def assert_equal(found: EvaluationIntervals, expected: EvaluationIntervals) -> N
     assert set(found.slices) == set(expected.slices)
     for where, metrics in expected.slices.items():
         for name, noise in metrics.items():
-            other = found.of(name, where)
+            other = found.find(name, where)
             assert (other.interval is None) == (noise.interval is None), (where, name)
             if noise.interval is not None and other.interval is not None:
                 assert other.interval.ends == pytest.approx(noise.interval.ends, rel=1e-6)
@@ -183,7 +183,7 @@ def judge(
     ((key, metrics),) = accumulator.results([0])
     noise = compute_intervals(accumulator, {0: metrics}, settings, bool)
     validation = validate((key, metrics), eval_config, noise, settings)
-    return validation.validation_ok, noise.of("accuracy")
+    return validation.validation_ok, noise.find("accuracy")
 
 
 def compared(right: np.ndarray, in_service: np.ndarray) -> MetricIntervals:
@@ -255,7 +255,7 @@ def test_what_scikit_learn_says_of_resampled_rankings_is_in_the_interval() -> No
         counts = random.poisson(1.0, 300) * rows.weights
         values.append(sk.roc_auc_score(rows.labels, rows.predictions[:, 0], sample_weight=counts))
     low, high = np.quantile(values, [0.025, 0.975])
-    found = intervals_of(accumulator).of("auc").interval
+    found = intervals_of(accumulator).find("auc").interval
     assert found is not None
     assert found.ends == pytest.approx((low, high), abs=0.02)
 
@@ -332,7 +332,7 @@ def test_a_slice_without_enough_positives_does_not_hold_a_model_back() -> None:
     scores[300], worse[300] = 0.6, 0.5
     columns = pa.RecordBatch.from_pydict({"x": [[int(n >= 200)] for n in range(400)]})
     verdicts, noise = judge_slices(labels, {"candidate": worse, "baseline": scores}, columns)
-    assert noise.of("auc", "x=1").is_unmeasurable
+    assert noise.find("auc", "x=1").is_unmeasurable
     assert verdicts[1]
     assert any("auc is not compared" in note and "x=1" in note for note in noise.notes)
 
@@ -351,7 +351,7 @@ def test_a_slice_of_few_patients_holds_a_model_back_that_is_worse_on_all(patient
     scores = {"candidate": worse * 0.6 + 0.2, "baseline": labels * 0.6 + 0.2}
     verdicts, noise = judge_slices(labels, scores, columns, split_by="patient")
     assert (verdicts[0], verdicts[1]) == (True, False)
-    assert noise.of("auc", "x=2").is_unmeasurable == (patients == 1)
+    assert noise.find("auc", "x=2").is_unmeasurable == (patients == 1)
 
 
 def scored(seed: int, quality: float, other: float, rows: int) -> tuple[Any, Any]:
@@ -385,9 +385,9 @@ def test_the_first_metric_decides_only_where_no_other_says_the_contrary() -> Non
 def test_of_several_other_metrics_each_is_held_the_less() -> None:
     """By 95 % for each of them, equally good models would be refused the more often."""
     _, noise = judge_slices(*scored(2, 1.5, 1.5, 300), NOTHING, {})
-    assert noise.of("auc").shared is None
+    assert noise.find("auc").shared is None
     for name in ("accuracy", "log_loss"):
-        shared, alone = noise.of(name).shared, noise.of(name).difference
+        shared, alone = noise.find(name).shared, noise.find(name).difference
         assert shared.low < alone.low < alone.high < shared.high
 
 

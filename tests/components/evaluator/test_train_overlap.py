@@ -15,7 +15,7 @@ from tfx.types import standard_component_specs as specs
 
 from components.evaluator import train_overlap
 from components.evaluator.executor import WARM_START_KEY, Executor
-from components.evaluator.intervals import BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY
+from components.evaluator.intervals import BASELINE_EXAMPLES_KEY, TRAINING_EXAMPLES_KEY
 from components.evaluator.train_overlap import TrainOverlap, find_train_overlap
 from trainer_module.errors import DataError
 
@@ -110,7 +110,7 @@ def test_nothing_is_known_of_examples_that_were_deleted(tmp_path: Path) -> None:
 
 def test_of_very_many_files_some_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learnt, now = read(tmp_path, ROWS[:100], files=20), read(tmp_path, [], ROWS)
-    monkeypatch.setattr(train_overlap, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(train_overlap, "MAX_TRAINING_BYTES", 2_000)
     assert find_train_overlap([now], "eval", [learnt], [now]).share == pytest.approx(0.5, abs=0.1)
 
 
@@ -127,7 +127,7 @@ def test_weights_that_know_the_eval_rows_are_not_judged_by_them(tmp_path: Path) 
         specs.EXAMPLES_KEY: [now],
         specs.BASELINE_MODEL_KEY: [standard_artifacts.Model()],
         BASELINE_EXAMPLES_KEY: [read(tmp_path, ROWS[:80])],
-        LEARNT_EXAMPLES_KEY: [now],
+        TRAINING_EXAMPLES_KEY: [now],
     }
     properties = {specs.EXAMPLE_SPLITS_KEY: json.dumps(["eval"]), WARM_START_KEY: 1}
     with pytest.raises(DataError, match=r"trained on 80% .* --set schedule\.warm_start=false"):

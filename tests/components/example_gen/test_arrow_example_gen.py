@@ -160,5 +160,5 @@ def test_days_are_as_stock_has_them(tmp_path):
 
 
 def test_an_hour_has_to_be_asked_for(tmp_path):
-    with pytest.raises(ValueError, match=r"\{HH\} in a split's pattern needs the span to read"):
+    with pytest.raises(ValueError, match=r"A split's pattern contains \{HH\}: give the span"):
         choose(tmp_path, {"all": "{YYYY}-{MM}-{DD}/{HH}.csv"}, None)

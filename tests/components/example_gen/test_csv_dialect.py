@@ -107,7 +107,7 @@ def test_latin_1_far_into_a_file_is_found_and_further_on_said(
     assert read_rows(tmp_path)[-1]["x"] == ["café".encode()]
     monkeypatch.setattr("components.example_gen.sources.csv_dialect._ENCODING_BLOCKS", 1)
     said = read_error(tmp_path)
-    assert "a.csv is read as utf-8, but line 3002 holds bytes that are invalid in it" in said
+    assert "a.csv is read as utf-8, but line 3002 contains bytes that are invalid in utf-8" in said
     assert "data.csv: {encoding: cp1252}" in said
 
 
@@ -120,7 +120,7 @@ def test_spaces_are_taken_away_and_it_is_said(tmp_path: Path, read_rows: Rows) -
     assert [row["size"] for row in rows[:3]] == [[1], [], [3]]
     assert [row["plan"] for row in rows[:3]] == [[b"gold"], [b"silver"], [b"gold"]]
     (note,) = notes(file)
-    assert note.startswith("spaces around 'label', 'plan' and 'size' are removed;")
+    assert note.startswith("spaces around values or names of 'label', 'plan' and 'size' are")
     kept = read_rows(tmp_path, mixed_columns=(" size ",), csv=CsvSettings(strip=False))
     assert [row["label"] for row in kept[:3]] == [[b"yes "], [b" no"], [b"yes"]]
     assert notes(file, csv=CsvSettings(strip=False)) == ()
@@ -175,7 +175,7 @@ def test_text_beside_words_for_missing_numbers_is_named(
 ) -> None:
     rows = [f"{i % 2},{('NA', '?', i)[i % 3] if i < 39 else 'big'}" for i in range(40)]
     written(tmp_path, "\n".join(["label,x", *rows]))
-    assert "Column 'x' holds 13 numbers, but 'big' in row 41 of" in read_error(tmp_path)
+    assert "Column 'x' contains 13 numbers, but 'big' in row 41 of" in read_error(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_value_that_occurs_in_no_cell_is_told(
         rows = [f"{i % 2},{i if i % 3 else missing}" for i in range(40)]
         written(tmp_path, "\n".join(["label,x", *rows]), f"{name}.csv")
     csv = CsvSettings(missing_values=["NA", "-1", "NONE", "-9"])
-    said = "data.csv.missing_values: 'NONE' and '-9' occur in no cell"
+    said = "data.csv.missing_values: 'NONE' and '-9' occur in no cell of the data"
     assert read_notes(execute(tmp_path, task="binary", csv=csv)).sentences == [said]
 
 

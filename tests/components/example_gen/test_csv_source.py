@@ -135,11 +135,14 @@ def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (HEADER + "\n\n", ["a.csv holds a header but no rows"]),
+        (HEADER + "\n\n", ["a.csv has a header but no rows"]),
         ('label,x\n0,1\n1,"2\n0,3\n1,4\n', ["A quotation mark in", "a.csv is never closed"]),
-        ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in it may not be"]),
+        ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in the row may not be"]),
         ('y,"x\n0,1\n1,2\n', ["a.csv"]),
-        ("y,x\n0,1\n1,2\n", ["no label column 'label' in", "a.csv; found x, y", "set data.label"]),
+        (
+            "y,x\n0,1\n1,2\n",
+            ["no label column 'label' in", "a.csv; the columns are x, y", "set data.label"],
+        ),
     ],
 )
 def test_malformed_files_are_refused(tmp_path, read_error, content, words):
@@ -251,7 +254,7 @@ def test_only_what_was_text_before_may_hold_mostly_numbers(known, tmp_path, read
         assert [row["x"] for row in read_rows(folder, **told)] == [[b"17"], [b"18"], [b"A 19"]]
     else:
         said = read_error(folder, **told)
-        assert "Column 'x' holds 2 numbers, but 'A 19' in row 4 of " in said
+        assert "Column 'x' contains 2 numbers, but 'A 19' in row 4 of " in said
 
 
 ZIPS = ["02139", "2139", "10001", ""] * 10
@@ -325,8 +328,8 @@ def test_what_a_schema_has_for_numbers_stays_numbers(tmp_path):
 def test_zeros_that_are_lost_are_said(tmp_path, execute):
     file = write(tmp_path, SLIP)
     assert read_notes(execute(tmp_path, task="binary")).sentences == [
-        f"column 'code' is read as numbers, but 1 of 401 begin with 0, first '07' in row 402 of"
-        f" {file}; if they are codes, write features: {{code: {{type: categorical}}}}"
+        f"column 'code' is read as numbers, but 1 of 401 values begin with 0, first '07' in row 402"
+        f" of {file}; if the values are codes, write features: {{code: {{type: categorical}}}}"
     ]
 
 

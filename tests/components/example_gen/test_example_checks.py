@@ -34,8 +34,7 @@ def test_rows_without_a_label_may_be_left_out(tmp_path, execute, read_split, opt
     assert sorted(rows) == [1, *range(3, 43)]
     (note,) = read_notes(examples).sentences
     assert note == (
-        "32 rows without a label are left out (data.unlabelled: skip), first row 2 of"
-        f" {tmp_path}/a.csv"
+        f"left out 32 rows without a label (data.unlabelled: skip), first row 2 of {tmp_path}/a.csv"
     )
 
 
@@ -68,8 +67,8 @@ def test_an_infinite_number(tmp_path, refusal, generate, odd, shown):
 def test_one_value_of_a_regression_label_is_a_note(tmp_path, execute):
     write(tmp_path, [1.5] * 40)
     assert read_notes(execute(tmp_path, task="regression")).sentences == [
-        "label 'label' is 1.5 in every row: there is nothing to learn; check data.label and the "
-        "data"
+        "label 'label' is 1.5 in every row, so a model cannot learn from the data: check data.label"
+        " and the data"
     ]
 
 
@@ -96,7 +95,7 @@ def test_a_class_that_the_order_lacks(tmp_path, refusal, order, odd):
 def test_two_classes_for_a_multiclass_task_are_a_note(tmp_path, execute):
     write(tmp_path, ["yes", "no"] * 20)
     (note,) = read_notes(execute(tmp_path, task="multiclass")).sentences
-    assert note.startswith("label 'label' has 2 classes ('no', 'yes'): with task: binary the area")
+    assert note.startswith("label 'label' has 2 classes ('no', 'yes'): with task: binary, the run")
 
 
 def test_a_class_may_be_a_number_or_a_name(tmp_path, generate):
@@ -107,8 +106,8 @@ def test_a_class_may_be_a_number_or_a_name(tmp_path, generate):
 def test_an_empty_share(tmp_path, refusal):
     write(tmp_path, [0, 1] * 20)
     message = refusal(tmp_path, splits={"train": 1000, "eval": 1})
-    assert "Split 'eval' got no rows (rows per split: train 40, eval 0)" in message
-    assert "give it a larger share in data.splits" in message
+    assert "Split 'eval' has no rows (rows per split: train 40, eval 0)" in message
+    assert "give the split a larger share in data.splits" in message
 
 
 def test_one_glob_per_split(tmp_path, generate):
@@ -188,11 +187,15 @@ def write_weights(folder: Path, odd: str, others: str = "") -> None:
 @pytest.mark.parametrize(
     ("odd", "weight", "words"),
     [
-        ("-0.5", "trust", "Weight 'trust' is -0.5 in row 22 of {}/a.csv: every row"),
+        ("-0.5", "trust", "Weight 'trust' is -0.5 in row 22 of {}/a.csv: expected a number"),
         ("", "trust", "Weight 'trust' is missing in row 22 of"),
         ("nan", "trust", "Weight 'trust' is nan in row 22 of"),
         ("1e39", "trust", "Weight 'trust' is inf in row 22 of"),
-        ("0", "trusts", "no column 'trusts', which data.weight names; did you mean 'trust'?"),
+        (
+            "0",
+            "trusts",
+            "data.weight is 'trusts', but there is no such column; did you mean 'trust'?",
+        ),
     ],
 )
 def test_a_weight_of_no_use(tmp_path, refusal, odd, weight, words):
@@ -208,7 +211,7 @@ def test_weights_are_numbers_of_which_some_count(tmp_path, refusal, generate):
     write_weights(tmp_path, "0", "0")
     message = refusal(tmp_path, weight="trust")
     assert message.startswith("Weight 'trust' is 0 in all ")
-    assert "rows of split 'train', so that none of them would count" in message
+    assert "rows of split 'train', so that no row of the split counts" in message
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,10 @@ def test_files_that_are_there(tmp_path, pattern):
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("taxis.csv", ["taxis.csv'", "holds taxi.csv; did you mean 'taxi.csv'?"]),
-        ("*.parquet", ["*.parquet'", "which holds taxi.csv", "correct data.path"]),
-        ("none/*", ["none/*'", "which is missing or empty"]),
-        ("day-{SPAN}/*", ["day-{SPAN}/*'", "which is missing or empty"]),
+        ("taxis.csv", ["taxis.csv'", "contains taxi.csv; did you mean 'taxi.csv'?"]),
+        ("*.parquet", ["*.parquet'", "which contains taxi.csv", "correct data.path"]),
+        ("none/*", ["none/*'", "which does not exist or is empty"]),
+        ("day-{SPAN}/*", ["day-{SPAN}/*'", "which does not exist or is empty"]),
     ],
 )
 def test_files_that_are_not_there(tmp_path, pattern, words):
@@ -70,7 +70,7 @@ def test_files_that_are_not_there(tmp_path, pattern, words):
 
 def test_pictures_without_folders_of_classes(tmp_path):
     (tmp_path / "a.png").touch()
-    with pytest.raises(DataError, match=r"pictures lie in .* itself; .*write data\.path: .*/\*"):
+    with pytest.raises(DataError, match=r"contains pictures: .* write data\.path: .*/\*"):
         check_files_exist(*resolve_input(str(tmp_path), "images"))
     check_files_exist(*resolve_input(f"{tmp_path}/*", "images"))
 
@@ -103,10 +103,10 @@ def test_patterns_that_are_whole(pattern):
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("{HH}/*.csv", "found {HH} without {YYYY}, {MM} and {DD}; right is {YYYY}-{MM}-{DD}/{HH}"),
-        ("{YYYY}/{MM}/*.csv", "found {YYYY} without {DD}; right is {YYYY}-{MM}-{DD}, or {SPAN}"),
+        ("{HH}/*.csv", "found {HH} without {YYYY}, {MM} and {DD}; expected {YYYY}-{MM}-{DD}/{HH}"),
+        ("{YYYY}/{MM}/*.csv", "found {YYYY} without {DD}; expected {YYYY}-{MM}-{DD}, or {SPAN}"),
         ("{YYYY}{MM}{DD}/{YYYY}.csv", "found {YYYY} twice; write it once"),
-        ("{SPAN}/{HH}.csv", "found {SPAN} beside {HH}; spans are numbers or dates, never both"),
+        ("{SPAN}/{HH}.csv", "found both {SPAN} and {HH}; spans are either numbers or dates"),
         ("v{VERSION}/*.csv", "found {VERSION} without a span; add {SPAN} or {YYYY}-{MM}-{DD}"),
         ("{YYYY}-{MM}-{DD}/{hh}/*.csv", "found {hh}; did you mean {HH}?"),
         ("{YYYYMMDD}/*.csv", "found {YYYYMMDD}; did you mean {YYYY}?"),

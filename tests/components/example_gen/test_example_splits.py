@@ -135,13 +135,13 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
             900,
             None,
             r"split 'eval' has \d+\.\d% of the rows, instead of 33% as in data\.splits: equal"
-            " rows stay together",
+            " rows are in the same split",
         ),
         (0, None, None),
         (
             0,
             "name",
-            r"rows with one value of 'name' \(data\.split_by\) stay together",
+            r"rows with equal values of 'name' \(data\.split_by\) are in the same split",
         ),
     ],
 )
@@ -161,5 +161,5 @@ def test_classes_of_one_row_are_said_where_they_make_a_split_small(tmp_path, exe
     (tmp_path / "a.csv").write_text("\n".join(["label,x", *rows]))
     notes = "; ".join(read_notes(execute(tmp_path, stratify=True)).sentences)
     assert (
-        "of the rows, instead of 33% as in data.splits: a class of one row is in 'train'" in notes
+        "of the rows, instead of 33% as in data.splits: a class with one row is in 'train'" in notes
     )

@@ -61,14 +61,14 @@ def test_config_takes_the_format(pairs: Path) -> None:
     assert load_config(CONFIG, overrides).data.format == "pairs"
     schema = json.loads(config_schema())
     assert schema["$defs"]["DataFormat"]["enum"] == list(FORMATS)
-    with pytest.raises(ConfigError, match=r"right is one of .*, pairs; did you mean `pairs`\?"):
+    with pytest.raises(ConfigError, match=r"expected one of .*, pairs; did you mean `pairs`\?"):
         load_config(CONFIG, [f"data.path={pairs}", "data.format=pears"])
 
 
 def test_config_refuses_what_is_not_registered() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"right is one of csv, jsonl, parquet, images, idx, tfrecord, environment$",
+        match=r"expected one of csv, jsonl, parquet, images, idx, tfrecord, environment$",
     ):
         load_config(CONFIG, ["data.format=pairs"])
 
@@ -94,7 +94,7 @@ def test_rules_of_images_follow(pairs: Path, monkeypatch: pytest.MonkeyPatch) ->
     overrides = [f"data.path={pairs}", "data.format=pairs", "task=regression", "evaluate={}"]
     with pytest.raises(ConfigError) as caught:
         load_config(CONFIG, overrides)
-    assert "task: found 'regression'; pairs data has classes as labels" in str(caught.value)
+    assert "task: found 'regression', but the labels of pairs data are" in str(caught.value)
     assert ("features.image: pairs data consists of pictures; leave all features out") in str(
         caught.value
     )

@@ -60,13 +60,17 @@ def test_idx_blocks_follow_each_other(tmp_path, read_rows):
                 "00803",
             ],
         ),
-        (b"", None, ["begins with 0 bytes in all"]),
-        (idx(0x803, PIXELS)[:10], None, ["has 10 bytes, expected 16 by its header"]),
-        (idx(0x803, PIXELS)[:-7], None, ["has 609 bytes, expected 616 by its header"]),
-        (idx(0x803, PIXELS) + b"more", None, ["has 620 bytes, expected 616 by its header"]),
-        (None, idx(0x801, LABELS)[:-1], ["has 37 bytes when unzipped, expected 38"]),
-        (None, idx(0x801, LABELS[1:]), ["ubyte holds 30 images but", "ubyte.gz 29 labels"]),
-        (idx(0x803, PIXELS[:0]), idx(0x801, LABELS[:0]), ["ubyte holds no images"]),
+        (b"", None, ["has only 0 bytes"]),
+        (idx(0x803, PIXELS)[:10], None, ["has 10 bytes, but its header requires 16 bytes"]),
+        (idx(0x803, PIXELS)[:-7], None, ["has 609 bytes, but its header requires 616 bytes"]),
+        (idx(0x803, PIXELS) + b"more", None, ["has 620 bytes, but its header requires 616 bytes"]),
+        (None, idx(0x801, LABELS)[:-1], ["37 bytes when unzipped, but its header requires 38"]),
+        (
+            None,
+            idx(0x801, LABELS[1:]),
+            ["ubyte contains 30 images, but", "ubyte.gz contains 29 labels"],
+        ),
+        (idx(0x803, PIXELS[:0]), idx(0x801, LABELS[:0]), ["ubyte contains no images"]),
     ],
 )
 def test_damaged_idx_files_are_refused(tmp_path, read_error, images, labels, words):
@@ -83,7 +87,7 @@ def test_damaged_idx_files_are_refused(tmp_path, read_error, images, labels, wor
 def test_an_idx_file_without_its_partner_is_refused(tmp_path, read_error, missing, kind):
     write_pair(tmp_path)
     (tmp_path / missing).unlink()
-    assert f"has no {kind} file beside it" in read_error(tmp_path, "idx")
+    assert f"There is no {kind} file for " in read_error(tmp_path, "idx")
 
 
 def test_a_damaged_gzip_idx_file_is_refused(tmp_path, read_error):

@@ -105,9 +105,9 @@ def test_examples_are_made_of_them(tmp_path: Path, generate) -> None:
         ([{"x": {"y": [1]}}, {"x": {"y": ["a"]}}], ["Key 'x.y' changed from number to string"]),
         (['\0{"label": 1}'], ["Line 1 of", "not a JSON object"]),
         (['{"x": 1, "x": 2}'], ["Key 'x' was specified twice in line 1 of"]),
-        ([{"x.y": 1, "x": {"y": 2}}], ["holds 'x.y' twice"]),
-        ([{"": 1, "label": 2}], ["A key in", "is empty"]),
-        ([{}, {}], ["holds no object with keys"]),
+        ([{"x.y": 1, "x": {"y": 2}}], ["contains 'x.y' twice"]),
+        ([{"": 1, "label": 2}], ["contains an empty key"]),
+        ([{}, {}], ["contains no object with keys"]),
     ],
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, read_error, rows: list, words: list) -> None:

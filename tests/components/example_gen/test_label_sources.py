@@ -247,7 +247,7 @@ def test_rows_get_their_labels_and_those_without_are_counted(tmp_path, execute, 
     right = {n / 2: [7 if 40 <= n < 44 else n % 2] for n in range(50)}
     assert found == right
     (note,) = [n for n in read_notes(examples).sentences if "label" in n]
-    assert note.startswith(f"10 rows have no label in {tmp_path / 'labels'}, and are left out")
+    assert note.startswith(f"left out 10 rows without a label in {tmp_path / 'labels'}, first")
     assert note.endswith(f"first row 52 of {rows / 'rows.csv'}")
 
 
@@ -319,15 +319,16 @@ def test_what_cannot_be_joined_is_refused(tmp_path, refusal):
     rows = write_rows(tmp_path / "rows")
     write_labels(tmp_path / "labels.csv", range(60))
     assert refusal(rows, **labels_of(tmp_path / "labels.csv", "id")) == (
-        f"data.labels.key: {rows}/rows.csv has no column 'id'; found key, x."
+        f"data.labels.key: {rows}/rows.csv has no column 'id'; its columns are key, x."
     )
     (tmp_path / "other.csv").write_text("key,answer\n1,2\n")
-    assert "other.csv has no column 'label'; found answer, key." in refusal(
+    assert "other.csv has no column 'label'; its columns are answer, key." in refusal(
         rows, **labels_of(tmp_path / "other.csv")
     )
     (tmp_path / "labels.txt").touch()
-    assert "labels.txt has an unknown format; right are file names that end in .csv" in refusal(
-        rows, **labels_of(tmp_path / "labels.txt")
+    assert (
+        "labels.txt has an unknown format; the name of a file of labels must end with"
+        in refusal(rows, **labels_of(tmp_path / "labels.txt"))
     )
     assert "'label' is missing in all 60 rows" in refusal(
         write_rows(rows, key=lambda n: n + 1000), **labels_of(tmp_path / "labels.csv")
@@ -337,7 +338,7 @@ def test_what_cannot_be_joined_is_refused(tmp_path, refusal):
 def test_labels_in_the_rows_as_well_are_refused(tmp_path, refusal):
     write_labels(tmp_path / "rows" / "rows.csv", range(60))
     message = refusal(tmp_path / "rows", **labels_of(tmp_path / "rows"))
-    assert "has a column 'label', which data.labels takes from other files" in message
+    assert "has a column 'label', but data.labels takes this label from other" in message
 
 
 def test_keys_that_are_fractions_are_refused(tmp_path, refusal):
@@ -345,7 +346,7 @@ def test_keys_that_are_fractions_are_refused(tmp_path, refusal):
     write_labels(tmp_path / "labels.csv", range(60))
     message = refusal(rows, **labels_of(tmp_path / "labels.csv"))
     assert "column 'key' of" in message
-    assert "holds fractions" in message
+    assert "contains fractions" in message
 
 
 def test_rows_of_several_blocks_get_their_labels(tmp_path):

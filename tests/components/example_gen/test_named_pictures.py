@@ -62,7 +62,7 @@ def test_rows_have_the_pictures_that_they_name(
         pixels = tf.io.decode_image(features["photo"].bytes_list.value[0]).numpy()
         shades[features["age"].float_list.value[0]] = int(pixels[0, 0, 0])
     assert shades == {number: 20 * number for number in range(12)}
-    assert any("1 picture became a PNG" in note for note in read_notes(artifact).sentences)
+    assert any("1 picture was converted to PNG" in note for note in read_notes(artifact).sentences)
 
 
 def test_the_folder_of_paths_may_be_another(folder: Path, execute: Callable[..., Any]) -> None:
@@ -75,7 +75,7 @@ def test_the_folder_of_paths_may_be_another(folder: Path, execute: Callable[...,
 
 
 BAD = {
-    "photos/77.png": r"names .*photos/77.png in row 4 of .*table.csv, which does not exist",
+    "photos/77.png": r"path .*photos/77.png in row 4 of .*table.csv, but there is no such file",
     "../other/x.png": r"'photo' is '../other/x.png' in row 4 of .*, which is outside of",
     "photos/../../x.png": "which is outside of",
     "/etc/hostname": "'/etc/hostname' in row 4 of .*, which is outside of",
@@ -110,9 +110,9 @@ def test_rows_of_broken_pictures_may_be_left_out(folder: Path, execute: Callable
     assert sorted(ages) == [0, 1, 3, 4, 6, 7, 8, 9, 10, 11]
     (note,) = (note for note in read_notes(artifact).sentences if "broken" in note)
     assert note.startswith("2 broken pictures are left out (data.on_bad_file: skip): ")
-    assert "photos/5.png (it is empty" in note
+    assert "photos/5.png (the file is empty" in note
     (folder / "photos" / "4.png").unlink()
-    with pytest.raises(DataError, match=r"4.png in row 6 of .*, which does not exist"):
+    with pytest.raises(DataError, match=r"4.png in row 6 of .*, but there is no such file"):
         execute(folder, **options)
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_picture_is_named_with_its_row(
     folder: Path, execute: Callable[..., Any]
 ) -> None:
     (folder / "photos" / "2.png").write_text("name,age")
-    says = r"'photo' names .*photos/2.png in row 4 of .*table.csv, which cannot be decoded"
+    says = r"'photo' contains the path .*photos/2.png in row 4 of .*table.csv, and the file cannot"
     with pytest.raises(DataError, match=says):
         execute(folder, pictures={"photo": ""}, **TABLE)
 

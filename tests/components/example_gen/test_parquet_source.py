@@ -100,14 +100,14 @@ def test_what_structs_hold_are_columns_named_by_path(tmp_path, read_rows):
 def test_a_struct_beside_a_column_of_its_path_is_refused(tmp_path, read_error):
     table = {"label": [0, 1], "at.lat": [1.0, 2.0], "at": [{"lat": 1.0}] * 2}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    assert "holds 'at.lat' twice" in read_error(tmp_path, "parquet")
+    assert "contains 'at.lat' twice" in read_error(tmp_path, "parquet")
 
 
 def test_text_in_a_column_of_numbers_is_refused(tmp_path, read_error):
     write(tmp_path / "a.parquet", pa.array([1, 2]))
     write(tmp_path / "b.parquet", pa.array(["x"]))
     message = read_error(tmp_path, "parquet")
-    assert "Column 'column' holds 60 numbers" in message
+    assert "Column 'column' contains 60 numbers" in message
     assert f"'a string' in row 1 of {tmp_path}/b.parquet" in message
 
 

@@ -142,8 +142,8 @@ def test_the_graph_sees_what_people_see(kind):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "it is empty"),
-        (b"a text", "it begins with b'a text', unlike any picture"),
+        (b"", "the file is empty"),
+        (b"a text", "no format of pictures begins with b'a text'"),
         (encode(COLOURS, "WEBP")[:-9], "could not create decoder object"),
         (encode(COLOURS, "JPEG")[:-9], "image file is truncated"),
         (
@@ -177,18 +177,18 @@ def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
     write_pictures(tmp_path)
     message = refusal(tmp_path, "images", pattern="*/*")
     assert f"Image {tmp_path}/class0/broken.png cannot be decoded (" in message
-    assert "leave all files with broken pictures out by data.on_bad_file: skip" in message
+    assert "leave out all files with broken pictures by data.on_bad_file: skip" in message
     examples = execute(tmp_path, "images", pattern="*/*", on_bad_file="skip")
     assert sum(len(read_split(examples, split)) for split in ("train", "eval")) == 42
     strays, nested, empty, broken, converted, two_classes = read_notes(examples).sentences
-    assert strays == f"1 file without a picture's extension: {tmp_path}/class1/notes.txt"
-    assert nested == f"1 folder within class folders, which are not read: {tmp_path}/class1/old"
+    assert strays == f"1 file left out, without a picture's extension: {tmp_path}/class1/notes.txt"
+    assert nested == f"1 folder left out, within class folders: {tmp_path}/class1/old"
     assert empty == f"1 class folder without a picture: {tmp_path}/nothing"
     assert broken.startswith(
         f"1 broken picture is left out (data.on_bad_file: skip): {tmp_path}/class0/broken.png ("
     )
-    assert converted.startswith("2 pictures became PNGs, since TensorFlow")
-    assert converted.endswith("(GIF 1, JPEG 1)")
+    assert converted.startswith("2 pictures were converted to PNG (GIF 1, JPEG 1): ")
+    assert converted.endswith("differently from picture viewers")
     assert two_classes.startswith("label 'label' has 2 classes")
 
 
@@ -238,7 +238,7 @@ def test_encoded_pictures_of_a_table_are_measured(tmp_path, refusal, execute, co
                 writer.write(example(photo, number % 2))
     given = {"encoded_pictures": ["photo"], "pattern": "rows*"}
     message = refusal(tmp_path, column, max_pixels=4, **given)
-    assert f"Column 'photo' holds no picture that can be decoded in row 8 of {tmp_path}/" in message
+    assert "Column 'photo' does not hold a picture that can be decoded in row 8" in message
     assert "it is a PNG of 2 x 3 pixels, more than the 4 that max_pixels allows" in message
     execute(tmp_path, column, **given)
 

@@ -165,7 +165,7 @@ def found(examples: dict[str, list], name: str) -> dict[str, list]:
 def test_a_class_of_one_row_is_trained_on(tmp_path, generate, refusal):
     lines = [f"class{i // 4},{i}" for i in range(200)] + ["alone,1", "single,2"]
     folders = [write(tmp_path / f"{files}", lines, files) for files in (1, 3)]
-    assert "write data: {stratify: true}, which trains on each class" in refusal(folders[0])
+    assert "write data: {stratify: true}, so that train has all classes" in refusal(folders[0])
     one, other = (found(generate(folder, stratify=True), "label") for folder in folders)
     assert one == other
     counts = Counter(one["train"])

@@ -68,7 +68,7 @@ def test_shards_are_made_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Small files together up to a size, a large one alone; of a very large one not too many."""
     monkeypatch.setattr(planning, "_BUNDLE_BYTES", 100)
     monkeypatch.setattr(planning, "_SHARD_BYTES", 1000)
-    monkeypatch.setattr(planning, "_MOST_SHARDS", 5)
+    monkeypatch.setattr(planning, "_MAX_SHARDS", 5)
     assert plan(tmp_path / "large", [40, 60, 1, 2500, 30, 30, 99_000]) == [
         (["0", "1"], 0, 1),
         (["2"], 1, 1),

@@ -97,14 +97,14 @@ def test_an_empty_file_is_refused(tmp_path, read_error):
 def test_records_that_are_no_examples_are_refused(tmp_path, read_error):
     write(tmp_path / "a.tfrecord", [*EXAMPLES[:520], b"no example"])
     message = read_error(tmp_path, "tfrecord")
-    assert "a.tfrecord holds something other than tf.Examples in records 513 to 521" in message
+    assert "a.tfrecord contains records that are not tf.Examples, in records 513 to 521" in message
 
 
 def test_a_missing_label_is_refused(tmp_path, refusal):
     write(tmp_path / "a.tfrecord")
     message = refusal(tmp_path, "tfrecord", label="labels")
     assert (
-        "There is no label column 'labels' in the data; found label, x: did you mean 'label'?"
+        "There is no label column 'labels' in the data; the columns are label, x: did you mean"
         in message
     )
 

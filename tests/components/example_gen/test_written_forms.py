@@ -33,9 +33,9 @@ DATE = {"when": DateFeature(type="date")}
         (
             {"type": "date"},
             "soon",
-            "which is not of the type date: right is %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or",
+            "which is not of the type date: expected %d/%m/%Y, %d-%m-%Y or %Y-%m-%d or",
         ),
-        ({"type": "date"}, "2024-02-30", "which is not of the type date: right is"),
+        ({"type": "date"}, "2024-02-30", "which is not of the type date: expected"),
         (
             {"type": "date"},
             "28/02/2024",
@@ -45,12 +45,12 @@ DATE = {"when": DateFeature(type="date")}
         (
             {"type": "date", "format": "%d.%m.%Y"},
             "",
-            "in row 2 of {file}, which is not of the type date: right is %d.%m.%Y.",
+            "in row 2 of {file}, which is not of the type date: expected %d.%m.%Y.",
         ),
         (
             {"type": "boolean"},
             "",
-            "which is not of the type boolean: right is true or false, yes or no, 1 or 0.",
+            "which is not of the type boolean: expected true or false, yes or no, 1 or 0.",
         ),
     ],
 )  # fmt: skip
@@ -145,7 +145,7 @@ def test_a_broken_date_far_down_is_missing_and_said(tmp_path, execute):
     notes = read_notes(execute(tmp_path, task="binary"))
     what = (
         "dates such as '2024-01-01'; 1 of 15,010 values do not have the format %Y-%m-%d and count"
-        f" as missing dates, first 'tomorrow' in row 15002 of {file}"
+        f" as missing dates, the first is 'tomorrow' in row 15002 of {file}"
     )
     assert notes.sentences == [f"column 'when': {what}"]
     assert choose(notes, whens) == Choice({"type": "date", "format": "%Y-%m-%d"}, what)
@@ -167,8 +167,8 @@ def test_another_layout_far_down_makes_text_of_the_column_and_is_said(tmp_path, 
     (note,) = notes.sentences
     assert note == (
         "column 'when': dates such as '2024-01-01', but 5,000 of 20,000 values do not have the"
-        f" format %Y-%m-%d, first '28.02.2024' in row 15002 of {file}: write all dates in one"
-        " format"
+        f" format %Y-%m-%d, the first is '28.02.2024' in row 15002 of {file}: write all dates in"
+        " one format"
     )
     assert choose(notes, whens).type == "categorical"
 
@@ -188,17 +188,17 @@ def test_later_data_is_read_by_the_format_of_the_first(tmp_path, execute, kept_s
     write(tmp_path, ["01/02/2024"] * 50 + ["1/13/24"])
     (note,) = read_notes(execute(tmp_path, task="binary", schema_file=kept_schema)).sentences
     assert (
-        "1 of 51 values do not have the format %d/%m/%Y and count as missing dates, first"
-        " '1/13/24' in" in note
+        "1 of 51 values do not have the format %d/%m/%Y and count as missing dates, the"
+        " first is '1/13/24' in" in note
     )
 
 
 def test_later_data_in_another_layout_is_refused(tmp_path, refusal, kept_schema):
     file = write(tmp_path, ISO_DAYS[:60])
     assert refusal(tmp_path, task="binary", schema_file=kept_schema) == (
-        "Column 'when' held dates in the format %d/%m/%Y in earlier data, but 60 of 60 values"
-        f" have another format, first '2024-01-01' in row 2 of {file}: write all in the same"
-        " format, or declare the column by features: {when: {type: ...}}."
+        "Column 'when' had dates in the format %d/%m/%Y in earlier data, but 60 of 60 values"
+        f" have another format, the first is '2024-01-01' in row 2 of {file}: write all dates in"
+        " the same format, or declare the column by features: {when: {type: ...}}."
     )
 
 

@@ -57,8 +57,8 @@ def test_useful_columns_are_left_alone() -> None:
         ),
         (
             [f"the {row} food was really good".encode() for row in range(ROWS)],
-            "holds sentences (400 different values in 400 rows), each of which would be a category "
-            "of its own",
+            "holds sentences (400 different values in 400 rows), and each sentence would be a "
+            "separate category",
         ),
         (LABELS * 2.5 + 1, "alone predicts the label (label leakage): AUC 1.0000"),
         (1 - LABELS, "alone predicts the label (label leakage): AUC 1.0000"),

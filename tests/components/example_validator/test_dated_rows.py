@@ -107,8 +107,8 @@ def test_a_random_split_of_dated_rows_is_said_with_the_lines_that_decide() -> No
     assert found is not None
     assert found.misleads
     assert found.found.startswith(
-        'column "date" dates the rows, and labels of neighbouring dates are more alike than chance '
-        "explains (correlation 0.9"
+        'column "date" holds the date of each row, and labels of neighbouring dates are more alike'
+        " than chance explains (correlation 0.9"
     )
     assert found.found.endswith(
         "to evaluate on the newest rows: data: {order_by: date}; to keep the random split: data: "

@@ -68,5 +68,5 @@ def test_thirty_clean_spans_alarm_nobody(spans: Spans) -> None:
 def test_a_column_times_ten_is_found_in_the_first_span(spans: Spans, name: str) -> None:
     (found,) = spans.compare("day 0", name)
     assert (found.column, found.splits) == (name, ("train",))
-    assert "expected the distribution of its values to move by no more than 0." in found.description
+    assert "expected the distribution of the values to change by at most 0." in found.description
     assert " compared with span 6: mean " in found.description

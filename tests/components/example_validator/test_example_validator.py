@@ -60,7 +60,7 @@ def test_a_share_that_moved_further_than_the_infinity_norm(validation: Validatio
     assert (anomaly.column, anomaly.is_drift, anomaly.severe) == ("payment", True, False)
     assert anomaly.splits == ("train",)
     assert str(anomaly) == (
-        "train split, payment: expected the shares of its values to move by no more than 0.1 "
+        "train split, payment: expected the shares of the values to change by at most 0.1 "
         "(infinity_norm); found 0.15 compared with span 6: 'card' from 50 % to 35 %, 'cash' from "
         "50 % to 65 %"
     )
@@ -75,7 +75,7 @@ def test_a_distribution_that_diverged(
     assert validation.run(count(**moved), jensen_shannon(column, 0.9)) == []
     (anomaly,) = validation.run(count(**moved), jensen_shannon(column, 0.1))
     assert (anomaly.column, anomaly.is_drift) == (column, True)
-    assert "expected the distribution of its values to move by no more than 0.1" in str(anomaly)
+    assert "expected the distribution of the values to change by at most 0.1" in str(anomaly)
     words = {"fare": ": mean -0.03995 to 1.96", "payment": ": 'card' from 50 % to 5.0 %, 'cash'"}
     assert words[column] in str(anomaly)
 
@@ -167,8 +167,8 @@ def test_comparators_of_a_curated_schema_hold_for_other_columns(validation: Vali
         ),
         (
             {"fare": {"infinity_norm": 0.1}},
-            "drift.columns.fare: infinity_norm compares the shares of values of text, but the "
-            "column holds numbers; use jensen_shannon",
+            "drift.columns.fare: infinity_norm compares shares of values in text, but the column"
+            " is numeric; use jensen_shannon",
         ),
     ],
 )

@@ -9,7 +9,11 @@ import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
 
-from components.example_validator.distribution_changes import describe_move, find_column, most_moved
+from components.example_validator.distribution_changes import (
+    describe_most_moved,
+    describe_move,
+    find_column,
+)
 
 
 def of(values: list[Any]) -> Any:
@@ -37,7 +41,7 @@ def fruit(**counts: int) -> list[str | None]:
         (
             fruit(apple=98, pear=2),
             fruit(apple=95, none=5),
-            "'apple' from 98 % to 100 %, 'pear' gone, had 2.0 %, missing 0 % to 5.0 %",
+            "'apple' from 98 % to 100 %, 'pear' from 2.0 % to none, missing 0 % to 5.0 %",
         ),
         (fruit(apple=50, pear=50), fruit(apple=50, pear=50), ""),
         (
@@ -63,8 +67,8 @@ def test_numbers() -> None:
 def test_columns_that_came_went_or_changed_their_type() -> None:
     (numbers, text), none = (find_column(of([*one]), "a") for one in ((1, 2), "ab")), None
     assert describe_move(none, text) == "the column is new"
-    assert describe_move(text, none) == "the column is gone"
-    assert describe_move(numbers, text) == "its values are of another type"
+    assert describe_move(text, none) == "the column is missing"
+    assert describe_move(numbers, text) == "the values have another type"
     assert find_column(of([1]), "b") is None
 
 
@@ -85,14 +89,14 @@ def rides(
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_what_moves_by_chance_is_not_named(seed: int) -> None:
-    assert most_moved(rides(0), rides(seed)) == []
+    assert describe_most_moved(rides(0), rides(seed)) == []
 
 
 def test_the_columns_that_moved_most_are_named_the_furthest_first() -> None:
-    found = most_moved(rides(0), rides(1, fare=16.0, cash=0.7, stuck=0.0, miles=1.1))
+    found = describe_most_moved(rides(0), rides(1, fare=16.0, cash=0.7, stuck=0.0, miles=1.1))
     names = [move.split(":")[0] for move in found]
     assert names == ["stuck", "fare", "payment"]
     assert found[1].startswith("fare: mean 9.8")
     gone = np.where(np.arange(600) < 200, np.nan, 10.0)
-    (gap,) = most_moved(rides(0, other=10.0), rides(1, other=gone))
+    (gap,) = describe_most_moved(rides(0, other=10.0), rides(1, other=gone))
     assert gap == "other: missing 0 % to 33 %"

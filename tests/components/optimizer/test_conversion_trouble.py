@@ -82,7 +82,7 @@ def test_numbers_that_are_none(name: str, tmp_path: Path) -> None:
         lambda x: tf.where(x[:, :1] > 10.0, 1.0, tf.sqrt(x[:, :1])), tmp_path / "model"
     )
     sample = make_sample(PRICE)
-    with pytest.raises(TrainingError, match=r"of the original model is not a number for \d+ of 40"):
+    with pytest.raises(TrainingError, match=r"of the original model is not finite for \d+ of 40"):
         convert(name, model, sample, tmp_path)
 
 

@@ -167,7 +167,7 @@ def test_every_precision_comes_close(name: str, allowed: float, tmp_path: Path) 
     assert given["predictions"].min() > 0
     if not name.startswith("tensorrt"):
         return
-    assert variant.notes == ("its metrics were measured on its ONNX file in float32 on a CPU",)
+    assert variant.notes == ("the metrics were measured on a CPU, with the ONNX file in float32",)
     measured = measure_variants({name: variant}, tmp_path, sample)[name]
     assert latency_of(measured.measured) is None, "a CPU's time says nothing of a GPU's"
     assert unmeasured_reason(measured) == (
@@ -229,9 +229,12 @@ def test_it_is_measured_by_its_runtime_alone(variant: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: f.pop("area"), r"feature 'area' is missing; there are amount"),
-        (lambda f: f.update(area=f["area"] + 0.5), r"'area' is float64, but has to be int64"),
-        (lambda f: f.update(amount=f["spot of it"]), r"'amount' is \[40, 2\], but .*\[batch, 1\]"),
+        (lambda f: f.pop("area"), r"feature 'area' is missing; found amount"),
+        (lambda f: f.update(area=f["area"] + 0.5), r"'area' is float64, expected int64"),
+        (
+            lambda f: f.update(amount=f["spot of it"]),
+            r"'amount' is \[40, 2\], expected \[batch, 1\]",
+        ),
         (lambda f: f.update(tags=f["tags"][:3]), r"different numbers of rows: .*'tags': 3"),
     ],
 )
@@ -254,7 +257,7 @@ def test_a_file_that_is_not_the_manifest_s_is_refused(variant: Path, tmp_path: P
     with pytest.raises(DataError, match=r"model\.\w+ cannot be read \(No such file"):
         open_variant(tmp_path)
     (tmp_path / VARIANT_FILE).write_text(json.dumps({**content, "file": "../other"}))
-    with pytest.raises(DataError, match=r"variant\.json is damaged .*'\.\./other' is not beside"):
+    with pytest.raises(DataError, match=r"variant\.json is damaged .*'\.\./other' is not in"):
         read_variant(tmp_path)
 
 

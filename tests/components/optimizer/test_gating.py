@@ -83,19 +83,19 @@ def test_a_variant_that_loses_no_more_than_it_may_is_accepted() -> None:
         (
             made(size=2_000),
             {"accept": {"max_size_ratio": 0.3}},
-            "its size, 2,000 bytes, is 0.5 of the size of the float32 weights; at most 0.3 is "
+            "the size, 2,000 bytes, is 0.5 of the size of the float32 weights; at most 0.3 is "
             "accepted (optimize.accept.max_size_ratio)",
         ),
         (
             made(latency=2.0),
             {"accept": {"max_latency_ratio": 1e-6}},
-            "its latency, 2 ms, is 2 of the original model's; at most 1e-06 is accepted "
+            "the latency, 2 ms, is 2 of the original model's; at most 1e-06 is accepted "
             "(optimize.accept.max_latency_ratio)",
         ),
         (
             made(latency=None),
             {"accept": {"max_latency_ratio": 1}},
-            "its latency was not measured, but optimize.accept.max_latency_ratio limits it",
+            "the latency was not measured, but optimize.accept.max_latency_ratio limits it",
         ),
         (
             VariantReport(name="int8", accepted=False, reasons=["LiteRT has no operation for Erf"]),
@@ -119,11 +119,11 @@ def test_a_variant_that_no_gpu_has_run_is_accepted_only_where_the_config_says_so
     report = judged(unmeasured)
     assert (report.accepted, report.unmeasured) == (False, unmeasured.unmeasured)
     (reason,) = report.reasons
-    assert reason.startswith("it is unmeasured on a GPU (no provider): its latency")
+    assert reason.startswith("the variant is unmeasured on a GPU (no provider), so the latency")
     accept = {"unmeasured": True}
     assert judged(unmeasured, plan_of(accept=accept)).accepted
     (reason,) = judged(unmeasured, plan_of(accept={**accept, "max_latency_ratio": 1})).reasons
-    assert reason.startswith("its latency was not measured")
+    assert reason.startswith("the latency was not measured")
 
 
 def test_slices_decide_only_where_that_is_asked_for() -> None:
@@ -165,20 +165,20 @@ def test_a_variant_of_a_model_without_errors_may_have_none() -> None:
 def test_a_variant_whose_model_was_not_measured_is_refused(metrics: dict[str, float]) -> None:
     report = decide(plan_of(), made(), VariantMetrics(metrics), TAKEN)
     (reason,) = report.reasons
-    assert reason.startswith("accuracy is not a number for the original model, and the loss")
+    assert reason.startswith("accuracy is not a number for the original model, so the drop")
 
 
 def test_a_slice_that_cannot_be_measured_excuses_and_is_named() -> None:
     report = judged(made(), plan_of(accept={"slices": True}))
     assert report.accepted
-    assert report.remarks == ["accuracy cannot be measured on plan=free and does not decide there"]
+    assert report.remarks == ["accuracy is undefined on plan=free and does not decide there"]
 
 
 def test_required_variants_that_are_refused_are_named() -> None:
     reports = [judged(made(accuracy=0.5)), VariantReport(name="float", accepted=True)]
     assert unmet_requirements(plan_of(), reports) == []
     (said,) = unmet_requirements(plan_of(required=True), reports)
-    assert said.startswith("the required variant int8 is refused: accuracy is 0.5, ")
+    assert said.startswith("the required variant int8 is rejected: accuracy is 0.5, ")
     assert unmet_requirements(plan_of(required=["float"]), reports) == []
 
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 import numpy, psutil
 from cluster_workers import workers
-from components.processes.local.fork_server import current_server, serving
+from components.processes.local.fork_server import current_server, run_fork_server
 from components.processes.local.launcher import LocalLauncher
 from trainer_module.scratch import own_temporary_files
 
@@ -67,7 +67,7 @@ def test_how_tasks_end_is_known(tmp_path: Path) -> None:
     told = run(
         tmp_path,
         """
-with serving():
+with run_fork_server():
     launcher = LocalLauncher(current_server())
     ends = {"do": "finish"}, {"do": "exit_early"}, {"do": "die_until", "lives_at": 9}
     started = finish(launcher, *workers(*[{"restarts": [], **end} for end in ends], folder=folder))
@@ -96,7 +96,7 @@ signal.signal(signal.SIGTERM, signal.default_int_handler)
 logging.basicConfig(level=logging.INFO)
 kept = open(folder / "kept", "w")
 os.environ["EARLY"] = "1"
-with own_temporary_files(), serving():
+with own_temporary_files(), run_fork_server():
     server = current_server()
     (folder / "here").mkdir()
     os.chdir(folder / "here")
@@ -129,7 +129,7 @@ def test_siblings_draw_other_numbers(tmp_path: Path) -> None:
     script = """
 random.seed(1)
 numpy.random.seed(1)
-with serving():
+with run_fork_server():
     launcher = LocalLauncher(current_server())
     drawn = []
     for _ in range(2):
@@ -149,7 +149,7 @@ def lock():
     return descriptor
 
 held = lock()
-with serving():
+with run_fork_server():
     launcher = LocalLauncher(current_server())
     launcher.start(workers({"do": "sleep"}, folder=folder)[0])
     try:
@@ -166,7 +166,7 @@ with serving():
 
 def test_server_that_is_lost_takes_its_tasks_along(tmp_path: Path) -> None:
     script = """
-with serving():
+with run_fork_server():
     launcher = LocalLauncher(current_server())
     worker = launcher.start(workers({"do": "sleep_stubbornly"}, folder=folder)[0])
     while not worker.events():
@@ -189,7 +189,7 @@ def test_process_that_does_not_begin_is_none(tmp_path: Path) -> None:
         tmp_path,
         """
 from components.processes.local.forking import ForkRequest, fork
-with serving():
+with run_fork_server():
     birth = ForkRequest("builtins:print", [], dict(os.environ), str(folder / "absent"), [0])
     try:
         fork(current_server()._requests, birth, [0])
@@ -202,7 +202,7 @@ with serving():
 
 def test_module_that_is_not_there(tmp_path: Path) -> None:
     script = """
-with serving():
+with run_fork_server():
     launcher = LocalLauncher(current_server())
     (spec,) = workers({"do": "finish"}, folder=folder)
     (worker,) = finish(launcher, replace(spec, module="no_such_module"))

@@ -24,12 +24,12 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from cluster_workers import workers
-from components.processes.local.fork_server import current_server, serving
+from components.processes.local.fork_server import current_server, run_fork_server
 from components.processes.local.launcher import LocalLauncher
 from components.processes.supervisor import ClusterJob, Supervisor
 folder = Path(sys.argv[1])
 gang = workers({"do": "sleep_stubbornly"}, {"do": "sleep_stubbornly"}, folder=folder)
-with serving() if sys.argv[2] == "forked" else nullcontext():
+with run_fork_server() if sys.argv[2] == "forked" else nullcontext():
     assert (current_server() is not None) == (sys.argv[2] == "forked")
     Supervisor(LocalLauncher(current_server()), ClusterJob(gang)).run()
 """

@@ -81,7 +81,7 @@ def test_servers_of_a_cluster_with_other_machines_are_left_alone() -> None:
 
 
 def test_a_server_that_would_answer_the_network_is_ended() -> None:
-    expected = pytest.raises(TrainingError, match=r"^TensorFlow listened on port \d+ which ")
+    expected = pytest.raises(TrainingError, match=r"^TensorFlow listened on port \d+, which ")
     with expected, kept_local(task("localhost")):
         server = listen(0, shares=False)
     with server:

@@ -92,8 +92,7 @@ def test_no_cluster(tmp_path: Path) -> None:
         with pytest.raises(NoClusterError) as caught:
             what()
         assert str(caught.value) == (
-            f"there is no cluster in {folder}; `scopeline cluster start --output "
-            f"{tmp_path}` starts one."
+            f"there is no cluster in {folder}; `scopeline cluster start --output {tmp_path}`."
         )
     assert not folder.exists()
 
@@ -127,7 +126,7 @@ def test_file_that_is_not_a_clusters_is_left_alone(tmp_path: Path, text: str, fo
             what()
         file = tmp_path / FILE
         assert str(caught.value) == (
-            f"{file} is not a file that `cluster start` writes ({found}); delete it; `pgrep -af"
+            f"{file} was not written by `cluster start` ({found}); delete this file; `pgrep -af"
             " components.processes.server` lists the servers that still run."
         )
     assert (tmp_path / FILE).read_text() == text
@@ -190,7 +189,7 @@ def test_start_is_refused_while_a_cluster_runs(tmp_path: Path, process: Process)
 def test_one_command_at_a_time(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / "lock"),
-        pytest.raises(ConfigError, match=r"^another `cluster` command runs in "),
+        pytest.raises(ConfigError, match=r"^another `cluster` command is running in "),
     ):
         start_cluster(tmp_path, TASKS, None, print)
 

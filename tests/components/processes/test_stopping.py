@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 BEGIN = """
 import gc, hashlib, os, signal, subprocess, sys, threading, time
 from components.processes import stopping
-stopping.AGAIN_SECONDS, stopping.RUN_GRACE_SECONDS, stopping.CHILDREN_GRACE_SECONDS = 0.2, 1.0, 0.6
+stopping.REPEAT_SECONDS, stopping.RUN_GRACE_SECONDS, stopping.CHILDREN_GRACE_SECONDS = 0.2, 1.0, 0.6
 def stop(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 def attempt(work):
@@ -103,7 +103,7 @@ attempt(after)
 def test_cleaning_up_is_not_cut_short_but_followed_by_the_stop() -> None:
     done = run("""
 def work():
-    with stopping.deferred():
+    with stopping.defer_stop():
         stop()
         time.sleep(0.5)
         print("clean", flush=True)

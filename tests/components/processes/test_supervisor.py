@@ -104,7 +104,7 @@ def test_killed_worker_restarts_the_gang(tmp_path: Path, caplog: pytest.LogCaptu
     assert first["payload"]["restarts"] == []
     assert second["payload"]["restarts"] == ["worker 0 was killed by SIGKILL"]
     assert not set(cluster_of(first)["worker"]) & set(cluster_of(second)["worker"])
-    assert "worker 0 was killed by SIGKILL (out of memory?); all tasks restart" in caplog.text
+    assert "worker 0 was killed by SIGKILL (out of memory?); all workers restart" in caplog.text
 
 
 @pytest.mark.usefixtures("short_grace")
@@ -176,7 +176,7 @@ def test_taken_port_is_no_retry(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert run(gang, retries=0) == []
     first, second = starts(tmp_path, "worker0")
     assert not set(cluster_of(first)["worker"]) & set(cluster_of(second)["worker"])
-    assert "all tasks restart on other ports" in caplog.text
+    assert "all workers restart on other ports" in caplog.text
 
 
 def test_lost_worker_is_restarted_alone_while_the_chief_goes_on(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_kept_schema_has_a_revision_only_once_it_is_edited(tmp_path: Path) -> No
     ("text", "words"),
     [
         ("feature { nme: 'x' }", "not a schema in text format: 1:11"),
-        ("feature { name: 'x' type: INT }", "no feature for the label `label`, only for x"),
+        ("feature { name: 'x' type: INT }", "no feature for the label `label`; its features are x"),
     ],
 )
 def test_unusable_schema_is_explained(text: str, words: str, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_what_a_user_wrote_is_not_changed_but_said(
     is_curated: bool, kept: Path, generate: Run
 ) -> None:
     kept.write_text(kept.read_text() + "# mine\n")
-    said = r"schema\.pbtxt: column 'day' is `type: FLOAT`.*write `type: INT` there\.$"
+    said = r"schema\.pbtxt: column 'day' is `type: FLOAT`.*write `type: INT`\.$"
     with pytest.raises(DataError, match=said):
         generate(["day", "size"], curated=str(kept) if is_curated else "")
     assert kept.read_text().endswith("# mine\n")
@@ -240,7 +240,9 @@ def test_the_size_of_pictures_is_kept_with_the_schema(tmp_path: Path) -> None:
     kept.unlink()
     assert size_of(pictures[0], aside='["label"]', day="third") == {**size, "width": 8}
     kept.unlink()
-    with pytest.raises(DataError, match=r"Column 'photo' holds no picture.*set the size, such as"):
+    with pytest.raises(
+        DataError, match=r"Column 'photo' contains no picture.*set the size, such as"
+    ):
         size_of(b"text", aside='["label"]', day="fourth")
 
 

@@ -27,14 +27,14 @@ from components.serving.server.protocols.values import RequestInputs, row_count
 from components.serving.server.replies import ResultSlice
 from components.serving.server.repository import Repository
 from components.serving.server.worker import open_repository
-from components.serving.server.workers import WorkerPlace
+from components.serving.server.workers import WorkerSlot
 
 
 @contextmanager
 def running(
     options: ServeOptions,
     model: Servable | None = None,
-    place: WorkerPlace | None = None,
+    place: WorkerSlot | None = None,
     repository: Repository | None = None,
 ) -> Iterator[str]:
     """A server in a thread; gives its address. A model answers in place of the pushed version."""

@@ -212,7 +212,7 @@ def test_answer_that_cannot_be_given_takes_no_others_with_it(seconds: float) -> 
 
     async def use() -> None:
         with ThreadPoolExecutor(1) as executor:
-            batcher = Batcher(executor, lambda rows: None, threads=1, room=room, seconds=seconds)
+            batcher = Batcher(executor, lambda rows: None, threads=1, memory=room, seconds=seconds)
             told = [Told(fails=n == 1) for n in range(4)]
             for one in told:
                 batcher.enqueue(ask, 7, 1, one, size=100)

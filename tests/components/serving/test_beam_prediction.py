@@ -78,8 +78,8 @@ def test_file_that_cannot_be_read_is_named_and_the_others_are_kept(
     with pytest.raises(DataError) as caught:
         on_beam(pushed, trips, output)
     assert "1 of 4 files cannot be used" in str(caught.value)
-    assert f"Column 'fare' of {broken} holds text" in str(caught.value)
-    assert f"The answers to 3 files are kept in {output}" in str(caught.value)
+    assert f"Column 'fare' of {broken} contains text" in str(caught.value)
+    assert f"The predictions for 3 files are kept in {output}" in str(caught.value)
     assert not part(output, 2).exists()
     before = part(output, 0).stat().st_mtime_ns
 
@@ -103,7 +103,7 @@ def test_one_file_is_not_for_beam(pushed: Pushed, trips: str, tmp_path: Path) ->
     one = trips.replace("*", "1")
     with pytest.raises(ConfigError, match=r"--input names only .*1\.jsonl: leave --runner out"):
         on_beam(pushed, one, tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"is a file, but --runner .*: give a folder"):
+    with pytest.raises(ConfigError, match=r"is a file name, but --runner .*: give a folder"):
         on_beam(pushed, trips, tmp_path / "out.parquet")
     with pytest.raises(ConfigError, match="there is no folder"):
         on_beam(pushed, trips, tmp_path / "no" / "out")

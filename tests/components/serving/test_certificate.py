@@ -18,12 +18,12 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
 from components.infra_validator.component import run_process
-from components.infra_validator.interfaces import INTERFACES, KERAS, certify
+from components.infra_validator.interfaces import INTERFACES, REFERENCE, certify
 from components.infra_validator.worker import EVAL_ROWS, choose_golden_rows, predict_keras
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
     CERTIFICATE_FOLDER,
-    CERTIFICATE_PLACE,
+    CERTIFICATE_PATH,
     GOLDEN_FILE,
     CertificateLimits,
     GoldenRow,
@@ -118,9 +118,9 @@ def test_golden_pictures_are_small_ones_of_each_kind(tmp_path: Path) -> None:
 
 
 def test_all_ways_of_a_model_agree(certified: Path, golden: list[GoldenRow]) -> None:
-    certificate = read_certificate(certified / CERTIFICATE_PLACE)
+    certificate = read_certificate(certified / CERTIFICATE_PATH)
     assert certificate is not None
-    assert (certificate.failure, certificate.expected_by) == ("", KERAS)
+    assert (certificate.failure, certificate.expected_by) == ("", REFERENCE)
     assert certificate.ways.keys() == INTERFACES.keys()
     assert max(way.largest_difference for way in certificate.ways.values()) < 1e-5
     assert {"saved_model.pb", "assets.extra/inputs.json"} <= certificate.files.keys()
@@ -129,12 +129,12 @@ def test_all_ways_of_a_model_agree(certified: Path, golden: list[GoldenRow]) -> 
 def test_what_is_kept_is_what_was_asked_and_answered(
     certified: Path, golden: list[GoldenRow], reference: Arrays
 ) -> None:
-    rows, answers = read_golden(certified / CERTIFICATE_PLACE)
+    rows, answers = read_golden(certified / CERTIFICATE_PATH)
     assert rows == golden
     assert answers.keys() == reference.keys()
     for name, values in reference.items():
         assert (answers[name] == values).all()
-    size = sum(path.stat().st_size for path in (certified / CERTIFICATE_PLACE).iterdir())
+    size = sum(path.stat().st_size for path in (certified / CERTIFICATE_PATH).iterdir())
     assert size < 50_000
     assert load_certified(certified).folder == certified
 
@@ -188,12 +188,12 @@ def test_version_that_answers_otherwise_never_serves(
 ) -> None:
     """Also where its files are those of the certificate."""
     copy = copied(certified, tmp_path, change)
-    path = copy / CERTIFICATE_PLACE / CERTIFICATE_FILE
+    path = copy / CERTIFICATE_PATH / CERTIFICATE_FILE
     content = json.loads(path.read_text())
     found = digest_files(copy)
     content["files"] = {name: found[name] for name in content["files"]}
     path.write_text(json.dumps(content))
-    right = "it is damaged" if change is flip_bytes else "differ from its certificate"
+    right = "the version is damaged" if change is flip_bytes else "differ from its certificate"
     with pytest.raises(DataError, match=right):
         load_certified(copy)
 
@@ -205,9 +205,9 @@ def test_export_that_is_corrupt_gets_no_certificate(
     copy = copied(pushed.version, tmp_path, change)
     certificate = certify(copy, golden, reference, "", TOLERANCE, tmp_path)
     if change is flip_bytes:
-        assert "it is damaged" in certificate.failure
+        assert "the version is damaged" in certificate.failure
     else:
-        assert f"serving_default and {KERAS} differ by " in certificate.failure
+        assert f"serving_default and {REFERENCE} differ by " in certificate.failure
         assert "more than 0.001" in certificate.failure
 
 
@@ -215,7 +215,7 @@ def test_damaged_certificate_never_serves(certified: Path, tmp_path: Path) -> No
     for name, how in ((CERTIFICATE_FILE, "is damaged"), (GOLDEN_FILE, "has changed since")):
         copy = tmp_path / name
         shutil.copytree(certified, copy)
-        (copy / CERTIFICATE_PLACE / name).write_text("{")
+        (copy / CERTIFICATE_PATH / name).write_text("{")
         with pytest.raises(DataError, match=f"{name} {how}"):
             load_certified(copy)
     _forget_rows(copy)  # As of an earlier release.
@@ -238,17 +238,17 @@ def test_version_whose_certificate_is_gone_or_rows_are_garbled_never_serves(
 
 
 def _certificate(version: Path) -> Path:
-    return version / CERTIFICATE_PLACE / CERTIFICATE_FILE
+    return version / CERTIFICATE_PATH / CERTIFICATE_FILE
 
 
 def _golden(version: Path) -> Path:
-    return version / CERTIFICATE_PLACE / GOLDEN_FILE
+    return version / CERTIFICATE_PATH / GOLDEN_FILE
 
 
 def _forget_rows(version: Path) -> None:
     """Takes the digest of the golden rows out of a certificate."""
     content = json.loads(_certificate(version).read_text())
-    del content["files"][f"{CERTIFICATE_PLACE}/{GOLDEN_FILE}"]
+    del content["files"][f"{CERTIFICATE_PATH}/{GOLDEN_FILE}"]
     _certificate(version).write_text(json.dumps(content))
 
 
@@ -297,7 +297,9 @@ def test_either_of_two_classes_that_are_as_good_as_equal_may_be_named() -> None:
 
 
 def test_process_that_takes_too_long_says_so() -> None:
-    with pytest.raises(TrainingError, match=r"within 0.05 s.*certificate.timeout allows more"):
+    with pytest.raises(
+        TrainingError, match=r"within 0.05 s.*increase certificate.timeout to allow more"
+    ):
         run_process({"limits": {}}, CertificateLimits(TOLERANCE, 0.05, 8))
 
 
@@ -310,8 +312,8 @@ def test_rows_without_a_finite_answer_are_left_out_and_said(
     certificate = certify(pushed.version, golden, holes, "", TOLERANCE, tmp_path)
     assert (certificate.failure, certificate.rows) == ("", len(golden) - 1)
     assert certificate.notes == [
-        f"1 of {len(golden)} golden rows have predictions that are not finite, and are left"
-        " out; in the first, row 4 of eval"
+        f"1 of {len(golden)} golden rows are left out, because their predictions are not finite;"
+        " the first of these rows: row 4 of eval"
     ]
 
 

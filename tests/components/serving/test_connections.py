@@ -333,7 +333,7 @@ def test_lengths_of_many_digits_are_none(server: str) -> None:
             timeout=30,
         )
         assert answer.status_code == 400
-        assert "expected a length" in answer.json()["error"]
+        assert "expected the number of bytes" in answer.json()["error"]
     for path in ("versions/" + "9" * 5000, "versions/" + "9" * 5000 + "/metadata"):
         assert requests.get(f"{server}/v1/models/trips/{path}", timeout=30).status_code == 404
 
@@ -445,14 +445,14 @@ def open_connections() -> list[dict[str, object]]:
     found = [one for one in gc.get_objects() if isinstance(one, connections.ClientConnection)]
     return [
         {
-            "unread": len(one._unread),
+            "unread": len(one._unparsed),
             "pipeline": len(one.pipeline),
             "write_paused": one.flow.write_paused,
             "read_paused": one.flow.read_paused,
-            "holds": one.flow.holds,
+            "is_blocked": one.flow.is_blocked,
             "watched": one._sending_timer is not None,
             "unsent": one.transport.get_write_buffer_size(),
-            "is_over": one._is_over,
+            "has_ended": one._has_ended,
             "is_answering": one._is_answering(),
         }
         for one in found

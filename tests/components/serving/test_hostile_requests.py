@@ -26,7 +26,7 @@ from components.serving.model import Model
 from components.serving.requests import Arrays
 from components.serving.server.batching import QUICK_SECONDS
 from components.serving.server.options import ServeOptions, check_options
-from components.serving.server.reading import PredictionRequest, memory_of_json
+from components.serving.server.reading import PredictionRequest, estimate_json_memory
 from components.serving.server.replies import Reply, ResultSlice
 from trainer_module.errors import ConfigError
 
@@ -281,7 +281,7 @@ def test_long_lists_are_not_joined_with_those_of_others(model: Model, asked: Row
     _, (answer,) = call(model, [long + asked[1:100]])
     assert isinstance(answer, Reply)
     assert answer.status == 413
-    assert b"send rows with long lists in their own requests" in answer.body
+    assert b"send rows with long lists in separate requests" in answer.body
 
 
 def assert_same(found: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]) -> None:
@@ -337,20 +337,20 @@ def test_large_bodies_are_read_in_another_process(server: str, asked: Rows) -> N
     headers = {"Content-Encoding": "gzip"}
     refusal = requests.post(f"{server}{PREDICT}", gzip.compress(many), headers=headers, timeout=60)
     assert refusal.status_code == 413
-    assert "takes too much memory to read" in refusal.json()["error"]
+    assert "takes too much memory" in refusal.json()["error"]
     reader.kill()
     answers = ask(server, {"instances": large}).json()
     # Unless its death is noticed before the request is handed to it.
-    assert "takes too much memory to read" in answers.get("error", "") or "predictions" in answers
+    assert "takes too much memory" in answers.get("error", "") or "predictions" in answers
     assert len(ask(server, {"instances": large}).json()["predictions"]) == 3900
 
 
 def test_texts_are_no_structure_in_the_memory_that_json_takes() -> None:
     plain = json.dumps(["abcdefgh" * 1000]).encode()
     texts = json.dumps(['{[,\\"[{' * 1000, "é{,\\\\"]).encode()
-    assert memory_of_json(plain) < 8 * len(plain)
-    assert memory_of_json(texts) < 8 * len(texts)
-    assert memory_of_json(b"[" + b"{}," * 1000) > 100 * 3000
+    assert estimate_json_memory(plain) < 8 * len(plain)
+    assert estimate_json_memory(texts) < 8 * len(texts)
+    assert estimate_json_memory(b"[" + b"{}," * 1000) > 100 * 3000
 
 
 @pytest.fixture

@@ -40,8 +40,8 @@ from components.example_gen.sources import make_source
 from components.serving.model import Model
 from components.serving.request_log.files import (
     UnfinishedFile,
+    delete_oldest,
     finish_abandoned,
-    make_room,
     now_utc,
 )
 from components.serving.request_log.log import RequestLog, is_sampled
@@ -526,7 +526,7 @@ def test_damaged_leftovers_keep_the_limit_and_what_can_be_read(
             whole.parent.mkdir(exist_ok=True)
             whole.write_bytes(bytes(500_000))
         registry = CollectorRegistry()
-        log = RequestLog(LogOptions(folder, most_bytes=LIMIT), registry)
+        log = RequestLog(LogOptions(folder, max_bytes=LIMIT), registry)
         log.start()
         log.close()
         assert size_of(folder) <= LIMIT, number
@@ -556,7 +556,7 @@ def test_a_damaged_stream_is_kept_until_there_is_no_room(tmp_path: Path) -> None
     older = tmp_path / "log" / "2026-01-01" / "05-0000-00000a.parquet"
     older.parent.mkdir()
     older.write_bytes(bytes(100))
-    assert make_room(tmp_path / "log", whole.stat().st_size + 100).deleted == 1
+    assert delete_oldest(tmp_path / "log", whole.stat().st_size + 100).deleted == 1
     assert (older.exists(), aside.exists()) == (True, False)
 
 
@@ -578,7 +578,7 @@ def read_rows(path: Path) -> list[int]:
 def test_two_servers_under_load_keep_the_limit_of_their_folder(
     model: Model, rows: Rows, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    servers = [Noted(model, rows * 20, LogOptions(tmp_path, most_bytes=LIMIT)) for _ in range(2)]
+    servers = [Noted(model, rows * 20, LogOptions(tmp_path, max_bytes=LIMIT)) for _ in range(2)]
     seen, ends = [], time.monotonic() + 30
     # What waits never ends. A row takes more than 4 bytes.
     while time.monotonic() < ends and sum(s.count("written") for s in servers) * 4 <= 2 * LIMIT:
@@ -614,7 +614,7 @@ def test_what_cannot_be_finished_waits_and_keeps_no_limit_from_being_kept(
 
 
 def _look(folder: Path) -> None:
-    log = RequestLog(LogOptions(folder, most_bytes=LIMIT), CollectorRegistry())
+    log = RequestLog(LogOptions(folder, max_bytes=LIMIT), CollectorRegistry())
     log.start()
     log.close()
 
@@ -629,7 +629,7 @@ def test_no_failure_ends_the_thread_or_an_answer(
         broken.setattr(AnsweredBatch, "select", fail)
         noted.note("a")
     with monkeypatch.context() as broken:
-        broken.setattr("components.serving.request_log.log.make_room", fail)
+        broken.setattr("components.serving.request_log.log.delete_oldest", fail)
         broken.setattr("components.serving.request_log.log.to_rows", fail)
         noted.note("b")
         wait_until(lambda: noted.count("disk_failed"))
@@ -643,10 +643,10 @@ def test_the_oldest_day_goes_first_and_nothing_of_others(tmp_path: Path) -> None
         path = tmp_path / f"{name}.parquet"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(100))
-    assert make_room(tmp_path, 300).deleted == 0
-    assert make_room(tmp_path, 200).deleted == 1
+    assert delete_oldest(tmp_path, 300).deleted == 0
+    assert delete_oldest(tmp_path, 200).deleted == 1
     assert not (tmp_path / "2026-01-04").exists()
-    assert make_room(tmp_path, 150).deleted == 1
+    assert delete_oldest(tmp_path, 150).deleted == 1
     left = [f"{path.relative_to(tmp_path)}" for path in written(tmp_path)]
     assert left == [
         "2026-01-05/09-0000-00000c.parquet",

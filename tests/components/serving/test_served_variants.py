@@ -260,7 +260,7 @@ def test_stop_while_a_version_loads_answers_what_has_come(serving: Path, tmp_pat
         os.mkfifo(weights)  # As slow as can be: nothing is ever written to it.
         newest.rename(versions / "9999999999")
         until = time.monotonic() + 30
-        while "version 9999999999 is loaded" not in log.read_text():
+        while "version 9999999999 is being loaded" not in log.read_text():
             assert time.monotonic() < until
             time.sleep(0.005)
         # `served` sends SIGTERM now, and asserts the exit code.

@@ -62,7 +62,7 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     assert number == 1
     states = {state.number: state for state in repository.states}
     assert (states[1].state, states[2].state) == ("AVAILABLE", "END")
-    assert "it is damaged" in states[2].message
+    assert "the version is damaged" in states[2].message
     assert repository.failures == 1
 
     shutil.copytree(pushed.version, serving / "3")
@@ -218,7 +218,7 @@ def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
     mark_withdrawn(tmp_path / "2", None)
     look(repository)
     assert repository.number == 2
-    said = "it was withdrawn; it stays in service, as no other version can be loaded"
+    said = "it was withdrawn; the version remains in service, as no other version can be loaded"
     assert (repository.states[0].state, repository.states[0].message) == ("AVAILABLE", said)
     lift_withdrawal(tmp_path / "2")
     repository.scan()
@@ -293,7 +293,7 @@ def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["", " \n"])
 def test_a_key_that_is_empty_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(KEY_VARIABLE, value)
-    with pytest.raises(ConfigError, match="SCOPELINE_API_KEY is set and empty, so anybody could"):
+    with pytest.raises(ConfigError, match="SCOPELINE_API_KEY is set, but empty"):
         read_key()
     monkeypatch.setenv(KEY_VARIABLE, "k")
     assert read_key() == "k"

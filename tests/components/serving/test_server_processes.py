@@ -30,7 +30,7 @@ from components.serving.server import processes as server_processes
 from components.serving.server import workers
 from components.serving.server.options import ServeOptions
 from components.serving.server.processes import Supervisor
-from components.serving.server.workers import WorkerPlace, Workers
+from components.serving.server.workers import Workers, WorkerSlot
 from pipeline.cli.early_signals import runs_until_stopped
 from trainer_module.errors import ConfigError
 
@@ -148,17 +148,17 @@ def test_worker_that_cannot_be_started_again_does_not_end_the_others(
         supervisor = Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
         with pytest.raises(OSError, match="Cannot allocate"):
             supervisor.start_due()
-        supervisor._have_answered = True
-        supervisor._due = {1: 0.0}
+        supervisor._has_run = True
+        supervisor._start_times = {1: 0.0}
         supervisor.start_due()
-    assert supervisor._due[1] > time.monotonic()
+    assert supervisor._start_times[1] > time.monotonic()
     assert "worker 1 cannot be started yet: [Errno 12] Cannot allocate memory" in caplog.messages
 
 
 def fail_as_some_do(
     options: ServeOptions,
     bound: socket.socket,
-    place: WorkerPlace,
+    place: WorkerSlot,
     failed: Connection,
 ) -> None:
     """A worker that is killed within what it says, or says all of it."""

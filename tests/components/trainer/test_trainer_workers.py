@@ -99,20 +99,21 @@ def test_joining_a_cluster_of_others() -> None:
             Strategy.PARAMETER_SERVER,
             TFConfig(SERVERS, "ps", 0),
             "TF_CONFIG makes this run parameter server 0 of a cluster with parameter servers, but "
-            "a run can only be its chief; start the servers with `local_runner.py cluster start` "
-            "and run the chief.",
+            "a run can only be the chief; start the other tasks with `local_runner.py cluster "
+            "start`, and run the pipeline as the chief.",
         ),
         (
             Strategy.PARAMETER_SERVER,
             TFConfig(ADDRESSES, "worker", 0),
-            "train.strategy is parameter_server, but the cluster in TF_CONFIG has no `ps`, only "
-            "worker; add parameter servers, or use multi_worker_mirrored.",
+            "train.strategy is parameter_server, but the cluster in TF_CONFIG has only the "
+            "tasks worker; add parameter servers (`ps`), or set train.strategy: "
+            "multi_worker_mirrored.",
         ),
         (
             Strategy.MULTI_WORKER_MIRRORED,
             TFConfig(SERVERS, "worker", 0),
             "train.strategy is multi_worker_mirrored, but the cluster in TF_CONFIG has parameter "
-            "servers; use parameter_server, or leave `ps` out.",
+            "servers; set train.strategy: parameter_server, or remove `ps` from TF_CONFIG.",
         ),
     ],
 )

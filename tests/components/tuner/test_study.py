@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from components.tuner.records import TrialState, best_of, ranked, summarize
-from components.tuner.study import ATTEMPTS, JOURNAL, Study, cut_half_line
+from components.tuner.study import JOURNAL, MAX_ATTEMPTS, Study, cut_half_line
 from trainer_module.errors import ConfigError
 from trainer_module.tuning.plan import SearchPlan, TrialResult
 
@@ -106,11 +106,11 @@ def test_an_interrupted_trial_is_gone_on_with_under_its_number(tmp_path: Path) -
 def test_a_trial_that_ends_every_search_has_failed(tmp_path: Path) -> None:
     plan = make_plan(trials=2)
     assert Study(make(tmp_path), plan).ask("one")
-    for _ in range(ATTEMPTS - 1):
+    for _ in range(MAX_ATTEMPTS - 1):
         assert Study(make(tmp_path), plan).reopen(0, "one")
     study = Study(make(tmp_path), plan)
     assert study.reopen(0, "one") is None
-    assert study.trials()[0].cause == f"it was interrupted {ATTEMPTS} times"
+    assert study.trials()[0].cause == f"the trial was interrupted {MAX_ATTEMPTS} times"
 
 
 @pytest.mark.parametrize("kept", [0.4, 0.7, 0.95])

@@ -12,7 +12,7 @@ import pytest
 import tfx
 from e2e.conftest import ROOT, Project, answered_alone
 
-from components.pusher.certificate import CERTIFICATE_PLACE
+from components.pusher.certificate import CERTIFICATE_PATH
 from components.serving.certificate import read_golden
 
 REVIEWS = Path(tfx.__file__).parent / "examples" / "imdb" / "data" / "imdb_small_with_labels.txt"
@@ -67,7 +67,7 @@ def test_every_way_of_asking_gives_the_embedding_beside_the_prediction(trained: 
     summary = trained.summary("reviews")
     ways = summary["certificate"]["ways"]
     assert {"serving_default", "serving_raw", "rest", "open_inference", "predict"} <= ways.keys()
-    _, golden = read_golden(trained.folder / summary["pushed"] / CERTIFICATE_PLACE)
+    _, golden = read_golden(trained.folder / summary["pushed"] / CERTIFICATE_PATH)
     hidden = json.loads((WEIGHTS / "config.json").read_text())["hidden_size"]
     assert golden.keys() == {"class", "classes", "scores", "embedding"}
     assert golden["embedding"].shape == (len(golden["scores"]), hidden)

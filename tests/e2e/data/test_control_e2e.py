@@ -41,8 +41,10 @@ def test_a_policy_is_judged_by_its_episodes_and_pushed(project: Project, screen:
     found = summary["metrics"]["return"]
     low, high = found["interval"]
     assert 5 < low < found["value"] < high
-    assert any("the 10 worst of 20 episodes returned" in note for note in summary["notes"])
-    assert "10 worst of 20 episodes" in screen
+    assert any(
+        "the lowest returns of the 20 evaluation episodes are" in note for note in summary["notes"]
+    )
+    assert "lowest returns of the 20 evaluation episodes" in screen
     assert summary["training"]["model"] == "dqn"
     certificate = summary["certificate"]
     assert {"serving_raw", "rest", "open_inference", "predict"} == certificate["ways"].keys()

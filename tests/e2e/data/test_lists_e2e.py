@@ -52,8 +52,8 @@ def test_lists_are_chosen_to_be_categories_or_sequences(project: Project, screen
 
 def test_a_broken_date_is_said(project: Project, screen: str) -> None:
     what = (
-        "1 of 400 values do not have the format %Y-%m-%d and count as missing dates, first"
-        " 'unknown' in row"
+        "1 of 400 values do not have the format %Y-%m-%d and count as missing dates, the"
+        " first is 'unknown' in row"
     )
     (note,) = project.summary("visits")["notes"]
     assert note.startswith("column 'day': dates such as '2024-")

@@ -60,7 +60,7 @@ def screen(project: Project) -> str:
 
 
 def test_it_is_pushed_and_takes_pictures_for_paths(project: Project, screen: str) -> None:
-    assert "20 pictures became PNGs" in screen.replace("\n", " ")
+    assert "20 pictures were converted to PNG" in screen.replace("\n", " ")
     (version,) = project.versions("scans")
     model = tf.saved_model.load(str(project.output / "scans/serving/scans" / version))
     signature = model.signatures["serving_raw"]

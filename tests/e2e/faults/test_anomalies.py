@@ -161,7 +161,7 @@ def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project
     done = trained.scopeline(*accept)
     assert (done.returncode, curated.read_text()) == (0, before), done.stderr
     assert "-  type: INT\n+  type: FLOAT" in done.stdout
-    assert "curated.pbtxt was not changed, as `schema` names it" in done.stdout
+    assert "curated.pbtxt was not changed, as the key `schema` names it" in done.stdout
     assert trained.scopeline(*accept, "--write").returncode == 0
     # What was chosen for the column was so for its other type.
     chosen = re.search(r"  annotation \{[^}]*\}[^}]*numbers from[^}]*\}\n", kept)

@@ -126,7 +126,7 @@ def test_of_two_runs_at_once_the_older_comes_too_late(digits: Cluster, first: Ru
     assert (late.status, late.pushed, states(older)["Pusher"]) == ("superseded", None, "skipped")
     assert late.blessed
     assert late.waiting is not None
-    assert late.waiting.reason.startswith(f"version {served.name}, which serves, is of a run that")
+    assert late.waiting.reason.startswith(f"version {served.name} is in service, and its run")
     assert max(int(version.name) for version in served.parent.iterdir()) == int(served.name)
     found = states(other)
     assert {found[name] for name in ("ExampleGen", "SchemaGen", "Transform")} == {"cached"}

@@ -229,7 +229,7 @@ def steps_to_reach(summary: dict[str, Any], auc: float) -> int:
 
 
 def ask(played: Played, *command: str) -> subprocess.CompletedProcess[str]:
-    done = warm.run(played.replay.ask(*command), capture_output=True, text=True)
+    done = warm.run(played.replay.command_line(*command), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -13,7 +13,7 @@ from e2e.conftest import ROOT, SMALL, Project, wait_until
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import list_versions, read_provenance
-from components.resolvers import _examples_behind
+from components.resolvers import _training_examples
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
@@ -64,7 +64,7 @@ def executions(layout: Layout) -> list[pb.Execution]:
 def models_data(layout: Layout) -> dict[int, set[int]]:
     """The Examples that each model was trained on."""
     store = mlmd.MetadataStore(sqlite_connection(layout.metadata))
-    return {a.id: _examples_behind(store, a.id) for a in artifacts(layout, "Model")}
+    return {a.id: _training_examples(store, a.id) for a in artifacts(layout, "Model")}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -124,7 +124,7 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     # A new model is compared with the one in service, not with the one that was withdrawn.
     third = project.scopeline(*run_with(3))
     assert third.returncode == 4, third.stdout + third.stderr
-    assert "held back, complaints" in third.stdout
+    assert "held back (complaints)" in third.stdout
     assert list_versions(Path(layout.serving)) == [*pushed, serving]
     first = models(project)[-1]["metrics"]["accuracy"]
     compared = project.summary("digits")["metrics"]["accuracy"]["in_service"]

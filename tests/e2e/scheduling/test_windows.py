@@ -107,7 +107,7 @@ def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:
     write_span(runs.project.folder, 4, gold=1.0)
     code, said, summary = runs.run("--validate-only")
     assert code == 2
-    assert "compared with span 3: 'basic' gone, had 5" in said
+    assert "compared with span 3: 'basic' from 5" in said
     assert "spans accept 4 --reason TEXT" in said
     assert summary["status"] == "unusable"
     assert [c["name"] for c in summary["components"]][-1] == "ExampleValidator"
@@ -119,7 +119,7 @@ def test_drift_can_be_a_warning(runs: Runs) -> None:
     assert code == 0
     assert summary["status"] == "validated"
     (drift,) = summary["drift"]
-    assert re.search(r"price plan: .* compared with span 3: 'basic' gone, had 5\d %", drift)
+    assert re.search(r"price plan: .* compared with span 3: 'basic' from 5\d % to none", drift)
     assert f"drift: {drift}" in said
     assert "validated: the data was read and checked" in said
     assert runs.history("drift")[-1]["details"]["span"] == 4
@@ -131,7 +131,9 @@ def test_a_span_that_drifted_stays_out_and_the_next_is_no_alarm(runs: Runs) -> N
     code, said, summary = runs.run()
     assert code in (0, 3), said
     assert "span 6 is empty; it is not read yet" in said
-    assert "span 4 is left out: it has drifted; if it is right, accept it by" in said
+    assert (
+        "span 4 is left out: the span has drifted; if the data is correct, accept the span:" in said
+    )
     assert summary["drift"] == []
     assert runs.history("finished")[-1]["details"]["window"] == [3, 5]
     assert runs.history("empty span")[-1]["details"]["span"] == 6
@@ -156,7 +158,7 @@ def test_spans_are_listed_and_one_that_drifted_is_accepted(runs: Runs) -> None:
     assert "price plan: expected the shares" in listed["4"]["why"]
     done = runs.project.scopeline("spans", "accept", "4", *options, "--reason", "no more basic")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("span 4 is accepted: the next run whose window contains it")
+    assert done.stdout.startswith("span 4 is accepted: the next run whose window contains the span")
     done = runs.project.scopeline("spans", *options)
     assert re.search(r"^4 +accepted +\S+ \S+ +no more basic *$", done.stdout, re.M), done.stdout
     done = runs.project.scopeline("spans", "accept", "3", *options, "--reason", "x")

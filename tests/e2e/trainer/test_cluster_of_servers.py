@@ -92,10 +92,13 @@ def test_notebook_trains_two_models(notebook: nbformat.NotebookNode) -> None:
     ("text", "message"),
     [
         (None, r"^there is no {file} \(looked for in .*\); start a cluster with `python local_ru"),
-        ("{", r"^{file} is not a cluster's file: it is not JSON \(.*\); `python local_runner.py"),
+        (
+            "{",
+            r"^{file} is not the file of a cluster: its content is not JSON \(.*\); `python ",
+        ),
         (
             '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}',
-            r"^{file} is not a file of a standing cluster: it names worker, but `worker` and `ps` ",
+            r"^{file} is not the file of a persistent cluster: it names worker, but `worker` and ",
         ),
         (
             '{"cluster": {"chief": ["localhost:1"], "worker": ["localhost:2"], '
@@ -123,8 +126,8 @@ def test_connecting_with_keras_3(file: Path) -> None:
     environment["TF_USE_LEGACY_KERAS"] = "0"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert (
-        "ConfigError: tensorflow.keras is Keras 3 in this process, which cannot train with "
-        "parameter servers: TF_USE_LEGACY_KERAS is 0 or was set after TensorFlow had been "
+        "ConfigError: tensorflow.keras is Keras 3 in this process, and Keras 3 cannot train with "
+        "parameter servers: TF_USE_LEGACY_KERAS is 0, or was set after TensorFlow had been "
         "imported; restart the kernel, and set "
     ) in done.stderr.decode()
 

@@ -90,7 +90,7 @@ def test_search_is_told_of_and_gives_lines_for_the_config(searched: Searched) ->
     best = tuning["trials"][0]
     assert tuning["objective"] == "val_auc"
     assert best["value"] == max(t["value"] for t in tuning["trials"] if "value" in t)
-    assert f"val_auc {best['value']:.4g}, of trial {best['number']}" in said
+    assert f"trial {best['number']} has val_auc {best['value']:.4g}" in said
     lines = said.partition("in the config:\n")[2].partition("\nsummary:")[0]
     values = yaml.safe_load(lines)
     assert values["train"]["batch_size"] == best["values"]["train.batch_size"]

@@ -38,47 +38,53 @@ def test_the_config_that_is_shipped_is_fine() -> None:
     [
         (["data.path=gymnasium:Pendulum-v1"], "data.path: the environment 'gymnasium:Pendulum-v1'"),
         (["data.path=gymnasium:CartPole-v9"], "(VersionNotFound: "),
-        (["data.path=nowhere"], "data.path: found 'nowhere'; right is gymnasium:NAME, such as"),
-        (["data.path=gymnasium:this:Room-v0"], "is of a module that gymnasium would run; right is"),
+        (["data.path=nowhere"], "data.path: found 'nowhere'; give gymnasium:NAME, such as"),
+        (
+            ["data.path=gymnasium:this:Room-v0"],
+            "names a module, which gymnasium would import; give",
+        ),
         (
             ["train.steps=800"],
-            "train.steps: found 800, but learning begins after 1,000 transitions; give more, or a",
+            "train.steps: found 800, but learning begins after 1,000 transitions; give more steps",
         ),
         (
             ["data.episodes=9", "data.policy=nowhere"],
             "data.policy: found 'nowhere', which is not the folder of a pushed",
         ),
-        (["data.policy=random"], "data.policy: it needs data.episodes, the number"),
-        (["data.format=csv"], "found 'csv'; a task control learns in an environment, or from"),
+        (["data.policy=random"], "data.policy: add data.episodes, the number"),
+        (["data.format=csv"], "found 'csv'; `task: control` needs environment, or parquet"),
         (
             ["data={format: parquet, path: .}"],
-            "task.environment: this key is missing; a policy that learns from transitions is",
+            "task.environment: this key is missing; name the environment in which the policy",
         ),
         (
             ["task={kind: control, environment: gymnasium:CartPole-v1}"],
             "task.environment: data.path already names the environment; remove this key",
         ),
-        (["model.kind=tabular"], "model.kind: found 'tabular'; a task control learns by dqn"),
+        (["model.kind=tabular"], "model.kind: found 'tabular'; `task: control` needs dqn"),
         (
             ["model.filters=[3]"],
-            ("model.filters: a control task does not read this key; its keys are"),
+            ("model.filters: `task: control` does not read this key; the task reads only"),
         ),
-        (["model.hidden_units=[]"], "model.hidden_units: found none, but dueling needs a layer"),
+        (["model.hidden_units=[]"], "model.hidden_units: found no layer, but model.dueling needs"),
         (
             ["train.loop=custom"],
-            ("train.loop: a control task does not read this key; its keys are steps,"),
+            ("train.loop: `task: control` does not read this key; the task reads only steps,"),
         ),
         (
             ["train.strategy=parameter_server"],
-            "train.strategy: found parameter_server; a task control trains in one process, by",
+            "train.strategy: found parameter_server; `task: control` trains in one process; set",
         ),
-        (["train.learning_rate={schedule: cosine, initial: 1}"], "a task control takes a number"),
-        (["task={kind: control, target: {every: 9, polyak: 0.1}}"], "every and polyak exclude"),
-        (["evaluate.thresholds={accuracy: {min: 1}}"], "'accuracy' is no metric for control"),
-        (["train.batch_size={global: 64}"], "found a mapping; a task control takes a number"),
-        (["data.splits={train: 1, eval: 1}"], "data.splits: a control task does not read this key"),
-        (["schedule.warm_start=true"], "schedule.warm_start: a control task trains from scratch"),
-        (["name=off"], "name: found False; it should be a valid string; quote it, as YAML"),
+        (["train.learning_rate={schedule: cosine, initial: 1}"], "`task: control` needs a number"),
+        (["task={kind: control, target: {every: 9, polyak: 0.1}}"], "found both every and polyak"),
+        (["evaluate.thresholds={accuracy: {min: 1}}"], "`task: control` has no metric 'accuracy'"),
+        (["train.batch_size={global: 64}"], "found a mapping; `task: control` needs a number"),
+        (
+            ["data.splits={train: 1, eval: 1}"],
+            "data.splits: `task: control` does not read this key",
+        ),
+        (["schedule.warm_start=true"], "schedule.warm_start: `task: control` always trains from"),
+        (["name=off"], "name: found False; expected a valid string; quote the value, as"),
     ],
 )
 def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], said: str) -> None:
@@ -92,11 +98,11 @@ def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], sai
     [
         (
             {"model": {"kind": "dqn"}},
-            "model.kind: found 'dqn', which is only for the task control",
+            "model.kind: found 'dqn', which is only for `task: control`",
         ),
         (
             {"model": {"kind": "mlp", "n_step": 2}},
-            "model.n_step: mlp does not read this key; leave it out, or use dqn",
+            "model.n_step: `model: mlp` does not read this key; remove it, or use dqn",
         ),
     ],
 )

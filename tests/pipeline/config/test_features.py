@@ -21,19 +21,19 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
 @pytest.mark.parametrize(
     ("feature", "message"),
     [
-        ({"type": "numeric", "clip": [5, 5]}, "5 is no lower than the highest value"),
+        ({"type": "numeric", "clip": [5, 5]}, "the lowest value (5) must be less than"),
         ({"type": "numeric", "clip": [5]}, "clip: found"),
-        ({"type": "numeric", "buckets": 4, "fill": "zero"}, "buckets exclude scaling and fill"),
+        ({"type": "numeric", "buckets": 4, "fill": "zero"}, "remove scaling and fill"),
         ({"type": "numeric", "scaling": "zscore"}, "did you mean `z_score`?"),
-        ({"type": "categorical", "separator": ";"}, "stands between several values; add many"),
-        ({"type": "date", "format": "%d/%q"}, "'%q' is no part of a date that can be read"),
+        ({"type": "categorical", "separator": ";"}, "a row has one value; add many: true"),
+        ({"type": "date", "format": "%d/%q"}, "'%q' is not a part of a date; a format consists of"),
         ({"type": "cross", "of": ["fare"]}, "of: found ['fare']"),
-        ({"type": "cross", "of": ["fare", "big_tipper"]}, "it uses 'big_tipper', which is the lab"),
+        ({"type": "cross", "of": ["fare", "big_tipper"]}, "the feature reads the label 'big_tip"),
         ({"type": "sequence"}, "length: this key is missing"),
-        ({"type": "text", "max_tokens": 0}, "max_tokens: found 0; it should be greater than 0"),
+        ({"type": "text", "max_tokens": 0}, "max_tokens: found 0; expected a number greater"),
         ({"type": "text", "tokens": "word"}, "did you mean `words`?"),
         ({"type": "text", "tokens": "wordpiece", "encoding": "bag"}, "wordpiece needs encoding"),
-        ({"type": "my.Money!"}, "an own type is module.Class, such as my_types.Money"),
+        ({"type": "my.Money!"}, "the type of an own class is module.Class, such as my_types.Money"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be(feature: dict[str, Any], message: str) -> None:

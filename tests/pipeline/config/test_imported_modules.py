@@ -24,7 +24,7 @@ def test_main_module_of_a_script_is_no_source(
     (folder / "says_main.py").write_text("import __main__\n")
     assert imported_sources("says_main") == [folder / "says_main.py"]
     (issue,) = check_import_path("model.kind", "__main__.build")
-    assert "there is no module `__main__` here" in issue.message
+    assert "there is no module `__main__` in" in issue.message
 
 
 def test_module_that_cannot_be_parsed_counts_with_what_it_holds(folder: Path) -> None:

@@ -74,8 +74,8 @@ def test_a_missing_package_is_told_before_anything_runs(
     load_config(DIGITS, [f"optimize={section}"])
     monkeypatch.setitem(sys.modules, package, None)
     expected = (
-        f"optimize.{key}: the package {package} cannot be imported; pip install "
-        "'scopeline[optimize]', or leave it out"
+        f"optimize.{key}: the package {package} cannot be imported; run pip install "
+        "'scopeline[optimize]', or remove this key"
     )
     with pytest.raises(ConfigError, match=re.escape(expected)):
         load_config(DIGITS, [f"optimize={section}"])
@@ -113,9 +113,9 @@ def test_overrides_set_nested_keys_and_make_sections() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("train.epochs", "give key=value, such as train.epochs=3"),
+        ("train.epochs", "expected key=value, such as train.epochs=3"),
         ("name.x=1", "`name` is 'digits', not a section"),
-        ("train.epochs=[", "train.epochs: found '['; it should be a valid integer"),
+        ("train.epochs=[", "train.epochs: found '['; expected a valid integer"),
         ("train.epoch=3", "train.epoch: unknown key; did you mean `epochs`?"),
     ],
 )
@@ -127,8 +127,8 @@ def test_bad_override_is_explained(override: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("override", "shown"),
     [
-        ("notify.webhook.url: https://hooks.example.com/hush", "--set notify.webhook.url...: it"),
-        ("=hush", "--set ...: give key=value"),
+        ("notify.webhook.url: https://hooks.example.com/hush", "--set notify.webhook.url...: "),
+        ("=hush", "--set ...: expected key=value"),
     ],
 )
 def test_override_without_a_key_does_not_repeat_what_may_be_a_secret(
@@ -150,24 +150,27 @@ HOOK = "https://hooks.example.com/T00/hush"
             "notify.webhook.url=hooks.example.com/T00/hush",
             "notify.webhook.url: found a str that is not shown here; a webhook's URL begins with",
         ),
-        (f"notify.webhook={HOOK}", "notify.webhook: found a str that is not shown here; it should"),
-        (f"notify=['{HOOK}']", "notify: found a list that is not shown here; it should be"),
+        (f"notify.webhook={HOOK}", "notify.webhook: found a str that is not shown here; expected"),
+        (f"notify=['{HOOK}']", "notify: found a list that is not shown here; expected"),
         (f"notify.webhook.url=['{HOOK}']", "notify.webhook.url: found a list that is not"),
-        (f"notify.webhook={{url: '{HOOK}', url_variable: A}}", "webhook: give one of url and url_"),
-        ("notify.webhook={secret_variable: A}", "notify.webhook: give one of url and url_variable"),
+        (
+            f"notify.webhook={{url: '{HOOK}', url_variable: A}}",
+            "webhook: expected exactly one of url",
+        ),
+        ("notify.webhook={secret_variable: A}", "notify.webhook: expected exactly one of url"),
         ("notify.webhook={url_variable: hush-1}", "url_variable: found a str that is not shown"),
         (
             "notify.email={server: 'smtp://u:hush@mail', sender: a@b.c, to: [a@b.c]}",
-            "notify.email.server: found a str that is not shown here; right is `host` or `host:",
+            "notify.email.server: found a str that is not shown here; expected `host` or `host:",
         ),
         (
             "notify.email={server: m, sender: a, to: hush, password_variable: 'hush!'}",
-            "password_variable: found a str that is not shown here; right is the name of an env",
+            "password_variable: found a str that is not shown here; expected the name of an env",
         ),
         ("metadata={url: 'mysql://u:hush@host/db'}", "metadata: found a dict that is not shown"),
         (
             "metadata=http://u:hush@host/db",
-            ("metadata: found 'http://u:***@host/db'; 'http' is an unknown scheme"),
+            ("metadata: found 'http://u:***@host/db' with the unsupported scheme"),
         ),
         ("kubeflow={secrets: {A: hush}}", "kubeflow.secrets.A: found a str that is not shown here"),
         ("kubeflow={environment: {A: [hush]}}", "environment.A: found a list that is not shown"),
@@ -202,8 +205,8 @@ task: binary
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("name: {{ env }}", "line 1, column 8: not valid YAML: a key must be plain text; put"),
-        ("? [a, b]\n: c", "line 1, column 3: not valid YAML: a key must be plain text"),
+        ("name: {{ env }}", "line 1, column 8: not valid YAML: a key has to be plain text; quote"),
+        ("? [a, b]\n: c", "line 1, column 3: not valid YAML: a key has to be plain text"),
         ("train: {epochs: 1, epochs: 2}", "column 20: not valid YAML: the key `epochs` appears"),
         ("x: {<<: {a: 1}, a: 2, a: 3}", "the key `a` appears twice"),
         ("schema: 2026-13-45", "line 1, column 9: not valid YAML: month must be in 1..12; if"),
@@ -264,8 +267,8 @@ def test_builder_may_come_by_any_statement(
         ("def other():\n    build = 1", "own_code.build", "defines no `build`"),
         ("import build.it as other", "own_code.build", "defines no `build`"),
         ("def build(:", "own_code.build", "is not valid Python: try `python "),
-        ("", ".build", "model.kind: found '.build'; right is module.function"),
-        ("", "own_code..build", "found 'own_code..build'; right is module.function"),
+        ("", ".build", "model.kind: found '.build'; expected module.function"),
+        ("", "own_code..build", "found 'own_code..build'; expected module.function"),
     ],
 )
 def test_builder_that_is_not_there_is_named(
@@ -304,7 +307,7 @@ def test_bad_config_exits_2_without_importing_tensorflow() -> None:
     )
     assert done.stdout.strip() == "2 set()"
     assert "configs/digits.yaml: 2 problems" in done.stderr
-    assert "train.epochs: found 'none'; it should be a valid integer" in done.stderr
+    assert "train.epochs: found 'none'; expected a valid integer" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -320,7 +323,7 @@ def test_bad_config_exits_2_without_importing_tensorflow() -> None:
         ("train: {strategy: ddp}", "did you mean `mirrored`?"),
         ("evaluate: {metrics: [roc_auc]}", "did you mean `auc`?"),
         ("features: [brand]", "such as features: {brand: {type: categorical}}"),
-        ("evaluate: {thresholds: {auc: 0.8}}", "right is auc: {min: 0.8}, or {max: 0.8}"),
+        ("evaluate: {thresholds: {auc: 0.8}}", "expected auc: {min: 0.8}, or {max: 0.8}"),
     ],
 )
 def test_names_of_other_tools_are_understood(tmp_path: Path, line: str, message: str) -> None:

@@ -85,7 +85,7 @@ def with_row(row: str, text: str = GOOD) -> str:
 
 CSV = [
     _csv("empty", "", "is empty"),
-    _csv("header only", "size,label\n", "holds a header but no rows"),
+    _csv("header only", "size,label\n", "has a header but no rows"),
     _csv("row too long", with_row("1,n,1,1"), "Row 32 of", "has 4 columns, expected 3"),
     _csv("row too short", with_row("1,n"), "Row 32 of", "has 2 columns, expected 3"),
     _csv("quotation mark", with_row('1,"n,1'), "Row 32 of", "columns"),
@@ -94,7 +94,7 @@ CSV = [
     _csv("no header", GOOD.split("\n", 1)[1], "looks like data", "header: [column_1, column_2,"),
     _csv("header twice", GOOD, "already", csv={"header": ["size", "side", "label"]}),
     _csv("header too short", GOOD, "names 2 columns", "has 3", csv={"header": ["a", "label"]}),
-    _csv("NUL", with_row("1,n\0,1"), "Column 'side' holds a NUL character in row 32"),
+    _csv("NUL", with_row("1,n\0,1"), "Column 'side' contains a NUL character in row 32"),
     _csv("UTF-16 without mark", GOOD.encode("utf-16-le"), "NUL", "encoding: utf-16-le"),
     _csv("broken UTF-8", with_row("1,äöü,1").encode() + b"1,\xe9,1\n", "line 33 holds bytes"),
     _csv("not its encoding", with_row("1,ä,1"), "line 32 holds", csv={"encoding": "ascii"}),
@@ -108,7 +108,7 @@ CSV = [
     _csv("label nan", with_row("1,n,nan"), "Label 'label' is missing in 1 row, first in row 32"),
     _whole("one class", "x,label\n1,a\n2,a\n", "Label 'label' is 'a' in every row"),
     _whole("third class", with_row("1,n,2"), "Label 'label' has 3 classes (0, 1, 2)"),
-    _whole("label alone", "label\n0\n1\n", "the data's only column"),
+    _whole("label alone", "label\n0\n1\n", "is the only column of the data"),
     _csv("text to regress to", with_row("1,n,x"), "'x' in row 32", task="regression"),
     _csv("infinite label", with_row("1,n,inf"), "'inf' in row 32", task="regression"),
     _csv("page", b"<!DOCTYPE html>\n<p>not, found</p>\n", "is an HTML page, not CSV"),
@@ -138,12 +138,12 @@ JSONL = [
     _jsonl("objects in lists", '{"a": [{"b": 1}], "label": 1}', "Column 'a' of"),
     _jsonl("Latin-1", LINES.encode() + b'{"side": "\xe9"}\n', "Line 31 of", "not UTF-8"),
     _jsonl("label not there", LINES + '{"size": 1}', "is missing in 1 row, first in row 31"),
-    _jsonl("nothing", "\n", "holds no object"),
+    _jsonl("nothing", "\n", "contains no object"),
 ]
 PARQUET = [
     _parquet_bytes("cut off", parquet({"x": [1], "label": [0]})[:-20], "no complete Parquet file"),
     _parquet_bytes("text", GOOD.encode(), "a.parquet is no complete Parquet file"),
-    _parquet("no rows", {"x": pa.array([], pa.int64()), "label": []}, "holds no rows"),
+    _parquet("no rows", {"x": pa.array([], pa.int64()), "label": []}, "has no rows"),
     _parquet(
         "objects",
         {"x": [[{"a": 1}]], "label": [0]},
@@ -168,7 +168,7 @@ PICTURES = [
     _images(
         "empty image",
         {"a/1.png": image(), "b/2.png": b""},
-        "b/2.png cannot be decoded (it is empty",
+        "b/2.png cannot be decoded (the file is empty",
     ),
     _images("archive", {"a/1.png": image(), "b/2.png": b"PK\x03\x04" * 9}, "2.png cannot", "zip"),
     _images(

@@ -15,7 +15,7 @@ from broken_files import BROKEN, GOOD, LINES, Broken, image, parquet
 from components.example_gen.first_look import check_table
 from components.example_gen.formats import ExampleGenSettings
 from pipeline.config.loading import load_config
-from pipeline.data.first_look import look_at_data
+from pipeline.data.first_look import check_local_data
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
 from pipeline.runs.run import run_pipeline
@@ -101,7 +101,7 @@ def test_what_the_broken_files_are_made_of_is_sound(
     config = load_config(write(sound, tmp_path))
     layout = Layout.of(config.name, config.push, tmp_path / "output")
     context = resolve_run(config, layout)
-    look_at_data(context.reading, config.all_named_columns, context.data[-1])
+    check_local_data(context.reading, config.all_named_columns, context.data[-1])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.fetching import (
-    NEEDED,
+    REQUIRED_FILES,
     addresses_to_fetch,
     fetch_and_check_weights,
     fetch_weights,
@@ -63,7 +63,7 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def publish_bert(self, folder: Path) -> None:
-        for file in (folder / name for name in NEEDED):
+        for file in (folder / name for name in REQUIRED_FILES):
             self.files[f"/tiny-bert/resolve/main/{file.name}"] = file.read_bytes()
 
 
@@ -185,7 +185,7 @@ def test_keras_fetches_a_file_once(server: Server, monkeypatch: pytest.MonkeyPat
     (keras_cache() / file.name).write_bytes(b"weigh")
     said_of_hash = refusal(NETWORK)
     assert f"{keras_cache() / file.name} has the MD5 " in said_of_hash
-    assert f"has {file.md5}: it is cut off, or another file; delete it" in said_of_hash
+    assert f"has {file.md5}. The local file is truncated or another file; delete it" in said_of_hash
     assert len(server.asked) == 1
 
 
@@ -198,7 +198,9 @@ def test_what_keras_cannot_fetch(server: Server, monkeypatch: pytest.MonkeyPatch
     server.server_close()
     said = refusal(NETWORK)
     assert said.startswith(f"model.weights: {file.name} could not be fetched from {file.address} (")
-    assert said.endswith(f"fetch it where there is a network, and put it into {keras_cache()}.")
+    assert said.endswith(
+        f"download the file where there is a network, and copy it to {keras_cache()}."
+    )
     assert "Connection refused" in said
     assert not list(keras_cache().glob("*.h5"))
 
@@ -237,7 +239,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     fetch_and_check_weights(config, lambda line: None)
     folder = Path(local_folder("tiny-bert"))
     assert folder.parent.parent.parent == hub
-    for name in NEEDED:
+    for name in REQUIRED_FILES:
         assert (folder / name).read_bytes() == (BERT / name).read_bytes()
     asked = len(server.asked)
     fetch_and_check_weights(config, lambda line: None)
@@ -253,9 +255,7 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     assert cache_keys(config)[1] != after[1]
     said = refusal(TINY)
     assert f"{folder / 'model.safetensors'} has the hash " in said
-    assert (
-        f"the file on the hub has {blob.name}: it is damaged; delete {hub}/models--tiny-bert"
-    ) in said
+    assert f"the file on the hub has {blob.name}. The local file is damaged; delete {hub}/" in said
 
 
 def test_a_cache_of_the_hub_that_was_filled_by_hand(hub: Path, server: Server) -> None:
@@ -302,13 +302,13 @@ def test_what_the_hub_has_not(
     said = refusal(TINY)
     assert "secret" not in said
     assert said.startswith(
-        "model.weights: there is no folder tiny-bert here, and it could not be fetched from "
-        f"{server.url}/tiny-bert ("
+        "model.weights: there is no local folder tiny-bert, and the model could not be fetched "
+        f"from {server.url}/tiny-bert ("
     )
     assert said.endswith(
-        "fetch config.json, vocab.txt and model.safetensors, and tokenizer_config.json if it is "
-        f"there, from {server.url}/tiny-bert where there is a network, put them into a folder, and "
-        "give its path."
+        "download config.json, vocab.txt and model.safetensors, and tokenizer_config.json if it "
+        f"exists, from {server.url}/tiny-bert where there is a network, copy them to a folder, and "
+        "write its path into model.weights."
     )
     assert bool(server.asked) is not offline
 
@@ -316,4 +316,4 @@ def test_what_the_hub_has_not(
 def test_the_client_of_the_hub_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.data.fetching.has_hub_client", lambda: False)
     monkeypatch.setattr("trainer_module.published.has_hub_client", lambda: False)
-    assert "is not installed; pip install 'scopeline[hub]', or fetch config.json" in refusal(TINY)
+    assert "not installed; pip install 'scopeline[hub]', or download config.json" in refusal(TINY)

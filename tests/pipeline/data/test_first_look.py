@@ -14,13 +14,13 @@ import yaml
 
 from pipeline.config.loading import load_config
 from pipeline.data import first_look
-from pipeline.data.first_look import look_at_data
+from pipeline.data.first_look import check_local_data
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import resolve_run
-from pipeline.runs.run import look_at_new_data
+from pipeline.runs.run import check_new_data
 from trainer_module.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +40,7 @@ def look(folder: Path, path: str = "a.csv", **changes: Any) -> None:
     config = load_config(write_config(folder, path, **changes))
     layout = Layout.of(config.name, config.push, folder / "output")
     context = resolve_run(config, layout)
-    look_at_data(context.reading, config.all_named_columns, context.data[-1])
+    check_local_data(context.reading, config.all_named_columns, context.data[-1])
 
 
 def refused(folder: Path, path: str = "a.csv", **changes: Any) -> str:
@@ -147,23 +147,23 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
     context = resolve_run(config, layout)
     event_log = EventLog(layout.event_log)
     events = RunEvents(event_log, config, "run 1", list(context.data), "by hand")
-    look_at_new_data(context)
+    check_new_data(context)
     # As large and as old as before, so that nothing tells that it is another.
     time = file.stat().st_mtime_ns
     file.write_text(ROWS.replace("label", "lable"))
     os.utime(file, ns=(time, time))
     with pytest.raises(DataError, match="no label column 'label'"):
-        look_at_new_data(context)
+        check_new_data(context)
     summary = RunSummary(run_id="run 1", pipeline="seen", started="", strategy="default")
     summary.status = Status.VALIDATED
     events.record_end(summary, None)
-    look_at_new_data(resolve_run(config, layout))
+    check_new_data(resolve_run(config, layout))
     other = load_config(write_config(tmp_path, "a.csv", task="multiclass"))
     with pytest.raises(DataError, match="no label column 'label'"):
-        look_at_new_data(resolve_run(other, layout))
+        check_new_data(resolve_run(other, layout))
     os.utime(file)
     with pytest.raises(DataError, match="no label column 'label'"):
-        look_at_new_data(resolve_run(config, layout))
+        check_new_data(resolve_run(config, layout))
 
 
 def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
     photo = {"type": "image", "from": "path", "height": 8, "width": 8}
     said = refused(tmp_path, features={"photo": photo})
     key = "features.photo, whose name is also the name of its column of paths"
-    assert said.startswith(f"{key}: the data has no column `photo`; it has")
+    assert said.startswith(f"{key}: the data has no column `photo`; the columns")
 
 
 def test_folder_of_pictures_beside_the_table(

@@ -122,7 +122,7 @@ def test_signature_and_digest_tell_a_second_delivery_from_other_content(tmp_path
 
 def test_path_without_spans_is_refused_and_counts_as_one(tmp_path: Path) -> None:
     write(tmp_path / "a.csv")
-    with pytest.raises(DataError, match=r"has no \{SPAN\} and no \{YYYY\}-\{MM\}-\{DD\}"):
+    with pytest.raises(DataError, match=r"contains neither \{SPAN\} nor \{YYYY\}-\{MM\}-\{DD\}"):
         spans_at(tmp_path, "*.csv")
     data = settings_of(f"{tmp_path}/*.csv")
     assert not has_spans(data)
@@ -148,7 +148,7 @@ def test_windows(tmp_path: Path, chosen: dict[str, Any], expected: list[int]) ->
 
 def test_window_is_shown_in_words(tmp_path: Path) -> None:
     spans = days(tmp_path, 1, 2, 3)
-    assert str(window(spans, window={"last": 2})) == "spans 2026-01-02 to 2026-01-03, 2 of them"
+    assert str(window(spans, window={"last": 2})) == "2 spans, 2026-01-02 to 2026-01-03"
     assert str(window(spans)) == "span 2026-01-03"
 
 
@@ -164,8 +164,8 @@ def test_gap_fails_or_is_skipped(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         window(spans, window={"last": 5})
     assert str(caught.value) == (
-        "data.path: the window lacks span 2026-01-03, 2026-01-04, or its files are empty; deliver "
-        "it, or set schedule.missing_span: skip to train without"
+        "data.path: the window lacks span 2026-01-03, 2026-01-04, or its files are empty; add the "
+        "files, or set schedule.missing_span: skip to train without these spans"
     )
     skipped = window(spans, window={"last": 5}, missing_span="skip")
     assert offsets(skipped) == [1, 2, 5]
@@ -211,7 +211,7 @@ def test_several_spans_that_wait_are_one_note(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "data.path: there is no span to train on; span 2026-01-03 is still being written "
         "(schedule.settle: files changed less than 1m ago); it is not read yet; the same "
-        "holds for 2 spans before it, from 2026-01-01 on"
+        "reason applies to 2 earlier spans, from 2026-01-01 on"
     )
     for day in (2, 3):
         write(tmp_path / f"2026-01-0{day}" / "t.csv", "")
@@ -222,7 +222,7 @@ def test_several_spans_that_wait_are_one_note(tmp_path: Path) -> None:
         ["2026-01-02", "2026-01-03"],
     )
     assert chosen.notes == (
-        "span 2026-01-03 is empty; it is not read yet; the same holds for 1 span before it, "
+        "span 2026-01-03 is empty; it is not read yet; the same reason applies to 1 earlier span, "
         "from 2026-01-02 on",
     )
 
@@ -243,8 +243,9 @@ def test_spans_that_nobody_chose_to_leave_out_are_said(tmp_path: Path) -> None:
         return found.notes
 
     ways = (
-        "not trained on, as the default window is the newest span; to train on all: schedule: "
-        "{window: {all: true}}; to confirm the default: schedule: {window: {last: 1}}"
+        "not trained on, as the default window is the newest span. To train on all spans, write "
+        "schedule: {window: {all: true}}. To confirm the default, write schedule: {window: {last: "
+        "1}}"
     )
     assert notes(None) == (f"4 spans, 2026-01-01 to 2026-01-04, are {ways}",)
     assert notes({"on_new_data": True}, "2026-01-02") == (f"span 2026-01-01 is {ways}",)
@@ -263,7 +264,7 @@ def test_no_span_to_end_at_where_there_are_none(tmp_path: Path) -> None:
 
 
 def test_a_window_that_begins_after_the_newest_span(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the window begins at 2027-01-01, after the newest span"):
+    with pytest.raises(DataError, match="the window begins at span 2027-01-01, after the newest"):
         window(days(tmp_path, 1), window={"since": "2027-01-01"})
 
 
@@ -355,7 +356,7 @@ def test_hours_are_spans_numbered_since_1970(tmp_path: Path) -> None:
 def test_windows_of_hours_count_hours(tmp_path: Path) -> None:
     spans = hours(tmp_path, 8, 9, 10)
     chosen = window(spans, window={"last": 2})
-    assert str(chosen) == "spans 2026-01-02T09 to 2026-01-02T10, 2 of them"
+    assert str(chosen) == "2 spans, 2026-01-02T09 to 2026-01-02T10"
     assert len(window(spans, window={"since": "2026-01-02"}).spans) == 3
     assert len(window(spans, spans[1].number, window={"since": "2026-01-02"}).spans) == 2
     spans = hours(tmp_path, 13)

@@ -17,7 +17,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import locate_data
 from pipeline.data.spans import list_spans
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.cluster_layout import cluster_layout, seen_from_pods, settings_of
+from pipeline.kubeflow.cluster_layout import cluster_layout, config_for_pods, settings_of
 from pipeline.kubeflow.compiled import ParameterValue
 from pipeline.kubeflow.data_check import check
 from pipeline.records.event_log import EventKind, EventLog
@@ -67,7 +67,7 @@ class ScheduledPipeline:
 
     def run_events(self, run: str) -> RunEvents:
         """What the first and the last step of a run write by."""
-        config = seen_from_pods(self.config)
+        config = config_for_pods(self.config)
         run_events = RunEvents(
             self.event_log,
             config,
@@ -75,7 +75,7 @@ class ScheduledPipeline:
             list_spans(config.data, locate_data(config.data, self.layout))[-1:],
             "on Kubeflow",
         )
-        run_events.started()
+        run_events.record_start()
         return run_events
 
     def push(self, run: str) -> None:
@@ -154,7 +154,7 @@ def test_a_run_that_died_without_a_word_is_tried_again_after_a_while(
     if begins:
         watched.run_events(run)
     watched.end(run, "FAILED")
-    assert re.match("nothing to do: the last run failed; it is retried at", watched.check())
+    assert re.match("nothing to do: the last run failed; the run is retried at", watched.check())
     (failed,) = watched.event_log.events(EventKind.FAILED)
     assert failed.run == run
     assert failed.message == f"run {run} on Kubeflow ended as failed, and left no report"
@@ -171,7 +171,7 @@ def test_a_run_that_was_decided_on_and_not_submitted_is_submitted_now(
     with pytest.raises(ConfigError):
         watched.check()
     watched._submit = submit
-    assert "starts the run that was decided and did not begin" in watched.check()
+    assert "starts the run that was due but did not begin" in watched.check()
     assert len(watched.runs()) == 1
 
 

@@ -97,10 +97,10 @@ def test_a_step_that_fails_and_says_why(server: KfpServer, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("log", "trainer", "why"),
     [
-        ("Loading\nKilled\n", "trainer", "it ended without a report; its last line: Killed"),
-        ("", "trainer", "it was killed"),
-        (report("Trainer"), "trainer", "it ended without a report; its last line: chatter"),
-        ("", "driver:trainer", "it could not be started"),
+        ("Loading\nKilled\n", "trainer", "the step wrote no report; its last line: Killed"),
+        ("", "trainer", "the step was killed"),
+        (report("Trainer"), "trainer", "the step wrote no report; its last line: chatter"),
+        ("", "driver:trainer", "the step could not be started"),
     ],
     ids=["last words", "none", "a report of an attempt before", "no pod"],
 )
@@ -129,7 +129,7 @@ def test_a_run_that_somebody_terminates(server: KfpServer, tmp_path: Path) -> No
     frame = Frame("CANCELED", {"begin": "SUCCEEDED", "resolver": "CANCELED"})
     code, lines = follow(server, tmp_path, Play([frame], LOGS))
     assert code == 1
-    assert lines[1] == "  Resolver          failed     30.0 s  it was terminated"
+    assert lines[1] == "  Resolver          failed     30.0 s  the step was terminated"
     assert lines[-2] == "the run was terminated"
 
 

@@ -53,7 +53,9 @@ def test_the_endpoint_is_that_of_the_config_or_of_the_environment(
 
 
 def test_nothing_says_where_it_is(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match=r"^kubeflow\.endpoint: nothing says where .* here or as"):
+    with pytest.raises(
+        ConfigError, match=r"^kubeflow\.endpoint: the address .* is unknown: set this key or"
+    ):
         connect(None)
     assert capfd.readouterr().out == ""
 
@@ -91,8 +93,7 @@ def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             Answer(200, "<html>Log in</html>", "text/html; charset=utf-8"),
             ConfigError,
-            "answered with a web page (text/html; charset=utf-8), not as an API: the page may be "
-            "a log",
+            "returned a web page (text/html; charset=utf-8) instead of JSON: the page may be a log",
         ),
         (
             Answer(401, error_body("no user identity header")),
@@ -107,7 +108,7 @@ def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             Answer(404, "<html>nginx</html>", "text/html"),
             ConfigError,
-            "this is no API of Kubeflow Pipelines 2.14 or newer (404); `kubeflow.endpoint`, or",
+            "this is not the API of Kubeflow Pipelines 2.14 or newer (404); `kubeflow.endpoint`",
         ),
         (Answer(409, error_body("exists")), ConfigError, "it already exists (409): exists"),
         (
@@ -212,7 +213,7 @@ def test_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_several_users_need_a_namespace(server: KfpServer) -> None:
     server.multi_user = True
-    with pytest.raises(ConfigError, match=r"^kubeflow\.namespace: .* several users"):
+    with pytest.raises(ConfigError, match=r"^kubeflow\.namespace: .* a namespace for each user"):
         connect(server.url)
     kubeflow = connect(server.url, namespace="ada")
     version = kubeflow.ensure_version(COMPILED)

@@ -10,7 +10,7 @@ import yaml
 from components.processes.kubernetes.pod_settings import LABEL
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import (
-    LONGEST_PIPELINE_NAME,
+    MAX_PIPELINE_NAME,
     cluster_layout,
     pipeline_name,
     variables_of,
@@ -82,7 +82,7 @@ def test_every_name_is_one_of_its_own_that_kubernetes_takes(tmp_path: Path) -> N
     assert made["a" * 57] == "a" * 57
     for name in made.values():
         assert LABEL.fullmatch(name)
-        assert len(name) <= LONGEST_PIPELINE_NAME
+        assert len(name) <= MAX_PIPELINE_NAME
 
 
 def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
         (
             ["kubeflow.volume=null", "kubeflow.pipeline_root=/home/me/root"],
-            "found '/home/me/root', a folder that is lost with its pod; give a volume with it",
+            "found '/home/me/root', a folder that is lost with its pod; also give a volume",
         ),
         (
             ["kubeflow.pipeline_root=/home/me/root"],
-            "which is not on the volume; right is a folder below /mnt/scopeline",
+            "which is not on the volume; expected a folder below /mnt/scopeline",
         ),
         (
             [
@@ -117,20 +117,19 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "kubeflow.pipeline_root=gs://b/r",
                 "data.path=images",
             ],
-            "data.path: found 'images', but pods have no such folder; give a volume",
+            "data.path: found 'images', but pods do not have this path; give a volume",
         ),
         (
             ["data.path=/home/me/images"],
-            "data.path: found '/home/me/images', which pods do not see, as it is not on the volume;"
-            " copy it there, and give its path below /mnt/scopeline, such as 'images', or the URI",
+            "data.path: found '/home/me/images', which is not on the volume, so pods cannot read "
+            "it; copy it to the volume, and give the path below /mnt/scopeline, such as 'images'",
         ),
         (
             ["data.labels={path: /home/me/labels.csv, key: file}"],
-            "data.labels.path: found '/home/me/labels.csv', which pods do not see, as it is not on "
-            "the volume; copy it there, and give its path below /mnt/scopeline, such as "
-            "'labels.csv'",
+            "data.labels.path: found '/home/me/labels.csv', which is not on the volume, so pods "
+            "cannot read it; copy it to the volume, and give the path below /mnt/scopeline",
         ),
-        (["schema=../schema.pbtxt"], "schema: found '../schema.pbtxt', which pods do not see"),
+        (["schema=../schema.pbtxt"], "schema: found '../schema.pbtxt', which is not on the volume"),
         (
             ["train.strategy={kind: tpu, name: pod}"],
             "kubeflow.pipeline_root: this key is missing; a TPU reads examples and keeps "
@@ -146,8 +145,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
         (
             ["model={kind: resnet50, weights: /home/me/top.h5}"],
-            "model.weights: found '/home/me/top.h5', which pods do not see, as it is not on the "
-            "volume",
+            "model.weights: found '/home/me/top.h5', which is not on the volume",
         ),
         (
             ["metadata=null"],
@@ -155,18 +153,18 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
         (
             ["metadata=sqlite:///x.db"],
-            "'sqlite' is an unknown scheme; known: grpc,",
+            "with the unsupported scheme 'sqlite'; expected one of grpc,",
         ),
         (["kubeflow.metadata=mysql://u:p@h/d"], "found a password in 'mysql://u:***@h/d'"),
         (
             ["kubeflow.metadata=grpc://metadata"],
-            ("the URL of a metadata service is such as grpc://host:8080"),
+            ("expected host and port, as in grpc://host:8080"),
         ),
         (
             ["kubeflow.metadata=mysql://me@localhost/meta"],
             "found mysql://me@localhost:3306/meta, which is a different machine in every pod",
         ),
-        (["kubeflow.pipeline_root=s3://b/r"], "found 's3://b/r'; right is gs://bucket/folder"),
+        (["kubeflow.pipeline_root=s3://b/r"], "found 's3://b/r'; expected gs://bucket/folder"),
         (
             ["kubeflow.pipeline_root=gs://b/r", "push.directory=models"],
             "push.directory: found 'models', but models are at gs://b/r",
@@ -177,11 +175,11 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
         (
             ["kubeflow.pipeline_root=gs://b/r", "push.approve=manual"],
-            "push.approve: found 'manual', but models are at gs://b/r, and `approve` pushes to",
+            "push.approve: found 'manual', but models are at gs://b/r, and `approve` pushes only",
         ),
         (
             ["kubeflow.volume=null", "kubeflow.pipeline_root=gs://b/r"],
-            "kubeflow.volume: this key is missing; shipped data needs one",
+            "kubeflow.volume: this key is missing; the first step unpacks shipped data",
         ),
         (
             [
@@ -190,13 +188,13 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "data.path=gs://b/digits/",
                 "schedule={on_new_data: true}",
             ],
-            "kubeflow.volume: this key is missing; schedule.on_new_data needs one",
+            "kubeflow.volume: this key is missing; schedule.on_new_data needs a volume",
         ),
-        (["kubeflow.namespace=My_Team"], "kubeflow.namespace: found 'My_Team'; Kubernetes refuses"),
+        (["kubeflow.namespace=My_Team"], "kubeflow.namespace: found 'My_Team'; Kubernetes accepts"),
         (["kubeflow.volume.claim=Claim"], "kubeflow.volume.claim: found 'Claim'; Kubernetes"),
-        (["kubeflow.resources.default.memory=16"], "found 16; right is a whole number with a unit"),
-        (["kubeflow.resources.default.memory=1.5Gi"], "found '1.5Gi'; right is a whole number"),
-        (["kubeflow.resources.default.memory=512000K"], "found '512000K'; right is a whole"),
+        (["kubeflow.resources.default.memory=16"], "found 16; expected a whole number with a unit"),
+        (["kubeflow.resources.default.memory=1.5Gi"], "found '1.5Gi'; expected a whole number"),
+        (["kubeflow.resources.default.memory=512000K"], "found '512000K'; expected a whole"),
         (
             ["kubeflow.resources.Trainer={memory: 4Gi, memory_limit: 4000M}"],
             "kubeflow.resources.Trainer.memory_limit: found '4000M', less than the '4Gi' that",
@@ -205,32 +203,32 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             ["kubeflow.resources.worker={cpu: 1.5, cpu_limit: 1250m}"],
             "kubeflow.resources.worker.cpu_limit: found '1250m', less than the '1.5' that",
         ),
-        (["kubeflow.resources.default.cpu=0"], "found 0; right is a number of cores"),
+        (["kubeflow.resources.default.cpu=0"], "found 0; expected a number of cores"),
         (
             ["kubeflow.resources.Trainr.memory=16Gi"],
-            "kubeflow.resources.Trainr: no such step; did you mean `Trainer`?",
+            "kubeflow.resources.Trainr: there is no such step; did you mean `Trainer`?",
         ),
         (
             ["kubeflow.volume={claim: scopeline, path: mnt/data}"],
-            "kubeflow.volume.path: found 'mnt/data'; right is a folder from the root on",
+            "kubeflow.volume.path: found 'mnt/data'; expected an absolute path without",
         ),
         (
             ["kubeflow.secrets={TOKEN: {secret: scopeline, key: my key}}"],
-            "not shown here; the key of a Secret has letters, digits,",
+            "not shown here; the key of a Secret may have only letters, digits,",
         ),
-        (["kubeflow.environment={A-B: c}"], "letters, digits and `_` alone"),
+        (["kubeflow.environment={A-B: c}"], "may have only letters, digits and `_`"),
         (
             ["kubeflow.environment={SCOPELINE_METADATA_PASSWORD: x}"],
             "a password belongs in a Secret",
         ),
         (
             ["notify.webhook={url_variable: HOOK}", "kubeflow.environment={HOOK: 'https://a.b'}"],
-            "kubeflow.environment.HOOK: notify.webhook.url_variable names it as a secret, which",
+            "kubeflow.environment.HOOK: notify.webhook.url_variable uses this variable as a secret",
         ),
         (["kubeflow.timeout=1 week"], "kubeflow.timeout: found '1 week'; a duration is a whole"),
         (
             ["kubeflow.endpoint=localhost:8080"],
-            "'localhost:8080'; right is an address with",
+            "'localhost:8080'; expected an address with",
         ),
         (
             [
@@ -249,7 +247,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
                 "kubeflow.volume=null",
                 "kubeflow.pipeline_root=gs://b/r",
             ],
-            "kubeflow.volume: this key is missing; data in spans needs one",
+            "kubeflow.volume: this key is missing; data in spans needs a volume",
         ),
     ],
 )

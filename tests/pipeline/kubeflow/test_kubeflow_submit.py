@@ -52,8 +52,8 @@ def test_submit_shows_the_run(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"digits, run {run} on {server.url}, {COMPILED.version} (uploaded)"
     assert lines[1].split() == ["Begin", "ran", "4.2", "s", "no", "spans"]
-    logs = f"all logs of a step: {HOW.format(f'logs {run}')}"
-    assert [line for line in lines if line.startswith("all logs")] == [logs]
+    logs = f"to see all logs: {HOW.format(f'logs {run}')}"
+    assert [line for line in lines if line.startswith("to see all logs")] == [logs]
 
 
 def test_submit_without_waiting(
@@ -63,7 +63,7 @@ def test_submit_without_waiting(
     assert submit(server, tmp_path, {}, None) == 0
     first, second = server.runs
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"the run continues; its state: {HOW.format(f'status {first}')}"
+    assert lines[1] == f"the run continues; to see its state: {HOW.format(f'status {first}')}"
     assert lines[2].endswith(f"run {second} on {server.url}, {COMPILED.version} (uploaded before)")
     assert not any(call.startswith("GET /runs") for call in server.calls)
 
@@ -76,7 +76,7 @@ def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
     [run] = server.runs
     assert "now (503 Service Unavailable): away\n" in str(found.value)
     assert str(found.value).endswith(
-        f"\nthe run continues; its state: {HOW.format(f'status {run}')}"
+        f"\nthe run continues; to see its state: {HOW.format(f'status {run}')}"
     )
 
 
@@ -108,7 +108,7 @@ def test_ctrl_c_leaves_the_run_alone(server: KfpServer, tmp_path: Path) -> None:
     assert process.returncode == 130
     [run] = server.runs
     assert said.splitlines()[-2:] == [
-        f"the run continues; its state: {HOW.format(f'status {run}')}",
+        f"the run continues; to see its state: {HOW.format(f'status {run}')}",
         f"to stop the run: {HOW.format(f'terminate {run}')}",
     ]
     assert server.runs[run]["state"] == "RUNNING"

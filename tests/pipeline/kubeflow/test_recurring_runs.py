@@ -82,7 +82,7 @@ def test_nothing_to_do_sends_nothing(server: KfpServer, tmp_path: Path) -> None:
     cluster.apply()
     before = len(server.changes)
     said = cluster.apply()
-    assert said == ["digits: the recurring run is declared in the config; nothing to do"]
+    assert said == ["digits: the recurring run agrees with the config; nothing to do"]
     assert len(server.changes) == before
 
 
@@ -206,7 +206,9 @@ def test_a_run_under_way_outlives_its_recurring_run(server: KfpServer, tmp_path:
     run = cluster.kubeflow.start_run(cluster.kubeflow.ensure_version(COMPILED), {})
     server.runs[run] |= {"recurring_run_id": old, "state": "RUNNING"}
     said = cluster.apply(CHANGED)
-    assert f"  {old} is disabled; the next call deletes it, as a run of it is under way" in said
+    assert (
+        f"  {old} is disabled; the next call deletes it, as one of its runs is in progress" in said
+    )
     assert cluster.enabled == [CHANGED.version]
     assert old in server.recurring
     server.runs[run]["state"] = "SUCCEEDED"
@@ -240,7 +242,7 @@ def test_a_name_with_an_underscore_is_found_by_that_of_kubeflow(
     compiled = replace(COMPILED, name=pipeline_name(cluster.config))
     assert cluster.apply(compiled)[-1] == "done"
     assert cluster.apply(compiled) == [
-        "my_digits: the recurring run is declared in the config; nothing to do"
+        "my_digits: the recurring run agrees with the config; nothing to do"
     ]
     other = Cluster(server, tmp_path, name="my-digits")
     assert other.remove() == ["my-digits: there is no recurring run; nothing to do"]

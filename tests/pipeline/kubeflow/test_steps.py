@@ -127,8 +127,8 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
 @pytest.mark.parametrize(
     ("sections", "parameters", "words"),
     [
-        ({}, {"epochs": "-1"}, "the parameter epochs is '-1'; right is a whole number, or 0"),
-        ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; right is a whole number, or 0"),
+        ({}, {"epochs": "-1"}, "the parameter epochs is '-1'; expected a whole number, or 0"),
+        ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; expected a whole number, or 0"),
         ({}, {"strategy": "miror"}, "the parameter strategy is 'miror'; "),
         (
             {
@@ -139,7 +139,11 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
             {"epochs": "2"},
             "the config cannot have epochs=2: train: learning_rate.warmup_epochs is",
         ),
-        ({}, {"span": "-x"}, "the parameter span is '-x'; data.path has no spans; leave it empty"),
+        (
+            {},
+            {"span": "-x"},
+            "the parameter span is '-x'; data.path has no spans; leave this parameter empty",
+        ),
         ({}, {"span": "3"}, "the parameter span is '3'; data.path has no spans"),
         (
             {"data": {"format": "images", "path": "pictures"}},
@@ -226,7 +230,7 @@ def test_a_step_that_left_no_word_is_named(tmp_path: Path, capfd: Any) -> None:
     assert summary.status is Status.FAILED
     assert summary.error is not None
     assert summary.error.component == "ExampleGen"
-    assert summary.error.message.startswith("it left no report: its pod was killed")
+    assert summary.error.message.startswith("the step left no report: its pod was killed")
     assert pod.conclude() == summary
     assert len(pod.ends) == 1, "a second attempt writes nothing down again"
 
@@ -235,7 +239,7 @@ def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: An
     summary = Pod(tmp_path, capfd).conclude()
     assert summary.status is Status.FAILED
     assert summary.error is not None
-    assert summary.error.message.startswith("it left no report")
+    assert summary.error.message.startswith("the step left no report")
 
 
 def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:
@@ -247,7 +251,7 @@ def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any
         "ExampleGen"
     ]
     told = pod._step("run", "--root", run_root(pod.layout), "--node", packed)
-    assert told == f"{run_root(pod.layout)}: run {RUN} has not begun here"
+    assert told == f"{run_root(pod.layout)}: there is no record of run {RUN}"
 
 
 def test_a_volume_that_cannot_be_written_is_named(tmp_path: Path, capfd: Any) -> None:
@@ -256,7 +260,7 @@ def test_a_volume_that_cannot_be_written_is_named(tmp_path: Path, capfd: Any) ->
     pod.volume.write_text("a file in its place")
     said = pod.begin()
     assert str(said).startswith(f"Begin: {pod.volume}")
-    assert "can they write the volume, and is there room on it?" in str(said)
+    assert "check that they can write to the volume, and that it is not full" in str(said)
 
 
 def test_a_run_begins_once_for_the_ledger_however_often_its_steps_do(
@@ -332,7 +336,7 @@ def test_a_model_that_waits_is_written_down_by_the_last_step(tmp_path: Path, cap
     pod = Pod(tmp_path, capfd)
     assert pod.begin() == 0, pod.log
     record, folder = json.loads(pod.record.read_text()), RunFolder(run_root(pod.layout), RUN)
-    waiting = {"version": 7, "status": "waits", "reason": "`approve 7` pushes it"}
+    waiting = {"version": 7, "status": "waits", "reason": "`approve 7` pushes the model"}
     waiting |= {"model": "/m", "model_id": 1, "model_created": 2, "exported": "m/Format-Serving"}
     found = {
         "Evaluator": ComponentResult(summary={"blessed": True, "reason": "good"}),
@@ -379,7 +383,7 @@ def test_a_stop_of_a_step_is_not_lost(tmp_path: Path, capfd: Any) -> None:
     report = RunFolder(run_root(pod.layout), RUN).read_report("Trainer")
     assert report is not None, done.stdout + done.stderr
     assert (done.returncode, report.state) == (1, State.FAILED)
-    assert report.detail == "it was stopped by a user or by its time-out"
+    assert report.detail == "the step was stopped by a user or by its time limit"
 
 
 def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
@@ -387,7 +391,7 @@ def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
         report = step._describe_failure(Pod(tmp_path, capfd).config, "Trainer", error)
         assert (report.status, report.detail) == (
             Status.FAILED,
-            "it was stopped by a user or by its time-out",
+            "the step was stopped by a user or by its time limit",
         )
         (tmp_path / "volume").rmdir()
 

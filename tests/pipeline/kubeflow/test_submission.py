@@ -36,9 +36,9 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
     [
         (["epoch=3"], "epoch=3: there is no parameter `epoch`; did you mean `epochs`?"),
         (["x=3"], "x=3: there is no parameter `x`; known: epochs, span, strategy"),
-        (["epochs=many"], "epochs=many: right is a whole number, or 0 for as many"),
-        (["epochs=2.5"], "epochs=2.5: right is a whole number, or 0 for as many"),
-        (["epochs=-1"], "epochs=-1: right is a whole number, or 0 for as many"),
+        (["epochs=many"], "epochs=many: expected a whole number, or 0 for"),
+        (["epochs=2.5"], "epochs=2.5: expected a whole number, or 0 for"),
+        (["epochs=-1"], "epochs=-1: expected a whole number, or 0 for"),
         (["epochs"], "epochs: give name=value, such as epochs=3"),
         (["epochs=1", "epochs=2"], "epochs=2: `epochs` is given twice"),
         (
@@ -51,7 +51,7 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
         ),
         (
             ["epochs=3", "strategy=mirrored"],
-            "epochs=3 and strategy=mirrored: train.cluster.workers: found 2, but strategy mirrored",
+            "epochs=3 and strategy=mirrored: train.cluster.workers: found 2, but train.strategy",
         ),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_kubeflow_that_tries_no_step_again_is_refused_where_that_is_asked_for(
         kubeflow.ensure_version(COMPILED)
     assert str(refused.value) == (
         f"kubeflow.retries: found 2, but {server.url} is older than Kubeflow Pipelines 2.14 and "
-        "retries only the last step; upgrade it, or set kubeflow.retries=0"
+        "retries only the last step; upgrade Kubeflow, or set kubeflow.retries=0"
     )
     assert server.changes == []
     config = load(tmp_path, server.url, kubeflow={"retries": 0})

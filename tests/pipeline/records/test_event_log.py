@@ -125,18 +125,18 @@ def test_bad_file_is_said_and_left_alone(
     path = tmp_path / "ledger.db"
     event_log.record(EventKind.DUE, "one")
     other = sqlite3.connect(path)
-    words = "this file is not a ledger, or it is corrupt (file is not a database); move it away"
+    words = "this file is not a ledger, or is corrupt (file is not a database); move the file"
     if kind == "newer":
         other.execute("PRAGMA user_version = 9")
         words = (
-            "written by a newer Scopeline (format 9, this Scopeline reads 4); use that Scopeline"
+            "written by a newer version of Scopeline (format 9, but this version reads format 4)"
         )
     elif kind in ("earlier", "first"):
         number = 3 if kind == "earlier" else 0
         other.execute(f"PRAGMA user_version = {number}")
         words = (
-            f"written by an earlier Scopeline (format {number}, this Scopeline reads 4); use that "
-            "Scopeline"
+            f"written by an earlier version of Scopeline (format {number}, but this version reads "
+            "format 4); use that version"
         )
     elif kind == "locked":
         other.execute("BEGIN EXCLUSIVE")

@@ -145,9 +145,9 @@ def test_second_attempt_sends_the_same(event_log: EventLog) -> None:
 @pytest.mark.parametrize(
     ("statuses", "words"),
     [
-        ([500, 500, 204], "it answered 500"),
-        ([404, 204], "it answered 404"),
-        ([302, 204], "it answered 302, a redirection; give the URL it leads to"),
+        ([500, 500, 204], "the response is 500"),
+        ([404, 204], "the response is 404"),
+        ([302, 204], "the response is 302, a redirection; write the URL of its target"),
     ],
 )
 def test_status_that_refuses_is_recorded(
@@ -188,7 +188,7 @@ def test_server_that_never_answers_is_given_up(
     with mute(say_nothing) as port:
         seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
     assert 1.0 <= seconds < 4  # Two attempts.
-    assert failure(event_log).endswith("did not receive 'failed': no answer in time")
+    assert failure(event_log).endswith("did not receive 'failed': no response in time")
 
 
 def test_server_that_drips_is_given_up_at_the_deadline(
@@ -198,7 +198,9 @@ def test_server_that_drips_is_given_up_at_the_deadline(
     with mute(_drip) as port:
         seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
     assert 1.5 <= seconds < 4
-    assert failure(event_log).endswith("did not receive 'failed': no complete answer within 1.5 s")
+    assert failure(event_log).endswith(
+        "did not receive 'failed': no complete response within 1.5 s"
+    )
 
 
 def test_url_that_is_none_is_recorded(event_log: EventLog) -> None:
@@ -235,5 +237,5 @@ def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ConfigError, match="user and password_variable go together"):
         load_config(DIGITS, ["notify.email={server: m, sender: a, to: [a], user: a}"])
     config = load_config(DIGITS, ["notify.webhook={url_variable: hunter2}"])
-    with pytest.raises(ConfigError, match=r"url_variable: .* that it names is not set, or is"):
+    with pytest.raises(ConfigError, match=r"url_variable: .* that the key names is not set, or is"):
         check_secrets(config.notify)

@@ -85,8 +85,8 @@ def test_mail_arrives(event_log: EventLog) -> None:
 @pytest.mark.parametrize(
     ("to", "mails", "words"),
     [
-        ("[nobody@example.com]", 0, "it refuses nobody@example.com (550 no such user)"),
-        ("[a@example.com, nobody@example.com]", 1, "it refuses nobody@example.com"),
+        ("[nobody@example.com]", 0, "refuses the addresses nobody@example.com (550 no such user)"),
+        ("[a@example.com, nobody@example.com]", 1, "refuses the addresses nobody@example.com"),
     ],
 )
 def test_refused_recipient_is_recorded(
@@ -160,7 +160,7 @@ def test_mail_is_encrypted_and_logs_in(
         monkeypatch.setenv("HOOK_KEY", "another")
         tell(with_mail(port, **login), event_log)
         assert len(mailbox.mails) == 1
-    assert failure(event_log).endswith("it refuses the login (535)")
+    assert failure(event_log).endswith("the server refuses the login (535)")
 
 
 def test_mail_is_not_sent_without_the_password(

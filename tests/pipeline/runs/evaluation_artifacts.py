@@ -134,7 +134,7 @@ def measure(
       examples: of the evaluation.
       candidate: the new model.
       baseline: the model in service, if there is one.
-      **learnt: `baseline_examples` and `learnt_examples`, what both have learnt from.
+      **learnt: `baseline_examples` and `training_examples`, what both have learnt from.
     """
     folder.mkdir(parents=True)
     context = BaseBeamExecutor.Context(

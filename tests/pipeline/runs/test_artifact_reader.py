@@ -96,8 +96,8 @@ def test_what_was_done_to_pictures_is_told_by_a_cached_rerun_too(
         nodes = [make_example_gen(config.data, location, ingestion)]
         reading = read(layout, nodes, config, run_id)
         stray, converted = reading.summary.notes
-        assert stray.startswith("1 file without a picture's extension: ")
-        assert converted.startswith("40 pictures became PNGs")
+        assert stray.startswith("1 file left out, without a picture's extension: ")
+        assert converted.startswith("40 pictures were converted to PNG")
         assert reading.lines["ExampleGen"] == (state, f"warning: {stray} (and 1 more)")
 
 

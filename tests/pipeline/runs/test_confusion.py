@@ -45,7 +45,9 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 def test_the_worst_pairs_are_those_of_the_new_model(mistaken: Measured, tmp_path: Path) -> None:
-    assert [(one.true, one.predicted, one.rows, one.of) for one in read_mistakes(mistaken.uri)] == [
+    assert [
+        (one.true, one.predicted, one.rows, one.total) for one in read_mistakes(mistaken.uri)
+    ] == [
         (0, 2, 3, HALF),
         (1, 0, 1, HALF),
     ]

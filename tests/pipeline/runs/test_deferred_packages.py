@@ -67,7 +67,7 @@ def test_what_another_package_adds_is_there_as_well(package: Path) -> None:
     adding = package.with_name("heavy_package_more")
     adding.mkdir()
     (adding / "__init__.py").write_text("import heavy_package\n\nheavy_package.MORE = 1\n")
-    defer_package(package.name, added_to_by=adding.name)
+    defer_package(package.name, extended_by=adding.name)
     defer_package(adding.name)
     heavy = sys.modules["heavy_package"]
     assert heavy.SIZE == 10

@@ -61,7 +61,7 @@ def test_a_kept_threshold_is_no_reason(missed: EvaluationReport) -> None:
     accuracy = metric(missed, "accuracy")
     assert accuracy.ok
     assert accuracy.needs == (
-        "at least 0.5, not worse than in service by more than 0.6 beyond noise"
+        "at least 0.5, not significantly worse than in service by more than 0.6"
     )
     assert reason_for(missed, "accuracy") == ""
 
@@ -77,26 +77,26 @@ def test_a_metric_without_threshold_needs_nothing(missed: EvaluationReport) -> N
     [
         (
             "auc",
-            "at least 0.8, not worse than in service beyond noise",
+            "at least 0.8, not significantly worse than in service",
             "below the threshold of 0.8",
         ),
         (
             "log_loss",
-            "at most 0.5, not worse than in service beyond noise",
+            "at most 0.5, not significantly worse than in service",
             "above the threshold of 0.5",
         ),
         (
             "precision",
-            "at least 0.1, not worse than in service beyond noise",
+            "at least 0.1, not significantly worse than in service",
             "nan, not a number: it is undefined on the eval split, such as an AUC with one "
             "class, or a precision without positive predictions. Check the labels and the "
             "predictions there",
         ),
         (
             "recall",
-            "not worse than in service beyond noise",
-            "worse than the 1 of the model in service beyond noise (95 %: -1 to -1). A larger "
-            "evaluate.thresholds.recall.tolerance allows more",
+            "not significantly worse than in service",
+            "significantly worse than the 1 of the model in service (95 %: -1 to -1). A larger "
+            "evaluate.thresholds.recall.tolerance allows a larger difference",
         ),
     ],
 )
@@ -145,14 +145,14 @@ def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
     evaluation = read(evaluations.kept)
     assert evaluation.blessed
     assert evaluation.reason == (
-        "every threshold is met, and it is not worse than the model in service"
+        "every threshold is met, and the model is not worse than the model in service"
     )
     accuracy, log_loss = evaluation.metrics.values()
     assert (accuracy.value, accuracy.in_service) == (pytest.approx(1.0), pytest.approx(0.5))
     certain = 2
     expected = -math.log(0.9) * (ROWS - certain) / ROWS
     assert log_loss.value == pytest.approx(expected, rel=1e-4), "scores of 0 and 1 are numbers"
-    assert accuracy.needs == "at least 0.9, not worse than in service beyond noise"
+    assert accuracy.needs == "at least 0.9, not significantly worse than in service"
     assert accuracy.ok
     assert evaluation.slices == {}
 

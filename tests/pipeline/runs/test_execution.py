@@ -115,7 +115,7 @@ def test_a_stop_before_the_first_component_is_written_down(tmp_path: Path) -> No
     pipeline.write()
     files, screen = pipeline.layout.run("run 1"), io.StringIO()
     files.root.mkdir(parents=True)
-    request = RunRequest(because="cron fired")
+    request = RunRequest(reason="cron fired")
     context = resolve_run(pipeline.config(), pipeline.layout, request)
     assert stop(context, request, files, RunConsole(screen)) == 130
     assert screen.getvalue().startswith("\ninterrupted in start-up\n")

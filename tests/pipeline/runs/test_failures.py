@@ -39,13 +39,13 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
         (
             caused_by(OSError(errno.ENOSPC, "No space left; the model needs 2.0 MB", "/out/x")),
             Status.FAILED,
-            "the disk is full (/out/x: No space left; the model needs 2.0 MB); make room, or give "
-            "another folder with --output",
+            "the disk is full (/out/x: No space left; the model needs 2.0 MB); free some space, or "
+            "set another folder with --output",
         ),
         (
             caused_by(RuntimeError("database or disk is full query:  INSERT\n INTO `Artifact`")),
             Status.FAILED,
-            "the disk is full (the metadata could not be written); make room, or give another "
+            "the disk is full (the metadata could not be written); free some space, or set another "
             "folder with --output",
         ),
         (caused_by(ValueError("first\nlast line")), Status.FAILED, "ValueError: last line"),
@@ -53,7 +53,7 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
         (
             ComponentFailedError("Evaluator"),
             Status.FAILED,
-            "its inputs could not be resolved; the log has the reason",
+            "the inputs could not be resolved; the log has the reason",
         ),
     ],
 )
@@ -90,7 +90,7 @@ def test_full_disk_is_told_with_the_file_and_the_room(cause: Exception) -> None:
     status, message = explain(caused_by(cause))
     assert status is Status.FAILED
     assert re.fullmatch(
-        r"the disk is full \(/out/x: [\d.]+ [kMG]B are free\); make room, or give another folder "
-        "with --output",
+        r"the disk is full \(/out/x: [\d.]+ [kMG]B are free\); free some space, or set another "
+        "folder with --output",
         message,
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.runs.imports import YOUNG, kept_imports
+from pipeline.runs.imports import YOUNG, frozen_imports
 
 
 class Node:
@@ -27,7 +27,7 @@ def collector() -> Iterator[None]:
 
 def test_nothing_is_collected_meanwhile_and_all_of_it_stays() -> None:
     before = gc.get_freeze_count()
-    with kept_imports():
+    with frozen_imports():
         assert not gc.isenabled()
         nodes = [Node() for _ in range(1000)]
     assert gc.isenabled()
@@ -36,7 +36,7 @@ def test_nothing_is_collected_meanwhile_and_all_of_it_stays() -> None:
 
 
 def test_garbage_of_afterwards_is_collected() -> None:
-    with kept_imports():
+    with frozen_imports():
         pass
     node = Node()
     node.own = node
@@ -47,13 +47,13 @@ def test_garbage_of_afterwards_is_collected() -> None:
 
 
 def test_an_import_that_fails_leaves_the_collector_on() -> None:
-    with pytest.raises(ImportError), kept_imports():
+    with pytest.raises(ImportError), frozen_imports():
         raise ImportError("no such module")
     assert gc.isenabled()
 
 
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
-    with kept_imports():
+    with frozen_imports():
         pass
     assert not gc.isenabled()

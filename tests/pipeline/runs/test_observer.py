@@ -247,7 +247,7 @@ def test_a_summary_that_cannot_be_written_does_not_keep_the_ledger_from_the_end(
     recording.observer.finished("Trainer", State.FAILED, 1.0, None)
     (note,) = recording.observer.summary.notes
     assert note.endswith(
-        "summary.json cannot be written (No such file or directory), and is not current"
+        "summary.json cannot be written (No such file or directory) and is out of date"
     )
     recording.observer.conclude(OSError(errno.ENOSPC, "No space left on device", "/out/x"))
     assert not recording.files.summary.exists()

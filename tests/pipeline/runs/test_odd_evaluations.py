@@ -15,7 +15,7 @@ import tensorflow as tf
 from evaluation_artifacts import Measured, config_of, measure, write_model
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from components.evaluator.batched.accumulator import MOST_SLICES
+from components.evaluator.batched.accumulator import MAX_REPORTED_SLICES
 from components.evaluator.intervals import read_intervals
 from components.user_errors import find_user_error
 from pipeline.records.summary import EvaluationReport
@@ -93,8 +93,8 @@ def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Pa
     assert math.isnan(report.slices["plan=free"]["auc"])
     assert report.slices["plan=free"]["accuracy"] == 1.0
     assert report.notes == [
-        "evaluate.slices: 2 rows left out of the slices by plan: their values are too long for "
-        "the name of a slice, up to 10,485,760 bytes",
+        "evaluate.slices: the slices by plan leave out 2 rows, because their values have up to "
+        "10,485,760 bytes; at most 1,000 bytes are possible",
         "auc is undefined on plan=free, and has no threshold there",
     ]
 
@@ -127,12 +127,12 @@ def test_a_metric_that_is_undefined_on_the_whole_split_blocks(tmp_path: Path) ->
 
 
 def test_of_very_many_slices_the_largest_are_measured(tmp_path: Path) -> None:
-    many = MOST_SLICES + 500
+    many = MAX_REPORTED_SLICES + 500
     rows = [row(number, zone=number % many) for number in range(many + 100)]
     examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
     config = config_of({"metrics": ["accuracy"], "slices": ["zone"]})
     report = report_of(measure(tmp_path / "measured", config, examples, good))
-    assert len(report.slices) == MOST_SLICES
+    assert len(report.slices) == MAX_REPORTED_SLICES
     assert {f"zone={number}" for number in range(100)} <= set(report.slices)
     assert report.notes == [
         "evaluate.slices: there are 1,500 slices by zone; only the 1,000 largest are "
@@ -145,22 +145,22 @@ def test_of_too_many_slices_none_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
 ) -> None:
     """A threshold on slices that nobody has measured is not kept."""
-    monkeypatch.setattr("components.evaluator.batched.slices.MOST_TRACKED", 100)
-    monkeypatch.setattr("components.evaluator.batched.accumulator.MOST_TRACKED", 100)
+    monkeypatch.setattr("components.evaluator.batched.slices.MAX_TRACKED_SLICES", 100)
+    monkeypatch.setattr("components.evaluator.batched.accumulator.MAX_TRACKED_SLICES", 100)
     rows = [row(number, plan=f"p{number}", zone=number % 4) for number in range(400)]
     examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
     thresholds = {"auc": {"min": 0.6, "slices": is_held}}
     config = config_of({"metrics": ["auc"], "slices": ["plan", "zone"], "thresholds": thresholds})
     report = report_of(measure(tmp_path / "measured", config, examples, good))
     note = (
-        "evaluate.slices: there are more than 100 slices by plan, and none of them is "
-        "measured. Slice by a column with fewer values"
+        "evaluate.slices: there are more than 100 slices by plan, and none of these slices "
+        "is measured. Slice by a column with fewer values"
     )
     assert note in report.notes
     assert report.blessed is not is_held
     if is_held:
         assert report.reason == (
-            f"there are thresholds for slices by plan, but no such slice was measured ({note})"
+            f"there are thresholds for slices by plan, but no slices by plan were measured ({note})"
         )
     assert set(report.slices) == {f"zone={number}" for number in range(4)}
 
@@ -176,7 +176,7 @@ def test_the_same_rows_have_the_same_intervals_however_they_are_serialized(tmp_p
         examples = write_rows(folder, rows, backwards)
         measured = measure(folder / "measured", config, examples, good)
         found.append(read_intervals(measured.uri))
-    assert found[0].of("auc").interval is not None
+    assert found[0].find("auc").interval is not None
     assert found[0] == found[1]
 
 
@@ -192,7 +192,7 @@ def test_a_model_in_service_that_cannot_read_the_data_is_said(
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
     assert notice.startswith(
         "the model in service cannot read this data, because columns have changed (Feature: gone "
-        "(data type: float) is required but could not be found): only evaluate.thresholds decide"
+        "(data type: float) is required but could not be found). Only evaluate.thresholds decide"
     )
     assert "evaluate.thresholds" in notice
 
@@ -211,13 +211,13 @@ def test_a_model_in_service_that_has_learnt_from_the_rows_is_not_compared_with(
     write_rows(tmp_path / "now", rows[:100], split="train")
     before = numbered(write_rows(tmp_path / "before", rows[:160], split="train"), 2)
     models = write_model(tmp_path, "other"), write_model(tmp_path, "good")
-    learnt = {"baseline_examples": [before], "learnt_examples": [now]}
+    learnt = {"baseline_examples": [before], "training_examples": [now]}
     config = config_of({"metrics": ["auc"]})
     with caplog.at_level(logging.WARNING, "scopeline.progress"):
         report = report_of(measure(tmp_path / "measured", config, now, *models, **learnt))
     assert report.blessed
     assert report.reason == (
-        "auc is better than a constant prediction's, and it was not compared with the model in "
+        "auc is better than a constant prediction's, and there is no comparison with the model in "
         "service, which was trained on 60% of the eval split's rows"
     )
     (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
@@ -234,24 +234,24 @@ def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
     models = write_model(tmp_path, "other"), write_model(tmp_path, "good")
     learnt = {
         "baseline_examples": [examples if is_same else numbered(other, 2)],
-        "learnt_examples": [examples],
+        "training_examples": [examples],
     }
     config = config_of({"metrics": ["auc"]})
     report = report_of(measure(tmp_path / "measured", config, examples, *models, **learnt))
     assert report.blessed != is_same
-    beyond = "" if is_same else " beyond noise"
-    assert next(iter(report.metrics.values())).needs.endswith(f"not worse than in service{beyond}")
+    needs = "not worse than in service" if is_same else "not significantly worse than in service"
+    assert next(iter(report.metrics.values())).needs.endswith(needs)
     if is_same:
         assert re.fullmatch(
-            r"auc is 0\.99\d*, worse than the 1 of the model in service within noise \(.*\)\. The "
-            r"model in service stays, as both models have learnt from the same data, and a new "
-            r"one has to be better\. `evaluate: \{ties: newest\}` pushes the new one, a larger "
-            r"evaluate\.thresholds\.auc\.tolerance allows more",
+            r"auc is 0\.99\d*, not significantly worse than the 1 of the model in service \(.*\)\. "
+            r"The model in service is kept, because both models were trained on the same data\. "
+            r"`evaluate: \{ties: newest\}` pushes the new model; a larger "
+            r"evaluate\.thresholds\.auc\.tolerance allows a larger difference",
             report.reason,
         ), report.reason
 
 
-def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
+def test_a_difference_that_is_not_significant_is_reported_and_blesses(tmp_path: Path) -> None:
     rows = [row(n) | {"other": 0.9 if n % 2 else 0.1 + n / 1000} for n in range(80)]
     for place in range(5):
         rows[2 * place]["good"] = 0.8
@@ -263,8 +263,8 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     report = report_of(measure(tmp_path / "measured", config, examples, good, other))
     assert report.blessed
     assert re.fullmatch(
-        r"every threshold is met, and it is not worse than the model in service beyond noise: "
-        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, within noise \(95 %: -0\.0\d+ to "
+        r"every threshold is met, and the model is not significantly worse than in service: "
+        r"accuracy 0\.9375, not significantly worse than 0\.95 \(difference, 95 %: -0\.0\d+ to "
         r"\+0\.0\d+\)",
         report.reason,
     ), report.reason
@@ -276,7 +276,7 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     values = report_of(measure(tmp_path / "values", as_values, examples, good, other))
     assert values.reason == (
         "accuracy is 0.9375, worse than the 0.95 of the model in service (a larger "
-        "evaluate.thresholds.accuracy.tolerance allows for noise)"
+        "evaluate.thresholds.accuracy.tolerance allows a larger difference)"
     )
 
 
@@ -289,6 +289,6 @@ def test_metrics_that_tfma_computes_by_itself_are_held_as_they_are(tmp_path: Pat
     assert report.blessed, report.reason
     assert [metric.interval for metric in report.metrics.values()] == [None, None]
     assert report.notes == [
-        "there are no confidence intervals of auc, of which TFMA computes only values: "
+        "there are no confidence intervals for auc, as TFMA computes only values: "
         "thresholds apply to the values"
     ]

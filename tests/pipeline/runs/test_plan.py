@@ -27,7 +27,7 @@ from trainer_module.errors import DataError
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 COMPONENTS = [*CHECKS, "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"]
-UNCHANGED = "nothing that it depends on has changed"
+UNCHANGED = "its inputs and settings have not changed"
 
 
 class Nothing(base_executor_operator.BaseExecutorOperator):
@@ -280,11 +280,11 @@ def test_what_would_be_deleted_is_said(
     runs = len([path for path in checked.files.root.parent.iterdir() if path.is_dir()])
     deleted = f"{runs} run{'s' if runs > 1 else ''}, the oldest {old}"
     for keep, words in (
-        ({"runs": 1}, f"note: then {deleted} will be deleted (schedule.keep)\n"),
+        ({"runs": 1}, f"note: the run would delete {deleted} (schedule.keep)\n"),
         ({"runs": 30}, ""),
     ):
         config = plans.pipeline.config(schedule={"cron": "0 3 * * *", "keep": keep})
         show_plan(config, plans.pipeline.layout.output, verbose=False)
         said = capfd.readouterr().out
-        assert ("will be deleted" in said) is bool(words)
+        assert ("would delete" in said) is bool(words)
         assert words in said

@@ -41,7 +41,7 @@ def test_executor_finds_the_strategy_and_all_options(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        ({"kind": "one_device", "device": "gpu:7"}, "asks for gpu:7"),
+        ({"kind": "one_device", "device": "gpu:7"}, "names gpu:7"),
         ({"kind": "mirrored", "devices": ["cpu:0", "cpu:1"], "reduction": "nccl"}, "on cpu:0, cpu"),
         ({"kind": "tpu", "name": "local"}, "the TPU is 'local', but this machine has none"),
     ],

@@ -138,8 +138,8 @@ def test_under_a_hold_a_run_trains_and_pushes_nothing(pipeline: Pipeline) -> Non
     assert (held["status"], held["blessed"], held["pushed"]) == ("held", True, None)
     assert pipeline.versions == []
     (number,) = pipeline.waiting
-    assert f"not pushed, as version {number}: held back, complaints" in pipeline.screen
-    to_do = f"; after `release`, `approve {number} --reason TEXT` pushes it"
+    assert f"not pushed, as version {number}: held back (complaints)" in pipeline.screen
+    to_do = f"; after `release`, `approve {number} --reason TEXT` pushes the model"
     assert held["waiting"]["reason"].endswith(to_do)
     finished = pipeline.event_log.last(EventKind.FINISHED)
     assert finished is not None
@@ -161,13 +161,15 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     waits = pipeline.run(1, "manual")
     (number,) = pipeline.waiting
     assert waits["status"] == "waits"
-    assert waits["waiting"]["reason"] == f"`approve {number} --reason TEXT` pushes it"
+    assert waits["waiting"]["reason"] == f"`approve {number} --reason TEXT` pushes the model"
     assert pipeline.versions == []
 
     (said,) = pipeline.approve(number)
 
     (version,) = pipeline.versions
-    assert said == f"version {version.name} is in service; it waited as {number}: looks right"
+    assert (
+        said == f"the waiting model {number} is now version {version.name}, in service: looks right"
+    )
     provenance = read_provenance(version)
     assert provenance is not None
     assert (provenance.model, provenance.run) == (waits["waiting"]["model"], "run 1")
@@ -218,11 +220,11 @@ def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: 
     assert (late["run_id"], late["status"], late["pushed"]) == ("run 1", "superseded", None)
     number = late["waiting"]["version"]
     said = (
-        f"version {newer.name}, which serves, is of a run that began later; "
+        f"version {newer.name} is in service, and its run began later; "
         f"`approve {number} --force --reason TEXT` pushes this model anyway"
     )
     assert late["waiting"]["reason"] == said
-    assert f"not pushed, as version {number}: version {newer.name}, which" in pipeline.screen
+    assert f"not pushed, as version {number}: version {newer.name} is in service" in pipeline.screen
     finished = pipeline.event_log.last(EventKind.FINISHED)
     assert finished is not None
     assert (finished.run, finished.details["exit_code"]) == ("run 1", 4)
@@ -345,7 +347,7 @@ def test_retention_keeps_the_newest_that_wait(pipeline: Pipeline) -> None:
     config = pipeline.config("manual", schedule={"cron": "0 3 * * *", "keep": keep})
     retention_of(config, pipeline).apply()
     models = still_waiting(pipeline.event_log)
-    assert [model.is_there(pipeline.layout) for model in models] == [True, True, False, False]
+    assert [model.has_files(pipeline.layout) for model in models] == [True, True, False, False]
     with pytest.raises(ConfigError, match="no longer exists: retention keeps at most"):
         pipeline.approve(models[2].number)
     pipeline.approve(models[1].number)

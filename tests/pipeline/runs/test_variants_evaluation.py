@@ -133,6 +133,6 @@ def test_a_variant_that_is_worse_has_metrics_of_its_own(found: Found) -> None:
 def test_variants_that_are_broken_are_named_and_the_others_measured(found: Found) -> None:
     assert found.variants.keys() == {"same", "half"}
     assert found.failed["nan"] == (
-        "its output 'predictions' has NaN or infinite values for rows of the eval split"
+        "output 'predictions' of the variant has NaN or infinite values for rows of the eval split"
     )
     assert "model.tflite is damaged: its sha256 is" in found.failed["corrupt"]

@@ -79,7 +79,7 @@ def main() -> None:
         run = new_run_id()
         event_log = EventLog(layout.event_log)
         run_events = RunEvents(event_log, config, run, data, given.because)
-        run_events.started()
+        run_events.record_start()
         status = _behave(behaviour)
         summary = RunSummary(
             run_id=run,

@@ -88,7 +88,7 @@ class Days:
         data = self._data(now, through)
         run = f"run {self.runs}"
         run_events = RunEvents(self.event_log, self.config, run, data, because)
-        run_events.started()
+        run_events.record_start()
         return run_events
 
     def run(
@@ -102,7 +102,7 @@ class Days:
         run_events = self.begin(now, through)
         data = self._data(now, through)
         if has_spans(self.config.data):
-            run_events.ingested(data[-1], {"train": 2}, "settings", "uri")
+            run_events.record_reading(data[-1], {"train": 2}, "settings", "uri")
         self.end(run_events, status, drift)
 
     def end(self, run_events: RunEvents, status: Status, drift: list[str] | None = None) -> None:

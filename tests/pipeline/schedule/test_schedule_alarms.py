@@ -165,7 +165,7 @@ def test_spans_that_are_left_out_are_told(tmp_path: Path, server: Hook) -> None:
     days.check(at(4))
     run_events = days.begin(at(4))
     (newest,) = run_events._data[-1:]
-    run_events.unusable(newest, "line 2 has 3 fields", "settings", has_drifted=False)
+    run_events.record_refusal(newest, "line 2 has 3 fields", "settings", has_drifted=False)
     days.end(run_events, Status.NOT_BLESSED)
     assert told(server, "left_out") == ["span 2026-01-03: line 2 has 3 fields"]
     days.deliver(4, arrives=at(34))
@@ -209,7 +209,7 @@ def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> Non
     def ailment(*names: str) -> str | None:
         return find_scheduler_problem(layout.scheduler_lock, layout.heartbeat, names or ["days"])
 
-    assert ailment() == f"{layout.output}: no scheduler is running here"
+    assert ailment() == f"{layout.output}: no scheduler is running in this output folder"
     with serving(days) as process:
         until(lambda: days.events(EventKind.STARTED) and layout.heartbeat.exists())
         assert ailment() is None, "a run that takes its time is no ailment"
@@ -224,4 +224,4 @@ def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> Non
         layout.heartbeat.write_text(json.dumps(silent))
         assert str(ailment()).endswith("has written no heartbeat for 121 s")
         process.send_signal(signal.SIGCONT)
-    assert ailment() == f"{layout.output}: no scheduler is running here"
+    assert ailment() == f"{layout.output}: no scheduler is running in this output folder"

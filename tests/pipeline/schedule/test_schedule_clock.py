@@ -75,8 +75,8 @@ def test_files_of_the_future_are_told_as_such(tmp_path: Path) -> None:
     days.run(at(4))
     days.deliver(4, rows=OTHER_ROWS, arrives=at(34))
     why = (
-        "span 2026-01-04 has files dated 2026-02-03 03:00 UTC, in the future of this machine's "
-        "clock: set the clock right, or `touch` the files"
+        "span 2026-01-04 has files dated 2026-02-03 03:00 UTC, later than this machine's "
+        "clock: correct the clock, or `touch` the files"
     )
     for hour in (3, 4):
         decision = days.check(at(5, hour))

@@ -93,7 +93,7 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
     days.check(at(2))
     days.begin(at(2))
     monkeypatch.chdir(days.folder)
-    killed = "killed: it has lost its lock; the next check resumes it"
+    killed = "killed: the run has lost its lock; the next check resumes the run"
     assert killed in scopeline("schedule", "--list")[1]
     with run_lock(days.layout):
         assert f"running: process {os.getpid()}" in scopeline("schedule", "--list")[1]
@@ -107,7 +107,10 @@ def test_list_says_of_a_run_without_an_end_what_became_of_it(
 
 def test_probe_without_a_scheduler_fails(scopeline: Command, days: Days) -> None:
     code, shown, _ = scopeline("schedule", "--check")
-    assert (code, shown) == (1, f"{days.layout.output}: no scheduler is running here\n")
+    assert (code, shown) == (
+        1,
+        f"{days.layout.output}: no scheduler is running in this output folder\n",
+    )
 
 
 def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:

@@ -64,7 +64,7 @@ def test_missed_firings_are_one(nightly: Days) -> None:
     nightly.deliver(4, 5, 6)
     due = nightly.check(at(9, 12))
     assert isinstance(due, Due)
-    assert due.reason.startswith("cron fired at 2026-01-09 03:00 UTC, and 4 missed before; ")
+    assert due.reason.startswith("cron fired at 2026-01-09 03:00 UTC, after 4 missed firings; ")
     assert due.details["firings"] == 5
     nightly.run(at(9, 12))
     assert isinstance(nightly.check(at(9, 13)), NotDue)
@@ -167,7 +167,10 @@ def test_late_span_counts_inside_the_window_alone(tmp_path: Path) -> None:
     days.deliver(2, arrives=at(7, 4))
     before = days.check(at(7, 5))
     assert isinstance(before, NotDue)
-    assert "span 2026-01-02 came late, before the window, and is not trained on" in before.reason
+    assert (
+        "span 2026-01-02 arrived late and is before the window, so no run trains on it"
+        in before.reason
+    )
     days.deliver(5, arrives=at(7, 6))
     inside = days.check(at(7, 7))
     assert isinstance(inside, Due)
@@ -199,7 +202,7 @@ def test_run_under_way_is_left_alone(eager: Days) -> None:
     eager.deliver(4)
     for path in (eager.layout.lock, eager.layout.scheduled):
         held = ProcessLock(path)
-        assert eager.check(at(5)) == NotDue("a run is under way", is_routine=True)
+        assert eager.check(at(5)) == NotDue("a run is under way", is_unchecked=True)
         held.close()
     assert isinstance(eager.check(at(5)), Due)
 
@@ -230,7 +233,7 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
         day_number(4),
         "new or changed: 2026-01-04",
     )
-    assert again.reason.startswith("starts the run that was decided and did not begin (")
+    assert again.reason.startswith("starts the run that was due but did not begin (")
     eager.run(at(6, 4), through=day_number(4))
     after = eager.check(at(6, 5))
     assert isinstance(after, Due)
@@ -263,7 +266,7 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     nightly.run(at(5), Status.FAILED)
     waits = nightly.check(at(5, 3, 9))
     assert isinstance(waits, NotDue)
-    assert waits.reason == "the last run failed; it is retried at 2026-01-05 03:10 UTC"
+    assert waits.reason == "the last run failed; the run is retried at 2026-01-05 03:10 UTC"
     second = nightly.check(at(5, 3, 11))
     assert isinstance(second, Due)
     assert second.reason.startswith("attempt 2 of 3 (cron fired at 2026-01-05 03:00 UTC")
@@ -273,7 +276,7 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     nightly.run(at(5, 3, 32), Status.FAILED)
     given_up = nightly.check(at(5, 23))
     assert given_up == NotDue(
-        "the last run failed 3 times; the next waits for cron or new data", exit_code=1
+        "the last run failed 3 times; the next run waits for cron or new data", exit_code=1
     )
     fresh = nightly.check(at(6))
     assert isinstance(fresh, Due)
@@ -297,7 +300,7 @@ def test_given_up_on_data_waits_for_other_data(eager: Days) -> None:
     eager.check(at(5))
     eager.run(at(5), Status.FAILED)
     assert eager.check(at(5, 9)) == NotDue(
-        "the last run failed; the next waits for cron or new data", exit_code=1
+        "the last run failed; the next run waits for cron or new data", exit_code=1
     )
     eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 10))
     assert isinstance(eager.check(at(5, 11)), Due)
@@ -317,7 +320,8 @@ def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None
     nightly.deliver(4, rows=OTHER_ROWS, arrives=at(6, 4))
     changed = nightly.check(at(6, 5))
     assert isinstance(changed, Due)
-    assert changed.reason == "data or config have changed since the last run could not use them"
+    reason = "data or config have changed since the last run, which could not use them"
+    assert changed.reason == reason
 
 
 def test_unusable_data_is_tried_again_when_the_schema_was_edited(eager: Days) -> None:

@@ -156,7 +156,7 @@ def test_stopped_scheduler_stops_its_run_and_the_next_goes_on(days: Days) -> Non
     scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.STARTED) == 1)
     log = scheduler.stop()
-    assert "stopped; the next scheduler resumes it" in log
+    assert "stopped; the next scheduler resumes the run" in log
     assert [event.details["exit_code"] for event in days.events(EventKind.FAILED)] == [130]
     assert not is_held(days.layout.lock)
     behave(days, "not_blessed")
@@ -362,7 +362,7 @@ def test_several_pipelines_run_side_by_side(days: Days, tmp_path: Path) -> None:
 
 
 def test_pipelines_of_one_name_are_refused(days: Days, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="its name 'days' is also that of "):
+    with pytest.raises(ConfigError, match="the name 'days' is also used in "):
         load_pipelines([days.file, days.file], [], tmp_path)
 
 

@@ -125,7 +125,7 @@ def test_what_lasts_is_told_once_and_what_is_over_as_well(
         "a: a moved",
         "a is still skewed",
         "b: b moved; a is still skewed",
-        "a is again like the training data; b is again like the training data",
+        "a is no longer skewed; b is no longer skewed",
     ]
     alarms = [
         f"requests of {names[0]}, 1,000 rows: a: a moved",

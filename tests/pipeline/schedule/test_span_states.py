@@ -53,7 +53,7 @@ def states(days: Days) -> dict[int, str]:
 
 def refuse(days: Days, run_events: RunEvents, day: int, has_drifted: bool = True) -> None:
     message = DRIFTED if has_drifted else "the data contradicts the schema: a: nonsense."
-    run_events.unusable(span(days, day), message, "", has_drifted)
+    run_events.record_refusal(span(days, day), message, "", has_drifted)
     days.end(run_events, Status.UNUSABLE)
 
 
@@ -107,7 +107,9 @@ def test_drift_is_measured_from_the_last_span_that_passed(days: Days) -> None:
 
 def test_an_accepted_span_is_due_and_later_ones_are_compared_with_it(days: Days) -> None:
     assert isinstance(days.check(at(5, 4)), NotDue)
-    assert "the next run whose window contains it trains on it" in accept(days, "2026-01-04")
+    assert "the next run whose window contains the span trains on the span" in accept(
+        days, "2026-01-04"
+    )
     (event,) = days.events(EventKind.SPAN_ACCEPTED)
     assert (event.message, event.details["reason"]) == (
         "span 2026-01-04: new prices",
@@ -145,8 +147,8 @@ def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) ->
     """As where drift was a warning first."""
     run_events = days.begin(at(5))
     four = span(days, 4)
-    run_events.ingested(four, {"train": 2}, "settings", "uri")
-    run_events.drifted(four, ["it has drifted"])
+    run_events.record_reading(four, {"train": 2}, "settings", "uri")
+    run_events.record_drift(four, ["it has drifted"])
     refuse(days, days.begin(at(5)), 4)
     assert states(days)[4] == "left out"
     accept(days, "2026-01-04")
@@ -163,7 +165,7 @@ def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) ->
         ("2026-02-04", "there is no such span at data.path; there are 2026-01-01 to 2026-01-05"),
         (
             "2026-01-03",
-            ("span 2026-01-03: no run has found drift in it, so there is nothing to accept"),
+            ("span 2026-01-03: no run has found drift in this span, so there is nothing to accept"),
         ),
         ("2026-01-05", "This is not drift: deliver the span again, or"),
     ],

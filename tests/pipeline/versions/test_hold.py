@@ -33,7 +33,7 @@ def test_hold_is_seen_until_it_is_released(service: Service) -> None:
     listed = service.command("schedule", "--config", str(DIGITS), *SCHEDULED, "--list")
     assert "complaints" in listed.stdout, listed.stderr
     again = service.command("hold", "--reason", "audit").stdout
-    assert again.endswith(f": audit; before, {said.removeprefix('digits: ')}\n")
+    assert again.endswith(f": audit; the hold before: {said.removeprefix('digits: ')}\n")
     released = service.command("release", "--reason", "mended")
     assert released.stdout == "digits: the hold is released: mended\n"
     assert read_hold(service.layout) is None
@@ -60,7 +60,7 @@ def test_hold_that_has_ended_is_not_released(service: Service) -> None:
     ended = {"reason": "x", "since": "2026-01-05T00:00+00:00", "until": "2026-01-06T00:00+00:00"}
     service.layout.hold.write_text(json.dumps(ended | {"stops_runs": False}))
     said = release_hold(service.layout, service.event_log)
-    assert said.startswith("there is no hold; the last one ended on 2026-01-0")
+    assert said.startswith("there is no hold; the last hold ended on 2026-01-0")
     assert service.event_log.events() == []
 
 
@@ -71,11 +71,11 @@ def test_what_waits_says_what_for_by_now(service: Service) -> None:
     service.event_log.record(EventKind.WAITS, "version 7: held back, pushes were held", **told)
     gone = told | {"version": 6, "exported": "gone"}
     service.event_log.record(EventKind.WAITS, "version 6: held back, pushes were held", **gone)
-    waits = "`approve 7 --reason TEXT` pushes it"
+    waits = "`approve 7 --reason TEXT` pushes the model"
     assert [model["reason"] for model in service.models()] == [waits]
     assert f"not approved yet; {waits}" in service.command("models").stdout
     set_hold(service.layout, service.event_log, "migration")
-    assert "held back, migration" in service.command("models").stdout
+    assert "held back (migration)" in service.command("models").stdout
 
 
 def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:

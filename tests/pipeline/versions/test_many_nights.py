@@ -13,7 +13,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import list_versions
-from components.resolvers import _examples_behind
+from components.resolvers import _training_examples
 from pipeline.config.loading import load_config
 from pipeline.records import forgetting
 from pipeline.records.event_log import EventKind
@@ -63,7 +63,7 @@ def test_what_stays_is_used_as_before(nights: Nights) -> None:
     planned = plan(nights)
     assert not any(component.runs for component in planned)
     behind = {
-        a.uri: _examples_behind(nights.store, a.id)
+        a.uri: _training_examples(nights.store, a.id)
         for a in nights.store.get_artifacts_by_type("Model")
     }
     assert len(behind) == NIGHTS
@@ -84,7 +84,7 @@ def test_what_stays_is_used_as_before(nights: Nights) -> None:
     assert all(Path(uri).is_dir() for uri in live)
     for version in catalog:
         assert version.model is not None
-        examples = _examples_behind(nights.store, live[version.model].id)
+        examples = _training_examples(nights.store, live[version.model].id)
         assert examples == behind[version.model]
         assert len(examples) == WINDOW
         known = nights.store.get_artifacts_by_id(list(examples))
@@ -113,7 +113,7 @@ def steady(nights: Nights) -> dict[str, Any]:
 
 def _killed(nights: Nights, module: ModuleType, step: str) -> None:
     """Applies the retention, and kills this process before a step of it."""
-    forgetting._WASTED = 0  # So that the file is always made smaller.
+    forgetting._MAX_FREE_SHARE = 0  # So that the file is always made smaller.
     setattr(module, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     retention_of(nights).apply()
 

@@ -65,7 +65,7 @@ def test_rollback_to_a_version_without_variants_says_who_goes_on(service: Servic
     new = service.models()[0]["version"]
     assert said == (
         f"version {new} has no variants int8, onnx, which version {second} has: servers with "
-        "--variant keep that version until they are started without --variant"
+        f"--variant keep version {second} until they are restarted without --variant"
     )
     *_, said = service.rollback(to=second, force=True)
     assert "variants" not in said
@@ -151,7 +151,7 @@ def test_full_disk_leaves_the_old_version_in_service(service: Service) -> None:
     assert done.returncode == 2
     assert f"version {first} cannot be copied (" in done.stderr
     assert "/variables: File too large; the model needs " in done.stderr
-    assert "the same version still serves" in done.stderr
+    assert "the version in service has not changed" in done.stderr
     assert "Traceback" not in done.stderr
     assert service.serving() == "second"
     assert len(list(Path(service.layout.serving).iterdir())) == 2

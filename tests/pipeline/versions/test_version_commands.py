@@ -65,7 +65,7 @@ def test_version_is_withdrawn_unless_it_serves(service: Service) -> None:
     first, second = service.push("first"), service.push("second")
     refused = service.command("models", "--withdraw", str(second))
     assert refused.returncode == 2
-    assert f"--withdraw {second}: its model serves; `rollback`" in refused.stderr
+    assert f"--withdraw {second}: this model is in service; `rollback`" in refused.stderr
     assert "this version does not exist" in service.command("models", "--withdraw", "7").stderr
     assert service.marks() == {"first": 0, "second": 0}
 
@@ -113,7 +113,7 @@ def test_each_version_is_listed_with_the_reason_for_its_state(service: Service) 
     for width in (80, 100):
         shown = service.command("models", COLUMNS=str(width)).stdout.splitlines()
         assert max(map(len, shown)) <= width
-        assert shown[-1] == "run a-run: its model was not blessed: accuracy 0.4 is below 0.9"
+        assert shown[-1] == "run a-run: the model was not blessed: accuracy 0.4 is below 0.9"
 
 
 def test_model_of_lost_metadata_is_said_and_not_mistaken(service: Service) -> None:

@@ -49,7 +49,9 @@ def test_rollback_to_a_damaged_version_is_refused_before_anything_is_marked(
     damage(service.folder(second))
     done = service.command("rollback", "--to", str(second))
     assert done.returncode == 2
-    assert f"--to {second}: this version is damaged: {CHANGED}; what served" in done.stderr
+    assert (
+        f"--to {second}: this version is damaged: {CHANGED}; the version in service" in done.stderr
+    )
     assert done.stdout == ""
     assert (service.serving(), service.count(), marked(service)) == ("third", 3, [])
     assert service.marks() == {"first": 0, "second": 0, "third": 0}
@@ -63,8 +65,8 @@ def test_rollback_skips_what_is_damaged(service: Service, three: list[int]) -> N
     damage(service.folder(second), "assets.extra/certificate/golden.parquet")
     skipped, _, _, said = service.rollback()
     assert skipped == (
-        f"version {second} is skipped, as it is damaged: assets.extra/certificate/golden.parquet "
-        "has changed since the version was certified"
+        f"version {second} is damaged and therefore skipped: "
+        "assets.extra/certificate/golden.parquet has changed since the version was certified"
     )
     assert said.endswith(f"is in service, a copy of version {first}")
     assert (service.serving(), marked(service)) == ("first", [second, third])
@@ -77,7 +79,7 @@ def test_rollback_goes_back_from_what_serves_and_not_from_what_is_damaged(
     damage(service.folder(third))
     serves = [v["version"] for v in service.models() if v["serves"]]
     assert serves == [second], "a server refuses the third"
-    with pytest.raises(ConfigError, match="its model serves"):
+    with pytest.raises(ConfigError, match="this model is in service"):
         service.withdraw(second)
     service.rollback()
     assert (service.serving(), marked(service)) == ("first", [second, third])
@@ -117,7 +119,7 @@ def test_copy_that_is_not_what_was_certified_is_not_put_in_service(
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil.copytree, "__defaults__", (False, None, badly, False, False))
-        with pytest.raises(ConfigError, match=f"in its copy, {CHANGED}"):
+        with pytest.raises(ConfigError, match=f"its copy is damaged: {CHANGED}"):
             service.rollback()
     assert (service.serving(), service.count(), marked(service)) == ("third", 3, [])
     assert service.marks() == {"first": 0, "second": 0, "third": 0}
@@ -129,7 +131,9 @@ def test_model_that_was_damaged_since_its_certificate_is_not_pushed(service: Ser
     model = Path(service.model("first").uri)
     certificate = service.certificate(model)
     damage(model)
-    with pytest.raises(DataError, match=f"{model} is not pushed: in its copy, {CHANGED}"):
+    with pytest.raises(
+        DataError, match=f"{model} is not pushed, because its copy is damaged: {CHANGED}"
+    ):
         push_new_version(model, Path(service.layout.serving), certificate=certificate)
     assert service.count() == 1
 
@@ -213,7 +217,7 @@ def test_rollback_without_the_secret_of_a_notification_goes_back(
     done = service.command("rollback", "--set", hook)
     assert done.returncode == 0
     assert (
-        "not everybody was notified of the rollback: notify.webhook.secret_variable" in done.stdout
+        "a notification of the rollback was not sent: notify.webhook.secret_variable" in done.stdout
     )
     assert service.serving() == "second"
 

@@ -27,12 +27,12 @@ from trainer_module.compat.keras import (
 SPARSE = 1
 """Rows of which a gradient stays sparse."""
 OPTIMIZERS = [
-    (tf_keras.optimizers.Adam, {}, True, keras.MAX_DENSE),
+    (tf_keras.optimizers.Adam, {}, True, keras.MAX_DENSE_ELEMENTS),
     (tf_keras.optimizers.Adam, {}, True, SPARSE),
-    (tf_keras.optimizers.AdamW, {"global_clipnorm": 0.5}, True, keras.MAX_DENSE),
+    (tf_keras.optimizers.AdamW, {"global_clipnorm": 0.5}, True, keras.MAX_DENSE_ELEMENTS),
     (tf_keras.optimizers.SGD, {"momentum": 0.9, "nesterov": True}, False, SPARSE),
-    (tf_keras.optimizers.RMSprop, {"momentum": 0.5}, False, keras.MAX_DENSE),
-    (tf_keras.optimizers.Lion, {}, False, keras.MAX_DENSE),
+    (tf_keras.optimizers.RMSprop, {"momentum": 0.5}, False, keras.MAX_DENSE_ELEMENTS),
+    (tf_keras.optimizers.Lion, {}, False, keras.MAX_DENSE_ELEMENTS),
 ]
 ROWS = 50
 SGD = tf_keras.optimizers.SGD
@@ -68,7 +68,7 @@ def test_weights_are_those_of_keras(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows that did not come up move as well: the means that they had fade out."""
-    monkeypatch.setattr(keras, "MAX_DENSE", most_dense)
+    monkeypatch.setattr(keras, "MAX_DENSE_ELEMENTS", most_dense)
     usual = model_of(kind(0.01, **options))
     fused = model_of(with_fused_updates(kind, shares)(0.01, **options))
     for model in (usual, fused):

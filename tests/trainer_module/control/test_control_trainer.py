@@ -138,7 +138,9 @@ def test_a_policy_is_measured_by_episodes_with_seeds_of_their_own(collected: Pat
     worst = [one["return"] for one in found.details["worst_episodes"]]
     assert len(worst) == 10
     assert worst == sorted(worst)
-    assert found.notes[0].startswith(f"the 10 worst of 12 episodes returned {worst[0]:g} (seed ")
+    assert found.notes[0].startswith(
+        f"the lowest returns of the 12 evaluation episodes are {worst[0]:g} (seed "
+    )
     # The same policy by the same seeds: nothing is left of the difference but 0.
     again = measure(collected / "model", custom_config).metrics["return"]
     assert estimate.difference(again, 0.95) == (0, 0)
@@ -150,19 +152,23 @@ def test_a_policy_is_measured_by_episodes_with_seeds_of_their_own(collected: Pat
 
 
 def test_what_no_policy_can_be_learnt_by_is_refused(tmp_path: Path, collected: Path) -> None:
-    with pytest.raises(ConfigError, match="strategy is parameter_server; a task control"):
+    with pytest.raises(
+        ConfigError, match="strategy is parameter_server, but `task: control` trains in one"
+    ):
         train(tmp_path / "one", told(strategy="parameter_server"))
     files = [str(collected / COLLECTED_FILE)]
     task = {"environment": "gymnasium:Acrobot-v1"}
     with pytest.raises(DataError, match=r"row 1: column 'observation' has 4 numbers; .* has 6\."):
         train(tmp_path / "two", told(files=files, task=task))
     large = {"replay": {"size": 10**12}}
-    with pytest.raises(TrainingError, match=r"observations have 4 numbers takes 64,.*replay\.size"):
+    with pytest.raises(
+        TrainingError, match=r"with 4 numbers per observation takes 64,.*replay\.size"
+    ):
         train(tmp_path / "three", told(task=large))
     other = tf.Module()
     other.answer = tf.function(lambda x: {"y": x}, [tf.TensorSpec([None], tf.float32, "x")])
     tf.saved_model.save(other, str(tmp_path / "other"), other.answer)
-    with pytest.raises(TrainingError, match="holds no policy"):
+    with pytest.raises(TrainingError, match="does not contain a policy"):
         exported_policy(tmp_path / "other")
 
 

@@ -126,20 +126,29 @@ def test_an_episode_without_end_is_cut_off() -> None:
             r"Corridor' at step 2 of the episode with seed \d+ failed with KeyError: 'no such"
             r" place'\.$",
         ),
-        (corridor(trouble="four"), r"step gave 4 values; gymnasium\.Env requires 5\.$"),
-        (corridor(trouble="nan"), r"at step 1 .* gave the reward nan; right is a number\.$"),
-        (corridor(trouble="none"), r"at step 1 .* gave the reward None; right is a number\.$"),
-        (corridor(trouble="list"), r"gave the reward \[1\.0, 2\.0\]; right is a number\.$"),
-        (corridor(trouble="huge"), r"gave the reward 1e\+39; right is a number\.$"),
-        (corridor(trouble="named"), r"gave dict as an observation; right are 1 numbers\.$"),
-        (corridor(no="argument"), r"cannot be made \(TypeError: .*'no'"),
+        (corridor(trouble="four"), r"step returned 4 values; gymnasium\.Env requires 5 values\.$"),
+        (
+            corridor(trouble="nan"),
+            r"at step 1 .* returned the reward nan; expected: a finite number\.$",
+        ),
+        (
+            corridor(trouble="none"),
+            r"at step 1 .* returned the reward None; expected: a finite number\.$",
+        ),
+        (
+            corridor(trouble="list"),
+            r"returned the reward \[1\.0, 2\.0\]; expected: a finite number\.$",
+        ),
+        (corridor(trouble="huge"), r"returned the reward 1e\+39; expected: a finite number\.$"),
+        (corridor(trouble="named"), r"returned dict as an observation; expected: 1 numbers\.$"),
+        (corridor(no="argument"), r"cannot be created \(TypeError: .*'no'"),
         (
             EnvironmentSettings("gymnasium:Pendulum-v1", {}, 10),
-            r"Pendulum-v1' has the actions Box\(.*dqn needs a gymnasium",
+            r"Pendulum-v1' has the actions Box\(.*dqn needs gymnasium",
         ),
         (
             EnvironmentSettings("gymnasium:CartPol-v1", {}, 10),
-            r"cannot be made \(NameNotFound: .*Did you mean: `CartPole`",
+            r"cannot be created \(NameNotFound: .*Did you mean: `CartPole`",
         ),
         (
             EnvironmentSettings("nowhere.Room", {}, 10),
@@ -147,7 +156,7 @@ def test_an_episode_without_end_is_cut_off() -> None:
         ),
         (
             EnvironmentSettings("collections.Counter", {}, 10),
-            r"gave Counter, which has no observation_space and action_space",
+            r"returned Counter, which lacks observation_space or action_space",
         ),
     ],
 )
@@ -181,7 +190,7 @@ class Counter:
 
 def test_who_is_no_env_gives_vectors() -> None:
     with pytest.raises(
-        TrainingError, match=r"Discrete\(5\), which are flattened only for a gymnasium\.Env"
+        TrainingError, match=r"Discrete\(5\), which can be flattened only for a gymnasium\.Env"
     ):
         EnvironmentSettings(f"{__name__}.Counter", {}, 10).open()
 

@@ -48,7 +48,7 @@ def test_cql_counts_all_actions_against_the_logged_one() -> None:
 def batch_of(count: int, reward: float = 1.0) -> Batch:
     random = np.random.default_rng(3)
     return Batch(
-        places=np.arange(count),
+        indices=np.arange(count),
         observations=random.normal(size=(count, 2)).astype(np.float32),
         actions=random.integers(3, size=count).astype(np.int32),
         rewards=np.full(count, reward, np.float32),
@@ -125,5 +125,5 @@ def test_the_target_network_follows_smoothly_or_in_jumps() -> None:
 
 def test_a_loss_that_is_no_number_is_said_with_its_steps() -> None:
     one = learner()
-    with pytest.raises(TrainingError, match=r"Q-network is nan within steps 1 to 2 of its optim"):
+    with pytest.raises(TrainingError, match=r"Q-network is nan in steps 1 to 2 of the optim"):
         one.learn(batch_of(8, reward=float("nan")), steps=2)

@@ -84,10 +84,10 @@ def test_transitions_come_up_by_their_errors_and_weights_make_up_for_it() -> Non
     replay = filled(steps(4), n_step=1, alpha=1.0)
     replay.update(np.array([0, 1, 2, 3]), np.array([1.0, -2.0, 3.0, 4.0]))
     batch = replay.draw(20_000, np.random.default_rng(0), beta=1.0)
-    shares = np.bincount(batch.places, minlength=4) / 20_000
+    shares = np.bincount(batch.indices, minlength=4) / 20_000
     np.testing.assert_allclose(shares, [0.1, 0.2, 0.3, 0.4], atol=1e-3)
     # (N P)^-1 divided by the largest: of the rarest it is 1.
-    by_place = dict(zip(batch.places.tolist(), batch.weights.tolist(), strict=True))
+    by_place = dict(zip(batch.indices.tolist(), batch.weights.tolist(), strict=True))
     assert [by_place[n] for n in range(4)] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4], rel=1e-5)
     half = replay.draw(100, np.random.default_rng(0), beta=0.5)
     assert sorted(set(half.weights.tolist())) == pytest.approx([1 / 2, 3**-0.5, 2**-0.5, 1])
@@ -99,7 +99,7 @@ def test_what_is_new_comes_up_as_often_as_the_worst() -> None:
     replay.update(np.array([0]), np.array([9.0]))
     replay.add(second)
     batch = replay.draw(1_000, np.random.default_rng(0))
-    np.testing.assert_allclose(np.bincount(batch.places) / 1_000, [0.5, 0.5], atol=0.01)
+    np.testing.assert_allclose(np.bincount(batch.indices) / 1_000, [0.5, 0.5], atol=0.01)
 
 
 def test_a_tree_of_sums_finds_places_by_their_sums() -> None:
@@ -147,7 +147,7 @@ def test_the_last_logged_transitions_add_up_the_steps_that_are_left() -> None:
     replay = Replay(6, 1, 1, n_step=3, discount=DISCOUNT)
     replay.fill(whole)
     batch = replay.draw(200, np.random.default_rng(0))
-    last = batch.places == 3
+    last = batch.indices == 3
     assert last.any()
     np.testing.assert_allclose(batch.rewards[last], whole.rewards[3])
     np.testing.assert_allclose(batch.next_observations[last, 0], whole.next_observations[3, 0])

@@ -70,7 +70,7 @@ def test_whole_numbers_of_any_size_are_observations(tmp_path: Path) -> None:
     [
         (
             {"reward": None, "truncated": None},
-            "lacks the columns reward and truncated; right are observation, action,",
+            "lacks the columns reward and truncated; a file of transitions has the columns",
         ),
         (
             {"next_observation": [[1.0, 2.0], [2.0, 3.0, 4.0], [6.0, 6.0]]},
@@ -84,14 +84,14 @@ def test_whole_numbers_of_any_size_are_observations(tmp_path: Path) -> None:
         ({"action": [0, 0.5, 1]}, ", row 2: column 'action' is 0.5; the environment"),
         (
             {"observation": [[0.0, 1.0], [1.0, float("nan")], [5.0, 5.0]]},
-            ", row 2: column 'observation' holds nan; right are finite numbers.",
+            ", row 2: column 'observation' holds nan; expected: a finite number.",
         ),
-        ({"reward": [1.0, 1e300, 0.0]}, ", row 2: column 'reward' holds inf; right are finite"),
-        ({"reward": [1.0, None, 0.0]}, ", row 2: column 'reward' is empty; right is a number."),
-        ({"reward": ["a", "b", "c"]}, ": column 'reward' holds string; right are numbers."),
+        ({"reward": [1.0, 1e300, 0.0]}, ", row 2: column 'reward' holds inf; expected: a finite"),
+        ({"reward": [1.0, None, 0.0]}, ", row 2: column 'reward' is empty; expected: a number."),
+        ({"reward": ["a", "b", "c"]}, ": column 'reward' has type string; expected: numbers."),
         (
             {"observation": [0.0, 1.0, 2.0]},
-            ": column 'observation' holds double; right are lists of numbers.",
+            ": column 'observation' has type double; expected: lists of numbers.",
         ),
     ],
 )
@@ -108,5 +108,5 @@ def test_a_file_that_cannot_be_used_is_named(
 def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     file = Path(written(tmp_path))
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"span-2\.parquet is no complete Parquet file"):
+    with pytest.raises(DataError, match=r"span-2\.parquet is not a complete Parquet file"):
         read_transitions([str(file)], 2, 2)

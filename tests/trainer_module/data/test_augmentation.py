@@ -223,7 +223,7 @@ def test_classes_without_weight_are_left_out_of_a_mixture(tmp_path: Path) -> Non
         ((TransformedFeature("x", "numeric", (1,)),), "no feature is an image"),
         (
             (PHOTO, TransformedFeature("area", "categorical", (1,), 6)),
-            "'area' is categorical, which has no mean; remove mixup",
+            "'area' is categorical, and such values cannot be mixed; remove mixup",
         ),
     ],
 )

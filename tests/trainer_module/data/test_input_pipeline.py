@@ -159,7 +159,7 @@ def test_unusable_labels_are_left_out(
     split = load(tmp_path, [0, -1, 1, 0, -1, 1, 0, 1], max_bytes)
     assert split.examples == 6
     assert sorted(flat(read(split, 9))) == [0, 2, 3, 5, 6, 7]
-    assert "train: 2 examples without a usable label left out" in caplog.text
+    assert "train split: left out 2 examples without a usable label" in caplog.text
 
 
 def test_no_usable_label_at_all(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def test_classes_that_are_not_named_count_once() -> None:
     assert weights_by_class(None, "plan", CLASSES, (1, 1, 1)) == ()
     without_silver = weights_by_class("balanced", "plan", CLASSES, (6.0, 1.5))
     np.testing.assert_allclose(without_silver, (7.5 / 18, 7.5 / 4.5, 1))
-    with pytest.raises(TrainingError, match=r"'golden', which is no class of 'plan'; did you mean"):
+    with pytest.raises(
+        TrainingError, match=r"'golden', which is not a class of 'plan'; did you mean"
+    ):
         weights_by_class({"golden": 5.0}, "plan", CLASSES, (1, 1, 1))
 
 
@@ -52,7 +54,7 @@ def test_a_rare_class_is_said_once() -> None:
     said = describe_imbalance("plan", CLASSES, (500, 20, 480))
     assert said == (
         "class 'gold' of label 'plan' is 0.02 of the train split (20 of 1,000 examples): "
-        "accuracy hardly depends on it; prefer log_loss and balanced_accuracy"
+        "accuracy hardly depends on this class; prefer log_loss and balanced_accuracy"
     )
     assert describe_imbalance("plan", CLASSES, (500, 70, 430)) is None
     assert describe_imbalance("price", (), ()) is None

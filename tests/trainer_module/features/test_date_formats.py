@@ -57,9 +57,9 @@ def test_a_format_is_found(values: list[str], expected: str | None) -> None:
 @pytest.mark.parametrize(
     ("date_format", "message"),
     [
-        ("%d/%q/%Y", "'%q' is no part of a date that can be read; right are %Y, %y, %m, %b and"),
-        ("%d.%m.", r"a format has a year \(%Y\), a month"),
-        ("%Y %m %m %d", r"a format has a year \(%Y\), a month"),
+        ("%d/%q/%Y", "'%q' is not a part of a date; a format consists of %Y, %y, %m, %b and"),
+        ("%d.%m.", r"a format has one year \(%Y or %y\), one month"),
+        ("%Y %m %m %d", r"a format has one year \(%Y or %y\), one month"),
     ],
 )
 def test_a_format_that_cannot_be_read(date_format: str, message: str) -> None:

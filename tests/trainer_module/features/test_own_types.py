@@ -58,12 +58,21 @@ def test_the_one_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("name", "message"),
     [
         ("Raising", r"KeyError: 'rates.csv' \(.*own_types.py, line \d+\)"),
-        ("Worded", "it returned strings as 'price'; a model takes float32, or int64 of a voc"),
+        (
+            "Worded",
+            "transform returned strings as 'price'; expected: float32, or int64 indices in a voc",
+        ),
         ("Listed", "transform returned a list, not a dictionary of tensors by name"),
-        ("Flat", r"it returned 'price' of shape \(3,\); right is \[rows, n\] or more"),
-        ("Elsewhere", "it returned 'y', the name of another column; right are unused names that"),
-        ("Nameless", r"it returned 'rate'; right are unused names that begin"),
-        ("Shrinking", "it returned 'price' with more or fewer rows than its input"),
+        (
+            "Flat",
+            r"transform returned 'price' with the shape \(3,\); expected: \[rows, n\] or more",
+        ),
+        (
+            "Elsewhere",
+            "transform returned 'y', the name of another column; expected: an unused name",
+        ),
+        ("Nameless", r"transform returned 'rate'; expected: an unused name that begins"),
+        ("Shrinking", "transform returned 'price' with a different number of rows than its input"),
     ],
 )  # fmt: skip
 def test_one_that_is_not(name: str, message: str) -> None:
@@ -79,9 +88,12 @@ def test_one_that_is_not(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"type": "own_types.Money", "rat": 2}, "its key rat: Extra inputs are not permitted"),
+        ({"type": "own_types.Money", "rat": 2}, "key rat: Extra inputs are not permitted"),
         ({"type": "own_types.Mony"}, "module 'own_types' has no function 'Mony'"),
-        ({"type": "own_types.NotAType"}, "it must be a subclass of trainer_module.features.base"),
+        (
+            {"type": "own_types.NotAType"},
+            "the type must be a subclass of trainer_module.features.base",
+        ),
         ({"type": "no_types.Money"}, "cannot import 'no_types'"),
     ],
 )
@@ -105,6 +117,6 @@ def test_the_config_finds_it_without_running_it(
     with pytest.raises(ConfigError, match=r"features.fare.type: found 'coins.Con'; .* no `Con`"):
         load_config(TAXI, ["features={fare: {type: coins.Con}}"])
     with pytest.raises(
-        ConfigError, match=r"found {'type': 'dat'}; right is one of .*did you mean `date`\?"
+        ConfigError, match=r"found {'type': 'dat'}; expected one of .*did you mean `date`\?"
     ):
         load_config(TAXI, ["features={fare: {type: dat}}"])

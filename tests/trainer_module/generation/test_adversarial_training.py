@@ -140,7 +140,7 @@ def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None
     png = several["png"].numpy()[4]
     assert tf.io.decode_base64(fourth.replace(b"+", b"-").replace(b"/", b"_")).numpy() == png
     assert none == b"" != other
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"found n.*right is 0 to 524288"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"found n.*expected: 0 to 524288"):
         model.signatures["serving_default"](
             n=tf.constant(10**9, tf.int64), seed=tf.constant(7, tf.int64), label=tf.constant("b")
         )
@@ -161,7 +161,7 @@ def test_samples_are_written(
     pngs = served(**first, label=tf.constant("a"))["png"].numpy().tolist()
     assert [(tmp_path / name).read_bytes() for name in names] == pngs
     with pytest.raises(
-        DataError, match="--class z: the model has no such class; right is one of a, b"
+        DataError, match="--class z: the model does not have this class; its classes are a, b"
     ):
         write_samples(trained / "model", SampleRequest(5, 1, "z"), tmp_path)
 
@@ -209,7 +209,7 @@ def test_generators_that_cover_as_many_modes_differ_by_nothing() -> None:
 def test_a_class_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
     write_pictures(tmp_path / "train.gz", 1)
     settings = settings_of(task=CONDITIONAL)
-    says = "needs a class for every picture in data.label .'label'., but all have the same"
+    says = "needs a class for every picture in data.label .'label'., but all pictures have the same"
     with pytest.raises(TrainingError, match=says):
         run_fn(arguments(tmp_path, tmp_path / "run", settings))
 

@@ -93,10 +93,10 @@ def test_pictures_are_doubled(size: tuple[int, int], times: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "size", "says"),
     [
-        ("dcgan", (30, 30, 1), "found 30x30 pixels, but dcgan doubles a picture of 4 to 8"),
+        ("dcgan", (30, 30, 1), "found 30x30 pixels, but dcgan starts from a picture of 4 to 8"),
         ("dcgan", (28, 64, 1), "found 28x64 pixels"),
         ("dcgan", (5, 5, 1), "found 5x5 pixels"),
-        ("gan", (256, 256, 3), "196,608 numbers, but the dense layers of gan make 65,536 at most"),
+        ("gan", (256, 256, 3), "196,608 numbers; gan generates at most 65,536 numbers"),
     ],
 )
 def test_sizes_that_no_generator_makes(kind: str, size: tuple[int, int, int], says: str) -> None:

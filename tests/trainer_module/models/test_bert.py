@@ -133,37 +133,40 @@ def without(part: str) -> Callable[[Path], object]:
         (set_key("hidden_act", "relu"), "hidden_act is 'relu'"),
         (
             set_key("hidden_size", 64),
-            "embeddings.word_embeddings.weight is 500x32, but config.json needs 500x64; use the "
-            "files of one model",
+            "embeddings.word_embeddings.weight has the shape 500x32, but config.json requires "
+            "500x64; use files of the same model",
         ),
         (set_key("num_hidden_layers", 3), "encoder.layer.2.attention.self.query.weight is missing"),
         (set_key("num_hidden_layers", 1), "but num_hidden_layers in config.json is 1"),
         (set_key("num_attention_heads", 5), "a hidden_size of 32 is not divisible by 5 heads"),
-        (set_key("num_attention_heads", "4"), "num_attention_heads is '4'; it has to be a whole"),
+        (
+            set_key("num_attention_heads", "4"),
+            "num_attention_heads is '4'; num_attention_heads must",
+        ),
         (set_key("layer_norm_eps", 0), "layer_norm_eps is 0"),
-        (truncate, "it is damaged or incomplete"),
-        (lambda f: (f / WEIGHTS).write_bytes(b""), "it is damaged or incomplete"),
-        (lambda f: (f / "config.json").write_text("[]"), "found a list instead of an object"),
+        (truncate, "the file is damaged or incomplete"),
+        (lambda f: (f / WEIGHTS).write_bytes(b""), "the file is damaged or incomplete"),
+        (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object, found a list"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / WEIGHTS).unlink(), "model.safetensors is missing; the folder needs"),
         (
             lambda f: (f / "vocab.txt").open("a").write("more\n"),
-            "it has 501 lines, but vocab_size in config.json is 500",
+            "the file has 501 lines, but vocab_size in config.json is 500",
         ),
         (
             pickle_weights,
-            "pytorch_model.bin is a pickle, which is rejected, as reading it may run any code; use "
-            "model.safetensors of the same model",
+            "pytorch_model.bin is a pickle; pickles are rejected, as reading a pickle can run any "
+            "code. Use model.safetensors of the same model",
         ),
         (
             lambda f: rewrite(f, lambda t: {n: v.astype(np.int8) for n, v in t.items()}),
-            "embeddings.word_embeddings.weight has the type I8 of a quantised model",
+            "embeddings.word_embeddings.weight has the type I8; quantised models",
         ),
         (
             without("attention.output.LayerNorm"),
             "encoder.layer.0.attention.output.LayerNorm.weight is m",
         ),
-        (shutil.rmtree, "there is no such folder; right is a folder with config.json"),
+        (shutil.rmtree, "the folder does not exist; give a folder with config.json"),
     ],
 )
 def test_files_that_do_not_fit_say_why(
@@ -188,8 +191,11 @@ def text(name: str, length: int = 8, size: int = 500) -> TransformedFeature:
     ("features", "says"),
     [
         ((TransformedFeature("fare", "numeric", (1,)),), "needs a text feature, but the data has"),
-        ((text("a", 21), text("b", 21)), "'a' and 'b' are up to 41 tokens long, but the model"),
-        ((text("a", size=499),), "the weights are of 500 pieces, but column 'a' was cut into"),
+        (
+            (text("a", 21), text("b", 21)),
+            "'a' and 'b' have up to 41 tokens together, but the model",
+        ),
+        ((text("a", size=499),), "the weights have a vocabulary of 500 pieces, but"),
     ],
 )
 def test_what_the_model_cannot_read_is_said(features: tuple, says: str) -> None:

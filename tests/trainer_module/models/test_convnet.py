@@ -78,7 +78,9 @@ def test_pictures_of_any_size_fit(size: tuple[int, int], filters: list[int]) -> 
 
 def test_filters_are_those_of_the_stages() -> None:
     assert filters_of(build(12, 10, [4, 8])) == [4, 4, 8, 8]
-    message = "'image' of 12x10 pixels is too small for 5 stages; use fewer filters or a larger"
+    message = (
+        "'image' of 12x10 pixels is too small for 5 stages; give fewer numbers in model.filters"
+    )
     with pytest.raises(TrainingError, match=message):
         build(12, 10, [2] * 5)
 

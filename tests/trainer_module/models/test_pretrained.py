@@ -190,12 +190,12 @@ def test_another_keras_may_have_named_the_layers(small: tf_keras.Model, tmp_path
 def test_a_truncated_file(files: Path, tmp_path: Path) -> None:
     whole = (files / "small.weights.h5").read_bytes()
     (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
-    message = r"cut.h5 is damaged: truncated file: .*; download it again"
+    message = r"cut.h5 is damaged: truncated file: .*; download the file again"
     with pytest.raises(TrainingError, match=message), open_weights(str(tmp_path / "cut.h5")):
         pass
     archive = (files / "whole.keras").read_bytes()
     (tmp_path / "cut.keras").write_bytes(archive[: len(archive) // 2])
-    message = "cut.keras is damaged: the archive has no end"
+    message = "cut.keras is damaged: the end of the archive is missing"
     with pytest.raises(TrainingError, match=message), open_weights(str(tmp_path / "cut.keras")):
         pass
 
@@ -205,7 +205,7 @@ def test_a_file_that_names_what_it_has_not(tmp_path: Path) -> None:
         file.attrs["layer_names"] = [b"conv"]
         file.create_group("conv").attrs["weight_names"] = [b"conv/kernel:0"]
     network = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(1,), name="conv")])
-    with pytest.raises(TrainingError, match=r"holes.h5 is damaged: .*; download it again"):
+    with pytest.raises(TrainingError, match=r"holes.h5 is damaged: .*; download the file again"):
         load_weights(network, "vgg16", str(tmp_path / "holes.h5"))
 
 
@@ -214,7 +214,7 @@ def test_a_pickle_is_refused_unread(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "torch.pt", "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02.")
     for name in ("weights.pkl", "torch.pt"):
-        message = f"{name} is a pickle, which is rejected, as reading it may run any code"
+        message = f"{name} is a pickle; pickles are rejected, as reading a pickle can run any"
         with pytest.raises(TrainingError, match=message), open_weights(str(tmp_path / name)):
             pass
 
@@ -223,7 +223,7 @@ def test_a_file_with_a_broken_index(files: Path, tmp_path: Path) -> None:
     """HDF5 has several errors of its own for what it cannot follow."""
     content = (files / "small.weights.h5").read_bytes()
     network, causes = keras_network(SMALL), []
-    message = r"broken.h5 is damaged: .*; download it again"
+    message = r"broken.h5 is damaged: .*; download the file again"
     for mark in (b"TREE", b"HEAP", b"SNOD"):
         (tmp_path / "broken.h5").write_bytes(content.replace(mark, b"????"))
         with pytest.raises(TrainingError, match=message) as caught:

@@ -222,11 +222,11 @@ def test_kernels_that_are_too_small_and_steps_that_are_too_many_are_said() -> No
     assert plan.steps.end == 100
     small, late = plan.notes
     assert small == (
-        "optimize.prune: of_1/kernel (9) is not pruned, as kernels of fewer than 1,000 numbers and "
-        "less than 1% of the network stay whole"
+        "optimize.prune: of_1/kernel (9) is not pruned: kernels with fewer than 1,000 numbers and "
+        "less than 1% of the network keep all numbers"
     )
     assert late.startswith(
-        "optimize.prune.end: found 400 steps, but training takes 100, so pruning"
+        "optimize.prune.end: found 400 steps, but training has only 100 steps, so pruning"
     )
 
 
@@ -263,7 +263,11 @@ def build_compiled(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
             r"optimize.prune: layer 'scale' is a \S*test_pruning.Scale, whose prunable weights "
             r"are unknown; add a method get_prunable_weights\(self\)",
         ),
-        (build_compiled, {}, "its builder has compiled it, with an optimizer without pruning"),
+        (
+            build_compiled,
+            {},
+            "its builder has compiled the model with an optimizer without pruning",
+        ),
     ],
 )
 def test_what_cannot_be_pruned_is_named(
@@ -284,7 +288,7 @@ def build_convolution(problem: Problem, settings: ModelSettings) -> tf_keras.Mod
 def test_a_structure_that_fits_nothing(shades: Transformed, tmp_path: Path) -> None:
     message = (
         r"optimize.prune.structure: blocks support weights of two dimensions with several blocks "
-        r"each: conv2d\S*/kernel is not pruned, and there are no other weights; remove the struct"
+        r"each: conv2d\S*/kernel is not pruned, and the model has no other weights; remove"
     )
     inputs = prepare(using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}})
     with pytest.raises(TrainingError, match=message):

@@ -71,7 +71,7 @@ def test_layers_that_stay_in_floats_are_named(trips: Transformed, tmp_path: Path
     (note,) = prepare(data, tmp_path, None).notes
     assert note == (
         "optimize.quantize: the layers area_embedding (Embedding) and company_embedding "
-        "(Embedding) are trained in floats, as tensorflow-model-optimization does not support "
+        "(Embedding) are trained in floats, because tensorflow-model-optimization does not support "
         "them with 8 bits"
     )
 
@@ -125,7 +125,7 @@ def build_compiled(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
             "none of the model's layers can be trained for 8 bits: area_embedding (Embedding), ",
         ),
         (f"{__name__}.build_own", "model 'own' is a Own, whose layers are unknown; build it as"),
-        (f"{__name__}.build_compiled", "the builder of model 'ready' has compiled it, but layers"),
+        (f"{__name__}.build_compiled", "the builder of model 'ready' has compiled the model, but "),
     ],
 )
 def test_what_cannot_be_quantised_is_named(trips: Transformed, kind: str, message: str) -> None:

@@ -1,1 +1,1 @@
-"""Variants of a model for other runtimes: described, run and measured without TensorFlow."""
+"""Describes, runs and measures the variants of a model for other runtimes, without TensorFlow."""

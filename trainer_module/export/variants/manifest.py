@@ -26,7 +26,7 @@ class VariantTensor:
     """An input or an output of a variant."""
 
     name: str
-    """The name of the transformed feature, or of the model's output."""
+    """The name of the transformed feature or of the model's output."""
     tensor: str
     """The name of the tensor in the file."""
     dtype: str
@@ -36,7 +36,7 @@ class VariantTensor:
 
 @dataclass(frozen=True)
 class Variant:
-    """A model converted for another runtime: from transformed features to numbers."""
+    """A model that was converted for another runtime; it maps transformed features to numbers."""
 
     name: str
     """The name in the config's `optimize.variants`."""
@@ -44,7 +44,7 @@ class Variant:
     precision: str
     """The data type, such as float, float16 or int8."""
     file: str
-    """The name of the file that the runtime loads, beside the manifest."""
+    """The name of the file that the runtime loads, in the folder of the manifest."""
     sha256: str
     bytes: int
     gzipped_bytes: int
@@ -55,8 +55,10 @@ class Variant:
     classes: tuple[str, ...]
     """The names of the classes by index; empty for a number."""
     bounds: tuple[float, float] | None
-    """The bounds of `predictions` that are probabilities: metrics take their logarithms, and low
-    precision rounds to 0 and 1."""
+    """The bounds to which `predictions` are clipped; None for no bounds.
+
+    Metrics take the logarithm of probabilities, and a low precision rounds some of them to 0 or
+    1."""
     runtime: str
     """The package that runs the variant."""
     runtime_version: str
@@ -64,15 +66,15 @@ class Variant:
     how_to_load: str
     """A line of Python that loads the variant."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of further files that the variant needs, by name."""
+    """The sha256 of additional files that the variant needs, by name."""
     provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The options of ONNX Runtime's providers other than the CPU, by provider."""
+    """The options of ONNX Runtime's execution providers except the CPU's, by provider."""
     trtexec: str = ""
     """The command that builds a TensorRT engine, if the variant is for TensorRT."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The metrics on the eval split by name."""
+    """The metrics on the eval split, by name."""
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """The latencies, the memory, and the largest differences from the model's outputs."""
+    """The latencies, the memory, and the maximum differences from the model's outputs."""
     notes: tuple[str, ...] = ()
     """Notes for users, such as the data that the metrics are measured on."""
 
@@ -88,7 +90,7 @@ def hash_file(path: Path) -> str:
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """Returns the fields of a manifest that follow from a file."""
+    """Returns the fields of a manifest that describe a file."""
     content = path.read_bytes()
     return {
         "file": path.name,
@@ -99,7 +101,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def write_variant(variant: Variant, folder: Path) -> None:
-    """Writes the manifest atomically, replacing an earlier one."""
+    """Writes the manifest atomically, and replaces an earlier manifest."""
     scratch = folder / f".{VARIANT_FILE}.tmp"
     scratch.write_text(variant.to_json())
     os.replace(scratch, folder / VARIANT_FILE)
@@ -115,13 +117,13 @@ def read_variant(folder: Path) -> Variant:
     try:
         variant = _parse(json.loads(path.read_text()))
     except FileNotFoundError:
-        what = f"lacks {VARIANT_FILE}: it is no variant of a model"
+        what = f"lacks {VARIANT_FILE}, so the folder is not a variant of a model"
         raise DamagedFileError.of(folder, what, _REMEDY) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         what = f"is damaged ({type(error).__name__}: {error})"
         raise DamagedFileError.of(path, what, _REMEDY) from None
-    for name, right in {variant.file: variant.sha256, **variant.beside}.items():
-        _check_file(folder / name, right)
+    for name, expected in {variant.file: variant.sha256, **variant.beside}.items():
+        _check_file(folder / name, expected)
     return variant
 
 
@@ -137,15 +139,15 @@ def _parse(content: dict[str, Any]) -> Variant:
     variant = Variant(**content)
     for name in (variant.file, *variant.beside):
         if Path(name).name != name:
-            raise ValueError(f"its file {name!r} is not beside it")
+            raise ValueError(f"the file {name!r} is not in the folder of the manifest")
     return variant
 
 
-def _check_file(path: Path, right: str) -> None:
+def _check_file(path: Path, expected: str) -> None:
     try:
         found = hash_file(path)
     except OSError as error:
         raise DamagedFileError.of(path, f"cannot be read ({error.strerror})", _REMEDY) from None
-    if found != right:
-        what = f"is damaged: its sha256 is {found}, but {VARIANT_FILE} says {right}"
+    if found != expected:
+        what = f"is damaged: its sha256 is {found}, but the sha256 in {VARIANT_FILE} is {expected}"
         raise DamagedFileError.of(path, what, _REMEDY)

@@ -1,8 +1,7 @@
-"""Measures the latency and memory of a variant in a process with only its runtime: `python -m`
-this.
+"""Measures the latency and memory of a variant in a process that loads only the variant's runtime.
 
-It prints a line of JSON: milliseconds at the median and the 99th percentile for batches of 1 and
-32, rows per second of the latter, and the peak memory of the process.
+Run as a module, it prints a line of JSON: for batches of 1 and of 32 rows, the median and the 99th
+percentile of the latency in milliseconds and the rows per second; and the peak memory.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from trainer_module.errors import DataError
 from trainer_module.export.variants.running import Arrays, open_variant
 
 BATCHES = (1, 32)
-CALLS, SECONDS = 2000, 2.0
-"""The limits of the measurement of a batch size: the most calls, and the longest time in seconds.
-"""
-FEWEST = 20
-"""The fewest calls, however long they take."""
-WARM_UP = 5
+MAX_CALLS, MAX_SECONDS = 2000, 2.0
+"""The limits of the measurement of a batch size."""
+MIN_CALLS = 20
+"""The minimum number of calls, even if they take longer than `MAX_SECONDS`."""
+WARM_UP_CALLS = 5
+"""The number of calls before the measurement."""
 
 
 def time_calls(predict: Callable[[Arrays], object], features: Arrays) -> dict[str, float]:
-    """Returns the latencies of one batch size, by names that end in the number of rows."""
+    """Returns the latencies of a batch size, by names that end in the number of rows."""
     rows = len(next(iter(features.values())))
-    for _ in range(WARM_UP):
+    for _ in range(WARM_UP_CALLS):
         predict(features)
     seconds: list[float] = []
-    end = time.perf_counter() + SECONDS
-    while len(seconds) < FEWEST or (len(seconds) < CALLS and time.perf_counter() < end):
+    end = time.perf_counter() + MAX_SECONDS
+    while len(seconds) < MIN_CALLS or (len(seconds) < MAX_CALLS and time.perf_counter() < end):
         started = time.perf_counter()
         predict(features)
         seconds.append(time.perf_counter() - started)
@@ -56,8 +55,8 @@ def measure(
     """Returns the latencies and the peak memory of a model in this process.
 
     Args:
-      predict: calls the model.
-      features: some rows; they are repeated if a batch has more.
+      predict: the function that calls the model.
+      features: some rows, which are repeated if a batch has more rows.
     """
     figures: dict[str, Any] = {}
     for batch in BATCHES:
@@ -68,8 +67,9 @@ def measure(
 
 
 def _peak_memory() -> int:
-    """Returns the peak memory of this process alone; `getrusage` includes the parent's before
-    exec.
+    """Returns the peak memory of this process in bytes.
+
+    `getrusage` is not used, because it includes the memory of the parent before exec.
     """
     status = Path("/proc/self/status").read_text()
     (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
@@ -87,9 +87,9 @@ def measure_in_process(
 
     Args:
       folder: the folder of the variant.
-      sample: an `.npz` with transformed features, written by `save_sample`.
-      threads: as in `open_variant`.
-      providers: as in `open_variant`.
+      sample: the `.npz` file with transformed features that `save_sample` wrote.
+      threads: the number of threads, as in `open_variant`.
+      providers: ONNX Runtime's execution providers, as in `open_variant`.
       timeout: the timeout of the process in seconds.
 
     Raises:
@@ -111,7 +111,7 @@ def measure_in_process(
 
 
 def save_sample(features: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes transformed features for other processes; their names may have any characters."""
+    """Writes transformed features for other processes; feature names may have any characters."""
     np.savez(path, np.array(json.dumps(list(features))), *features.values())
 
 
@@ -125,10 +125,12 @@ def load_sample(path: Path) -> Arrays:
 def main() -> int:
     """Measures a variant; returns 2 and prints the error if the variant cannot be used."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="of the variant")
-    parser.add_argument("sample", type=Path, help="transformed features, an .npz")
+    parser.add_argument("folder", type=Path, help="the folder of the variant")
+    parser.add_argument("sample", type=Path, help="an .npz file with transformed features")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--provider", action="append", default=[], help="of ONNX Runtime")
+    parser.add_argument(
+        "--provider", action="append", default=[], help="an execution provider of ONNX Runtime"
+    )
     options = parser.parse_args()
     try:
         opened = open_variant(options.folder, options.threads, tuple(options.provider))

@@ -1,4 +1,4 @@
-"""Runs a variant with its runtime alone, without TensorFlow and the code of the model."""
+"""Runs a variant with its runtime, without TensorFlow and without the code of the model."""
 
 from __future__ import annotations
 
@@ -21,45 +21,50 @@ Arrays = dict[str, np.ndarray]
 
 
 class Session(Protocol):
-    """A file that its runtime has loaded; thread-safe."""
+    """A model file that its runtime has loaded; a session is thread-safe."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns outputs by the names of the file's tensors, for inputs by theirs, [batch, ...]
-        each.
+        """Runs the model on a batch.
+
+        Args:
+          inputs: the inputs, [batch, ...] each, by the names of the tensors in the file.
+
+        Returns:
+          The outputs, [batch, ...] each, by the names of the tensors in the file.
         """
 
 
 MAX_SIZES = 8
-"""The most batch sizes whose interpreters are kept."""
+"""The maximum number of batch sizes whose interpreters are kept."""
 
 
 class LiteRTSession:
-    """A LiteRT session with an interpreter for each batch size, run by one thread at a time.
+    """A LiteRT session with an interpreter for each batch size; one thread at a time runs it.
 
-    An interpreter whose tensors are resized sometimes returns NaN: XNNPACK, its backend, continues
-    to use the buffers of the previous size.
+    An interpreter is not reused for another batch size. After a resize, LiteRT's backend XNNPACK
+    continues to use the buffers of the previous size, and sometimes returns NaN.
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        """Loads the file into a first interpreter."""
+        """Loads the file into the first interpreter."""
         from ai_edge_litert.interpreter import Interpreter
 
         self._interpreter = Interpreter
         self._lock = threading.Lock()
         self._path, self._threads = str(path), threads
-        self._unused = self._make()
+        self._unused = self._make_runner()
         self._runners: OrderedDict[int, Any] = OrderedDict()
 
-    def _make(self) -> Any:
+    def _make_runner(self) -> Any:
         interpreter = self._interpreter(model_path=self._path, num_threads=self._threads)
         return interpreter.get_signature_runner()
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns outputs by the names of the signature."""
+        """Returns the outputs by their names in the signature."""
         (rows, *_) = (len(values) for values in inputs.values())
         with self._lock:
             if rows not in self._runners:
-                self._runners[rows], self._unused = self._unused or self._make(), None
+                self._runners[rows], self._unused = self._unused or self._make_runner(), None
             self._runners.move_to_end(rows)
             if len(self._runners) > MAX_SIZES:
                 self._runners.popitem(last=False)
@@ -70,7 +75,7 @@ class LiteRTSession:
 CPU = "CPUExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 CACHE_PATH = "trt_engine_cache_path"
-"""The option of TensorRT's provider for the folder of engines and calibration tables."""
+"""The option of TensorRT's provider that sets the folder of engines and calibration tables."""
 
 
 class OnnxSession:
@@ -82,26 +87,28 @@ class OnnxSession:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        # By default idle threads spin, and occupy cores that others could use.
+        # By default idle threads spin, and occupy cores that other threads could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 3  # Errors only: its many warnings need no action.
+        options.log_severity_level = 3  # Errors only: the many warnings need no action.
         self._session = onnxruntime.InferenceSession(str(path), options, providers)
         self._names = [output.tensor for output in variant.outputs]
-        # ONNX Runtime silently replaces a provider that does not start with the CPU.
-        names = {one if isinstance(one, str) else one[0] for one in providers}
+        # If a provider does not start, ONNX Runtime silently uses the CPU instead.
+        names = {entry if isinstance(entry, str) else entry[0] for entry in providers}
         if missing := sorted(names - {*self._session.get_providers()}):
-            raise RuntimeError(f"provider {missing[0]} does not start here")
+            raise RuntimeError(f"provider {missing[0]} does not start on this machine")
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns outputs by the names of the file's tensors."""
+        """Returns the outputs by the names of the tensors in the file."""
         return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
 
 
 def _load_litert(
     path: Path, variant: Variant, threads: int, providers: tuple[str, ...]
 ) -> LiteRTSession:
-    """Loads a file; raises ValueError if it is no model, or has operations unknown to this
-    release.
+    """Loads a file into a session of LiteRT.
+
+    Raises:
+      ValueError: the file is not a model, or has operations that this release of LiteRT lacks.
     """
     del variant, providers
     return LiteRTSession(path, threads)
@@ -113,14 +120,14 @@ def _load_onnx(
     """Loads a file into a session of ONNX Runtime.
 
     Raises:
-      RuntimeError: the file is no model, or has operations that are unknown to this release.
+      RuntimeError: the file is not a model, or has operations that this release lacks.
       ValueError: a provider is not available.
     """
     import onnxruntime
 
-    there = onnxruntime.get_available_providers()
-    if missing := [name for name in providers if name not in there]:
-        raise ValueError(f"no provider {missing[0]}, only {', '.join(there)}")
+    available = onnxruntime.get_available_providers()
+    if missing := [name for name in providers if name not in available]:
+        raise ValueError(f"no provider {missing[0]}, only {', '.join(available)}")
     requested = [(name, _settings(variant, name, path.parent)) for name in providers]
     return OnnxSession(path, variant, threads, [*requested, CPU])
 
@@ -141,7 +148,7 @@ RUNTIMES: Mapping[Format, tuple[Callable[..., Session], str]] = {
 
 @dataclass(frozen=True)
 class RunnableVariant:
-    """A variant that is loaded; thread-safe."""
+    """A loaded variant, which is thread-safe."""
 
     variant: Variant
     session: Session
@@ -151,33 +158,37 @@ class RunnableVariant:
         each.
 
         Args:
-          features: transformed features by name, [batch, ...] each; those that the variant does not
-            take are ignored.
+          features: transformed features by name, [batch, ...] each. Features that the variant does
+            not take are ignored.
 
         Raises:
           DataError: a feature is missing, or has the wrong shape or kind of numbers.
         """
-        inputs = {tensor.tensor: _fitting(tensor, features) for tensor in self.variant.inputs}
+        inputs = {tensor.tensor: _check_feature(tensor, features) for tensor in self.variant.inputs}
         rows = {len(values) for values in inputs.values()}
         if len(rows) > 1:
             row_counts = {tensor.name: len(inputs[tensor.tensor]) for tensor in self.variant.inputs}
             raise DataError(f"features have different numbers of rows: {row_counts}.")
-        if rows == {0}:  # Runtimes reject empty batches: one row gives the dtypes and shapes.
-            some = {name: np.zeros((1, *v.shape[1:]), v.dtype) for name, v in inputs.items()}
-            return {name: values[:0] for name, values in self._run(some).items()}
+        if rows == {0}:  # Runtimes reject empty batches, so a row of zeros yields the shapes.
+            row = {name: np.zeros((1, *v.shape[1:]), v.dtype) for name, v in inputs.items()}
+            return {name: values[:0] for name, values in self._run(row).items()}
         return self._run(inputs)
 
     def _run(self, inputs: Arrays) -> Arrays:
-        found = self.session.run(inputs)
-        outputs = {tensor.name: found[tensor.tensor] for tensor in self.variant.outputs}
+        results = self.session.run(inputs)
+        outputs = {tensor.name: results[tensor.tensor] for tensor in self.variant.outputs}
         if self.variant.bounds is not None:
             outputs["predictions"] = outputs["predictions"].clip(*self.variant.bounds)
         return outputs
 
     def answer(self, outputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns the outputs of the signature `serving_raw`, from those of `predict`.
+        """Returns the outputs of the signature `serving_raw`.
 
-        `class` [batch] and `classes` [batch, n], as bytes, if the task has classes.
+        If the task has classes, the result includes `class`, [batch], and `classes`, [batch, n], as
+        bytes.
+
+        Args:
+          outputs: the outputs of `predict`.
         """
         served = {name: outputs[name] for name in SERVED_OUTPUTS if name in outputs}
         if "value" in served and "quantiles" in outputs:
@@ -196,13 +207,14 @@ def open_variant(
     """Loads a variant and returns it.
 
     Args:
-      folder: the folder with its manifest and its file.
-      threads: the threads that compute one prediction. One is fastest for small networks.
-      providers: ONNX Runtime's providers; the first one that supports an operation runs it, by
-        default the CPU.
+      folder: the folder with the manifest and the file of the variant.
+      threads: the number of threads that compute a prediction. One thread is fastest for small
+        networks.
+      providers: ONNX Runtime's execution providers. The first provider that supports an operation
+        runs the operation; the CPU is always the last provider.
 
     Raises:
-      DataError: it is damaged, or its runtime is not installed.
+      DataError: the variant is damaged, or its runtime is not installed.
     """
     variant = read_variant(folder)
     load, package = RUNTIMES[variant.format]
@@ -210,30 +222,30 @@ def open_variant(
         session = load(folder / variant.file, variant, threads, providers)
     except ImportError as error:
         raise DataError(
-            f"{folder} needs the package {package}, which is not there ({error}): "
-            "pip install 'scopeline[optimize]'"
+            f"{folder} needs the package {package}, which is not installed ({error}); run "
+            "pip install 'scopeline[optimize]'."
         ) from None
     except (RuntimeError, ValueError) as error:
         raise DataError(
             f"{folder / variant.file} cannot be loaded by {package} "
-            f"({shorten(error)}); it was made for {variant.runtime_version}."
+            f"({shorten(error)}); the variant was checked with {variant.runtime_version}."
         ) from None
     return RunnableVariant(variant, session)
 
 
-def _fitting(tensor: VariantTensor, features: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns a feature in the shape and dtype that the variant takes."""
+def _check_feature(tensor: VariantTensor, features: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns a feature in the dtype that the variant takes, after a check of its shape."""
     if tensor.name not in features:
-        raise DataError(
-            f"feature {tensor.name!r} is missing; there are {', '.join(sorted(features))}."
-        )
+        raise DataError(f"feature {tensor.name!r} is missing; found {', '.join(sorted(features))}.")
     values = np.asarray(features[tensor.name])
     shape = tensor.shape[1:]
     if values.shape[1:] != shape or not values.ndim:
         raise DataError(
-            f"feature {tensor.name!r} is {list(values.shape)}, but has to be "
+            f"the shape of feature {tensor.name!r} is {list(values.shape)}, expected "
             f"[batch{''.join(f', {n}' for n in shape)}]."
         )
     if not np.can_cast(values.dtype, tensor.dtype, "same_kind"):
-        raise DataError(f"feature {tensor.name!r} is {values.dtype}, but has to be {tensor.dtype}.")
+        raise DataError(
+            f"the dtype of feature {tensor.name!r} is {values.dtype}, expected {tensor.dtype}."
+        )
     return np.ascontiguousarray(values, tensor.dtype)

@@ -1,7 +1,7 @@
-"""Environments with gymnasium's interface: opened by name, and run side by side.
+"""Environments with gymnasium's interface: opens them by name, and runs several at the same time.
 
-The seed and the actions of an episode determine its course. Therefore the state of an environment
-in mid-episode is stored as seed and actions, and restored by repeating the actions.
+In most environments, the seed and the actions determine an episode. The state of an environment is
+therefore stored as the seed and the actions of its episode, and restored by repeating the actions.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from trainer_module.sections import load_own
 
 PREFIX = "gymnasium:"
 """The prefix of the path of a registered environment."""
-_LARGEST = float(np.finfo(np.float32).max)
-"""The largest absolute reward, as networks compute in float32."""
-_AT_ONCE = 32
-"""The number of episodes that run side by side, in one batch of the policy."""
+_MAX_REWARD = float(np.finfo(np.float32).max)
+"""The maximum absolute value of a reward, as networks compute in float32."""
+_BATCH_SIZE = 32
+"""The maximum number of episodes that a policy plays at the same time, in batches."""
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """A function from observations, [n, width] float32, to actions, [n] int."""
 
 
 class SeedsOf(IntEnum):
-    """The purposes of episodes, whose seeds are independent of each other."""
+    """The purposes of episodes; each purpose has its own seeds."""
 
     TRAINING = 0
     CHOICE = 1
     """The choice of the best policy during training."""
     EVALUATION = 2
     COLLECTION = 3
+    """The collection of transitions for training offline."""
 
 
 def episode_seed(seed: int, purpose: SeedsOf, number: int) -> int:
-    """Returns the seed of an episode, below 2**31.
+    """Returns the seed of an episode, from 0 to 2**31 - 1.
 
     Args:
       seed: `train.seed`.
@@ -89,7 +90,8 @@ class Environment:
         is_registered = settings.path.startswith(PREFIX)
         spec = getattr(self._environment, "spec", None) if is_registered else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
-        """The mean return above which gymnasium calls the environment solved; None if undefined."""
+        """The mean return at which gymnasium defines the environment as solved; None if undefined.
+        """
         self._first_action = int(getattr(self._environment.action_space, "start", 0))
         self.seed = 0
         """The seed of the current episode."""
@@ -107,8 +109,8 @@ class Environment:
         return self._checked(observation)
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
-        """Takes an action and returns the observation, the reward, and whether the episode
-        terminated or was truncated.
+        """Takes an action, and returns the observation, the reward, whether the episode has
+        terminated, and whether the episode is truncated.
 
         Raises:
           TrainingError: the environment fails, or returns values that are not finite.
@@ -117,70 +119,82 @@ class Environment:
         observation, reward, terminated, truncated, _ = self._call(
             "step", lambda: self._environment.step(action + self._first_action), 5
         )
-        is_cut = bool(truncated) or len(self.taken) >= self._most_steps
-        return self._checked(observation), self._number(reward), bool(terminated), is_cut
+        is_truncated = bool(truncated) or len(self.taken) >= self._most_steps
+        return self._checked(observation), self._number(reward), bool(terminated), is_truncated
 
     def close(self) -> None:
         """Releases the resources of the environment, such as windows and processes."""
         if hasattr(self._environment, "close"):
-            with suppress(Exception):  # Errors do not affect the results.
+            with suppress(Exception):  # Errors at the end do not affect the results.
                 self._environment.close()
 
     @property
     def _location(self) -> str:
-        place = f"at step {len(self.taken)} of the episode with seed {self.seed}"
-        return f"the environment {self.name!r} {place}"
+        step = f"at step {len(self.taken)} of the episode with seed {self.seed}"
+        return f"the environment {self.name!r} {step}"
 
     def _call(self, name: str, call: Callable[[], Any], values: int) -> Any:
+        """Returns the result of a method; raises TrainingError if it fails or has another length.
+
+        Args:
+          name: the name of the method.
+          call: the call of the method.
+          values: the required length of the result.
+        """
         try:
-            found = call()
+            result = call()
         except Exception as error:  # User code may raise any exception.
             lines = str(error).strip().splitlines() or ["no message"]
             raise TrainingError(
                 f"{self._location} failed with {type(error).__name__}: {lines[0].rstrip('.')}."
             ) from error
-        if not isinstance(found, tuple) or len(found) != values:
-            given = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
-            raise TrainingError(
-                f"{self._location}: {name} gave {given}; gymnasium.Env requires {values}."
+        if not isinstance(result, tuple) or len(result) != values:
+            content = (
+                f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             )
-        return found
+            raise TrainingError(
+                f"{self._location}: {name} returned {content}; gymnasium.Env requires {values}"
+                " values."
+            )
+        return result
 
     def _number(self, reward: Any) -> float:
         try:
-            found = float(np.asarray(reward, np.float64).item())
+            number = float(np.asarray(reward, np.float64).item())
         except (TypeError, ValueError):
-            found = math.nan
-        if not abs(found) <= _LARGEST:
-            raise TrainingError(f"{self._location} gave the reward {reward}; right is a number.")
-        return found
+            number = math.nan
+        if not abs(number) <= _MAX_REWARD:
+            raise TrainingError(
+                f"{self._location} returned the reward {reward}; expected: a finite number."
+            )
+        return number
 
     def _checked(self, observation: Any) -> np.ndarray:
         try:
-            found = np.asarray(observation, np.float32)
+            vector = np.asarray(observation, np.float32)
         except (TypeError, ValueError):
             raise TrainingError(
-                f"{self._location} gave {type(observation).__name__} as an observation; right are"
-                f" {self.width} numbers."
+                f"{self._location} returned {type(observation).__name__} as an observation;"
+                f" expected: {self.width} numbers."
             ) from None
-        if found.shape != (self.width,):
+        if vector.shape != (self.width,):
             raise TrainingError(
-                f"{self._location} gave an observation of shape {found.shape}; its observation"
-                f" space has ({self.width},)."
+                f"{self._location} returned an observation of shape {vector.shape}; the shape of"
+                f" its observation space is ({self.width},)."
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(vector).all():
             raise TrainingError(
-                f"{self._location} gave the observation {found.tolist()}, with NaN."
+                f"{self._location} returned the observation {vector.tolist()}, which is not finite."
             )
-        return found
+        return vector
 
 
 def _make(settings: EnvironmentSettings) -> Any:
     path, options = settings.path, dict(settings.options)
     if ":" in path.removeprefix(PREFIX):
         raise TrainingError(
-            f"the environment {path!r} is of a module that gymnasium would run; right is"
-            f" {PREFIX}NAME, or the import path of a function of yours that makes one."
+            f"the environment {path!r} names a module, which gymnasium would import; give"
+            f" {PREFIX}NAME, or the import path of a function of yours that creates an environment."
         )
     if not path.startswith(PREFIX):
         make = load_own("environment", path)
@@ -194,64 +208,65 @@ def _make(settings: EnvironmentSettings) -> Any:
     )
 
 
-def check_installed(path: str, what: str = "") -> None:
+def check_installed(path: str, purpose: str = "") -> None:
     """Raises TrainingError if gymnasium is not installed.
 
     Args:
       path: the path of the environment.
-      what: the part that needs gymnasium; by default the environment itself.
+      purpose: the part of the environment that needs gymnasium, for the message; empty for the
+        whole environment.
     """
     if importlib.util.find_spec("gymnasium") is None:
         raise TrainingError(
-            f"the environment {path!r} needs{f', for {what},' if what else ''} the package"
-            " gymnasium, which is not installed:"
-            " pip install 'scopeline[control]', or uv sync --extra control."
+            f"the environment {path!r} needs{f', for {purpose},' if purpose else ''} the package"
+            " gymnasium, which is not installed; run pip install 'scopeline[control]', or uv sync"
+            " --extra control."
         )
 
 
 def _create(path: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except Exception as error:  # Raised by gymnasium, a dependency or the environment.
+    except Exception as error:  # gymnasium, its dependencies and user code may raise any exception.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise TrainingError(
-            f"the environment {path!r} cannot be made ({type(error).__name__}: "
+            f"the environment {path!r} cannot be created ({type(error).__name__}: "
             f"{lines[0].rstrip('.')})."
         ) from error
 
 
-def _as_vectors(made: Any, path: str) -> Any:
+def _as_vectors(environment: Any, path: str) -> Any:
     """Returns the environment with observations of one dimension.
 
     Raises:
       TrainingError: the actions are not discrete, or the object is not an environment.
     """
-    spaces = getattr(made, "observation_space", None), getattr(made, "action_space", None)
+    spaces = [getattr(environment, name, None) for name in ("observation_space", "action_space")]
     if None in spaces:
         raise TrainingError(
-            f"{path!r} gave {type(made).__name__}, which has no observation_space and action_space;"
-            " right is a gymnasium.Env."
+            f"{path!r} returned {type(environment).__name__}, which lacks observation_space or"
+            " action_space; return a gymnasium.Env."
         )
     observations, actions = spaces
     if not hasattr(actions, "n") or getattr(actions, "shape", ()) != ():
         raise TrainingError(
-            f"the environment {path!r} has the actions {actions}; dqn needs a"
-            " gymnasium.spaces.Discrete: wrap it in an environment with a finite number of"
+            f"the environment {path!r} has the actions {actions}; dqn needs"
+            " gymnasium.spaces.Discrete. Wrap the environment in one with a finite number of"
             " actions."
         )
     if len(getattr(observations, "shape", None) or ()) == 1:
-        return made
+        return environment
     check_installed(path, "observations that are not vectors")
     import gymnasium
 
-    if not isinstance(made, gymnasium.Env):
+    if not isinstance(environment, gymnasium.Env):
         raise TrainingError(
             f"the environment {path!r} has the observations {observations}, which"
-            f" are flattened only for a gymnasium.Env; derive {type(made).__name__} from it, or"
-            " return vectors."
+            " can be flattened only for a gymnasium.Env; derive"
+            f" {type(environment).__name__} from gymnasium.Env, or return vectors."
         )
     try:
-        return gymnasium.wrappers.FlattenObservation(made)
+        return gymnasium.wrappers.FlattenObservation(environment)
     except Exception as error:  # The space cannot be flattened.
         raise TrainingError(
             f"the environment {path!r} has the observations {observations}, which cannot be "
@@ -261,20 +276,21 @@ def _as_vectors(made: Any, path: str) -> Any:
 
 @dataclass(frozen=True)
 class Steps:
-    """The results of one step of each environment, each [environments, ...]."""
+    """Transitions: the results of a step of each environment, [environments, ...] each."""
 
     observations: np.ndarray
     """The observations before the actions."""
     actions: np.ndarray
     rewards: np.ndarray
     next_observations: np.ndarray
-    """The observations after the actions, also after the last step of an episode."""
+    """The observations after the actions. After the last step of an episode, they are the last
+    observations of the episode, and not the first observations of the next episode."""
     terminated: np.ndarray
     truncated: np.ndarray
 
 
 class Environments:
-    """Several environments side by side, which begin a new episode after each ended one."""
+    """Several environments that run at the same time, one episode after another."""
 
     def __init__(
         self, settings: EnvironmentSettings, count: int, seed: int, purpose: SeedsOf
@@ -293,11 +309,11 @@ class Environments:
         self._all = [settings.open() for _ in range(count)]
         self._seed, self._purpose = seed, purpose
         self.begun = 0
-        """The number of episodes begun."""
+        """The number of episodes that have begun."""
         self._returns = np.zeros(count)
         self.ended: list[float] = []
-        """The returns of ended episodes; the caller empties the list."""
-        self.observations = np.stack([self._begin(one) for one in self._all])
+        """The returns of the episodes that have ended; the caller empties the list."""
+        self.observations = np.stack([self._begin(environment) for environment in self._all])
         """The current observations, [environments, width] float32."""
 
     @property
@@ -310,26 +326,38 @@ class Environments:
         """The number of actions."""
         return self._all[0].actions
 
-    def _begin(self, one: Environment) -> np.ndarray:
+    def _begin(self, environment: Environment) -> np.ndarray:
         seed = episode_seed(self._seed, self._purpose, self.begun)
         self.begun += 1
-        return one.reset(seed)
+        return environment.reset(seed)
 
     def step(self, actions: np.ndarray) -> Steps:
-        """Takes an action in each environment, [environments] int."""
-        found = [one.step(int(a)) for one, a in zip(self._all, actions, strict=True)]
-        following, rewards, terminated, truncated = (
-            np.array(values) for values in zip(*found, strict=True)
+        """Takes an action in each environment, and returns the transitions.
+
+        Args:
+          actions: the actions, [environments] int.
+        """
+        results = [
+            environment.step(int(action))
+            for environment, action in zip(self._all, actions, strict=True)
+        ]
+        next_observations, rewards, terminated, truncated = (
+            np.array(values) for values in zip(*results, strict=True)
         )
         steps = Steps(
-            self.observations, actions, rewards.astype(np.float32), following, terminated, truncated
+            self.observations,
+            actions,
+            rewards.astype(np.float32),
+            next_observations,
+            terminated,
+            truncated,
         )
         self._returns += rewards
-        self.observations = following.copy()
-        for place in np.flatnonzero(terminated | truncated):
-            self.ended.append(float(self._returns[place]))
-            self._returns[place] = 0.0
-            self.observations[place] = self._begin(self._all[place])
+        self.observations = next_observations.copy()
+        for index in np.flatnonzero(terminated | truncated):
+            self.ended.append(float(self._returns[index]))
+            self._returns[index] = 0.0
+            self.observations[index] = self._begin(self._all[index])
         return steps
 
     def get_state(self) -> dict[str, Any]:
@@ -338,42 +366,50 @@ class Environments:
             "begun": self.begun,
             "ended": self.ended,
             "returns": self._returns.tolist(),
-            "episodes": [{"seed": one.seed, "actions": one.taken} for one in self._all],
+            "episodes": [
+                {"seed": environment.seed, "actions": environment.taken}
+                for environment in self._all
+            ],
             "observations": self.observations.tolist(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> list[int]:
-        """Restores the state, and returns the indices of environments that had to begin a new
-        episode.
+        """Restores the state by repeating the actions of the stored episodes.
 
-        An environment with other sources of randomness than its seed cannot be restored.
+        Returns:
+          The indices of environments that begin a new episode, as their episode cannot be repeated:
+          it does not depend only on the seed and the actions.
         """
         self.begun, self.ended = state["begun"], list(state["ended"])
         self._returns = np.array(state["returns"])
         expected = np.array(state["observations"], np.float32)
-        lost = []
-        for place, (one, episode) in enumerate(zip(self._all, state["episodes"], strict=True)):
-            found = _replay_episode(one, episode["seed"], episode["actions"])
-            if found is None or not np.array_equal(found, expected[place]):
-                lost.append(place)
-                found, self._returns[place] = self._begin(one), 0.0
-            self.observations[place] = found
-        return lost
+        restarted = []
+        episodes = zip(self._all, state["episodes"], strict=True)
+        for index, (environment, episode) in enumerate(episodes):
+            observation = _repeat_episode(environment, episode["seed"], episode["actions"])
+            if observation is None or not np.array_equal(observation, expected[index]):
+                restarted.append(index)
+                observation, self._returns[index] = self._begin(environment), 0.0
+            self.observations[index] = observation
+        return restarted
 
 
-def _replay_episode(one: Environment, seed: int, actions: Sequence[int]) -> np.ndarray | None:
-    """Repeats the actions of an episode and returns its observation; None if it ends or fails
-    before.
+def _repeat_episode(
+    environment: Environment, seed: int, actions: Sequence[int]
+) -> np.ndarray | None:
+    """Repeats the actions of an episode, and returns the last observation.
+
+    The result is None if the episode ends or the environment fails before the last action.
     """
     try:
-        found = one.reset(seed)
+        observation = environment.reset(seed)
         for action in actions:
-            found, _, terminated, truncated = one.step(action)
+            observation, _, terminated, truncated = environment.step(action)
             if terminated or truncated:
                 return None
-    except TrainingError:  # The replayed episode differs.
+    except TrainingError:  # The repeated episode differs from the stored episode.
         return None
-    return found
+    return observation
 
 
 @dataclass(frozen=True)
@@ -392,41 +428,42 @@ def play(
     policy: Policy,
     settings: EnvironmentSettings,
     seeds: Sequence[int],
-    see: Callable[[int, np.ndarray, int, tuple[np.ndarray, float, bool, bool]], None] | None = None,
+    on_step: Callable[[int, np.ndarray, int, tuple[np.ndarray, float, bool, bool]], None]
+    | None = None,
 ) -> EpisodeResults:
-    """Plays an episode for each seed with a policy.
+    """Plays an episode for each seed with a policy, and returns the results.
 
     Args:
       policy: the policy that chooses the actions.
       settings: the path and the arguments of the environment.
       seeds: the seeds of the episodes.
-      see: a callback for each step, with the index of the episode, the observation, the action, and
-        the result of `Environment.step`.
+      on_step: a function that is called after each step with the index of the episode, the
+        observation before the step, the action, and the result of `Environment.step`.
 
     Raises:
       TrainingError: the environment fails.
     """
-    slots = [settings.open() for _ in range(min(_AT_ONCE, len(seeds)))]
+    slots = [settings.open() for _ in range(min(_BATCH_SIZE, len(seeds)))]
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
     waiting = list(range(len(seeds)))
-    playing: dict[int, int] = {}  # The episode that a slot plays.
-    seen: dict[int, np.ndarray] = {}
+    playing: dict[int, int] = {}  # The index of the episode in each slot.
+    observations: dict[int, np.ndarray] = {}
     while True:
         for slot in range(len(slots)):
             if slot not in playing and waiting:
                 playing[slot] = waiting.pop(0)
-                seen[slot] = slots[slot].reset(seeds[playing[slot]])
+                observations[slot] = slots[slot].reset(seeds[playing[slot]])
         if not playing:
-            for one in slots:
-                one.close()
+            for environment in slots:
+                environment.close()
             return EpisodeResults(np.array(seeds, np.int64), returns, lengths)
         order = sorted(playing)
-        actions = policy(np.stack([seen[slot] for slot in order]))
+        actions = policy(np.stack([observations[slot] for slot in order]))
         for slot, action in zip(order, actions, strict=True):
-            episode, found = playing[slot], slots[slot].step(int(action))
-            if see is not None:
-                see(episode, seen[slot], int(action), found)
-            seen[slot], reward, terminated, truncated = found
+            episode, result = playing[slot], slots[slot].step(int(action))
+            if on_step is not None:
+                on_step(episode, observations[slot], int(action), result)
+            observations[slot], reward, terminated, truncated = result
             returns[episode] += reward
             lengths[episode] += 1
             if terminated or truncated:

@@ -1,4 +1,4 @@
-"""The evaluation of an exported policy: its returns over seeded episodes outside of training."""
+"""The evaluation of an exported policy by its returns, in episodes that training has not played."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import TrainerSettings
 
 OBSERVATION, ACTION, VALUES = "observation", "action", "q_values"
-"""The names of a policy's input and outputs."""
+"""The names of the input and the outputs of an exported policy."""
 DRAWS = 2_000
 """The number of bootstrap resamples of the episodes."""
 WORST = 10
-"""The number of worst episodes that are listed."""
+"""The number of episodes with the lowest returns that are reported."""
 _GOLDEN_ROWS = 100
+"""The maximum number of golden rows."""
 
 
 def task_of(settings: TrainerSettings) -> ControlTask:
     """Returns the control task of the settings."""
     task = settings.target
-    assert isinstance(task, ControlTask)  # noqa: S101 - the family's code is called for no other
+    assert isinstance(task, ControlTask)  # noqa: S101 - only control tasks call this code
     return task
 
 
 def environment_of(custom_config: Mapping[str, Any]) -> EnvironmentSettings:
-    """Returns the environment of the evaluation, and of the training if it acts."""
+    """Returns the environment in which the policy is evaluated."""
     task = task_of(TrainerSettings.from_custom_config(custom_config))
     source = read_data_source(custom_config)
     path = source["path"] if source else task.environment
@@ -50,30 +51,30 @@ def exported_policy(folder: Path | str) -> Policy:
     """Returns the policy of an exported model, which chooses the action with the highest value.
 
     Raises:
-      TrainingError: the folder does not hold a policy.
+      TrainingError: the folder does not contain a policy.
     """
     try:
-        answer = tf.saved_model.load(str(folder)).signatures["serving_default"]
-        width = answer.structured_input_signature[1][OBSERVATION].shape
+        signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
+        width = signature.structured_input_signature[1][OBSERVATION].shape
     except (OSError, KeyError) as error:
         raise TrainingError(
-            f"{folder} holds no policy ({type(error).__name__}): right is the folder of a version"
-            " that a task control has pushed."
+            f"{folder} does not contain a policy ({type(error).__name__}); give the folder of a"
+            " version that a pipeline with `task: control` has pushed."
         ) from error
 
     def act(observations: np.ndarray) -> np.ndarray:
-        given = tf.constant(observations if width.rank == 2 else observations[:, 0], tf.float32)
-        found: np.ndarray = answer(**{OBSERVATION: given})[ACTION].numpy()
-        return found
+        inputs = tf.constant(observations if width.rank == 2 else observations[:, 0], tf.float32)
+        actions: np.ndarray = signature(**{OBSERVATION: inputs})[ACTION].numpy()
+        return actions
 
     return act
 
 
 def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
-    """Plays the evaluation episodes and returns the mean return with its bootstrap resamples.
+    """Plays the evaluation episodes, and returns the mean return with its bootstrap resamples.
 
-    Two policies play the same seeds and use the same resamples, so that the quality gate compares
-    them in pairs.
+    All policies play the same seeds and use the same resamples, so that the Evaluator can compare
+    two policies in pairs of episodes.
 
     Raises:
       TrainingError: the environment fails.
@@ -84,40 +85,42 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
     played = play(exported_policy(folder), environment_of(custom_config), seeds)
     drawn = np.random.default_rng(seed).integers(count, size=(DRAWS, count))
     worst = np.argsort(played.returns, kind="stable")[:WORST]
-    listed = [
+    worst_episodes = [
         {
-            "seed": int(played.seeds[place]),
-            "return": float(played.returns[place]),
-            "steps": int(played.lengths[place]),
+            "seed": int(played.seeds[index]),
+            "return": float(played.returns[index]),
+            "steps": int(played.lengths[index]),
         }
-        for place in worst
+        for index in worst
     ]
-    named = ", ".join(f"{one['return']:g} (seed {one['seed']})" for one in listed)
+    returns = ", ".join(
+        f"{episode['return']:g} (seed {episode['seed']})" for episode in worst_episodes
+    )
     return Measured(
         {RETURN: Estimate(float(played.returns.mean()), played.returns[drawn].mean(axis=1))},
-        notes=(f"the {len(listed)} worst of {count} episodes returned {named}",),
-        details={"worst_episodes": listed},
+        notes=(f"the lowest returns of the {count} evaluation episodes are {returns}",),
+        details={"worst_episodes": worst_episodes},
     )
 
 
 def golden_rows(
     folder: Path, custom_config: Mapping[str, Any]
 ) -> list[tuple[str, dict[str, list[float]]]]:
-    """Returns the observations of an episode of the policy, which test every serving interface.
+    """Returns the first observations of an evaluation episode of the policy, with descriptions.
 
     Raises:
       TrainingError: the environment fails.
     """
     settings = TrainerSettings.from_custom_config(custom_config)
     seed = episode_seed(settings.train.seed, SeedsOf.EVALUATION, 0)
-    seen: list[np.ndarray] = []
+    observations: list[np.ndarray] = []
     play(
         exported_policy(folder),
         environment_of(custom_config),
         [seed],
-        lambda _, observation, *__: seen.append(observation),
+        lambda _, observation, *__: observations.append(observation),
     )
     return [
-        (f"step {step + 1} of the episode with seed {seed}", {OBSERVATION: found.tolist()})
-        for step, found in enumerate(seen[:_GOLDEN_ROWS])
+        (f"step {step} of the episode with seed {seed}", {OBSERVATION: observation.tolist()})
+        for step, observation in enumerate(observations[:_GOLDEN_ROWS], 1)
     ]

@@ -1,7 +1,7 @@
 """A replay buffer in NumPy, with uniform or prioritised sampling of transitions.
 
-Each row of the ring buffer is one step of all environments. The steps after a transition in the
-same episode are in the following rows, so n-step returns are computed when transitions are drawn.
+Each row of the ring buffer is a step of all environments. The rows after a transition contain the
+next steps of its episode. N-step returns are therefore computed when transitions are drawn.
 """
 
 from __future__ import annotations
@@ -13,76 +13,80 @@ import numpy as np
 
 from trainer_module.families.control.environments import Steps
 
-_SMALLEST = 1e-6
-"""A constant added to errors, so that transitions without error can be drawn again."""
+_MIN_ERROR = 1e-6
+"""A constant that is added to errors, so that transitions whose error is 0 can be drawn again."""
 
 
 class SumTree:
-    """A sum tree: numbers that can be changed and sampled by their size in logarithmic time.
+    """An array of numbers whose indices can be drawn in proportion to the numbers, in log time.
 
-    A binary tree in an array: node i holds the sum of nodes 2i and 2i + 1, and the leaves hold the
-    numbers (Schaul et al., 2016, appendix B.2.1). All methods take arrays.
+    The array is the leaves of a binary tree: node i is the sum of the nodes 2i and 2i + 1 (Schaul
+    et al., 2016, appendix B.2.1). All methods take arrays.
     """
 
     def __init__(self, size: int) -> None:
-        """Creates a tree for a number of values, all 0."""
+        """Creates a tree with `size` numbers, which are 0."""
         self._first = 1 << max(0, size - 1).bit_length()
         self._sums = np.zeros(2 * self._first)
 
     @property
     def total(self) -> float:
-        """The sum of all values."""
+        """The sum of all numbers."""
         return float(self._sums[1])
 
-    def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """Returns the numbers at some places, [n]."""
-        return self._sums[self._first + places]
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        """Returns the numbers at indices, [n]."""
+        return self._sums[self._first + indices]
 
-    def __setitem__(self, places: np.ndarray, values: np.ndarray | float) -> None:
-        """Changes the numbers at some places, [n]."""
-        nodes = self._first + np.asarray(places)
+    def __setitem__(self, indices: np.ndarray, values: np.ndarray | float) -> None:
+        """Changes the numbers at indices, [n]."""
+        nodes = self._first + np.asarray(indices)
         self._sums[nodes] = values
         while nodes.size and nodes[0] > 1:
             nodes = np.unique(nodes >> 1)
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def find(self, sums: np.ndarray) -> np.ndarray:
-        """Returns the first places at which the cumulative sum exceeds the given sums, [n] int64.
+        """Returns for each sum the first index at which the cumulative sum is greater, [n] int64.
 
         Args:
-          sums: sums with 0 <= each < `total`.
+          sums: numbers from 0 to less than `total`, [n].
         """
         nodes, sums = np.ones(len(sums), np.int64), np.array(sums, np.float64)
         while nodes.size and nodes[0] < self._first:
             left = 2 * nodes
-            below = self._sums[left]
-            # The second condition avoids empty leaves when rounding makes a sum slightly too large.
-            goes_right = (sums >= below) & (self._sums[left + 1] > 0)
-            sums = np.where(goes_right, sums - below, sums)
+            left_sums = self._sums[left]
+            # The second condition avoids leaves of 0 if rounding makes a sum slightly too large.
+            goes_right = (sums >= left_sums) & (self._sums[left + 1] > 0)
+            sums = np.where(goes_right, sums - left_sums, sums)
             nodes = left + goes_right
         return nodes - self._first
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Transitions over up to n steps, each [n, ...]."""
+    """Transitions of up to `n_step` steps, [n, ...] each."""
 
-    places: np.ndarray
-    """The places in the replay buffer, for `Replay.update`."""
+    indices: np.ndarray
+    """The indices of the transitions in the replay buffer, for `Replay.update`."""
     observations: np.ndarray
+    """The observations before the first step."""
     actions: np.ndarray
+    """The actions of the first step."""
     rewards: np.ndarray
-    """The discounted sum of the rewards of the steps."""
+    """The discounted sums of the rewards of the steps."""
     next_observations: np.ndarray
     """The observations after the last step."""
     discounts: np.ndarray
-    """The discount of the following value; 0 after termination, not after truncation."""
+    """The discounts of the values of `next_observations`; 0 if the episode terminated."""
     weights: np.ndarray
-    """The weight of each transition in the loss, 0..1."""
+    """The weights of the transitions in the loss, 0..1."""
 
 
 class Replay:
-    """A ring buffer of steps; a transition can be drawn once its following steps are stored."""
+    """A ring buffer of steps. A transition can be drawn after its next `n_step` - 1 steps are
+    stored.
+    """
 
     def __init__(
         self,
@@ -97,10 +101,10 @@ class Replay:
         """Allocates the arrays of the buffer.
 
         Args:
-          rows: the number of stored steps, above `n_step`.
+          rows: the number of stored steps per environment; at least `n_step` + 1 are stored.
           streams: the number of environments.
           width: the number of values in an observation.
-          n_step: the number of steps that a target sums up.
+          n_step: the number of steps whose rewards a target adds.
           discount: the discount factor per step.
           alpha: the power of the errors in prioritised sampling; None for uniform sampling.
         """
@@ -116,11 +120,11 @@ class Replay:
         self._written = 0
         self._tree = None if alpha is None else SumTree(self._rows * streams)
         self._highest = 1.0
-        """The highest priority so far, which is the priority of new transitions."""
+        """The highest priority so far; new transitions get this priority."""
 
     @property
     def _complete(self) -> range:
-        """The rows that can be drawn, counted from the first row ever written."""
+        """The rows that can be drawn, counted from the first written row."""
         return range(max(0, self._written - self._rows), self._written - self._n_step + 1)
 
     def __len__(self) -> int:
@@ -135,16 +139,16 @@ class Replay:
         self._terminated[row], self._truncated[row] = steps.terminated, steps.truncated
         self._written += 1
         if self._tree is not None:
-            self._tree[self._places(np.array([row]))] = 0.0
+            self._tree[self._indices(np.array([row]))] = 0.0
             if complete := self._complete:
                 newest = np.array([complete[-1] % self._rows])
-                self._tree[self._places(newest)] = self._highest
+                self._tree[self._indices(newest)] = self._highest
 
     def fill(self, steps: Steps) -> None:
-        """Stores consecutive steps of one environment, each [steps, ...].
+        """Stores consecutive steps of one environment, [steps, ...] each.
 
-        The buffer needs a row for each step and `n_step - 1` more. The last step counts as
-        truncated, so that all transitions can be drawn.
+        The buffer needs a row for each step, and `n_step` - 1 additional rows. The last step counts
+        as truncated, so that all transitions can be drawn.
         """
         count = len(steps.actions)
         self._observations[:count, 0], self._actions[:count, 0] = steps.observations, steps.actions
@@ -156,18 +160,21 @@ class Replay:
         if self._tree is not None:
             self._tree[np.array(self._complete)] = self._highest
 
-    def cut(self, streams: list[int]) -> None:
-        """Marks the last step of some environments as truncated, as their next step begins a new
-        episode.
+    def truncate(self, streams: list[int]) -> None:
+        """Marks the last step of some environments as truncated, before they begin a new episode.
+
+        Args:
+          streams: the indices of the environments.
         """
         if self._written:
             self._truncated[(self._written - 1) % self._rows, streams] = True
 
-    def _places(self, rows: np.ndarray) -> np.ndarray:
+    def _indices(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the indices of all transitions in some rows."""
         return (rows[:, np.newaxis] * self._streams + np.arange(self._streams)).ravel()
 
     def draw(self, count: int, random: np.random.Generator, beta: float = 1.0) -> Batch:
-        """Draws transitions in random order.
+        """Returns transitions that are drawn at random, in random order.
 
         Args:
           count: the number of transitions.
@@ -176,44 +183,47 @@ class Replay:
         """
         if self._tree is None:
             complete = self._complete
-            drawn = random.integers(complete.start, complete.stop, count) % self._rows
-            places = drawn * self._streams + random.integers(self._streams, size=count)
-            return self._batch(places, np.ones(count, np.float32))
-        # Stratified sampling, with one draw from each of `count` equal parts of the sum, reduces
-        # the variance.
+            rows = random.integers(complete.start, complete.stop, count) % self._rows
+            indices = rows * self._streams + random.integers(self._streams, size=count)
+            return self._batch(indices, np.ones(count, np.float32))
+        # Sampling is stratified: a draw from each of `count` equal parts of the sum reduces the
+        # variance.
         parts = (np.arange(count) + random.random(count)) / count
-        places = random.permutation(self._tree.find(parts * self._tree.total))
-        shares = self._tree[places] / self._tree.total
+        indices = random.permutation(self._tree.find(parts * self._tree.total))
+        shares = self._tree[indices] / self._tree.total
         weights = (len(self) * shares) ** -beta
-        return self._batch(places, (weights / weights.max()).astype(np.float32))
+        return self._batch(indices, (weights / weights.max()).astype(np.float32))
 
-    def update(self, places: np.ndarray, errors: np.ndarray) -> None:
-        """Updates the priorities of transitions by their errors.
+    def update(self, indices: np.ndarray, errors: np.ndarray) -> None:
+        """Updates the priorities of transitions.
 
         Args:
-          places: the places of the transitions, [n]; the last of equal places counts.
-          errors: the errors of their values, [n].
+          indices: the indices of the transitions, [n]; for equal indices, the last error counts.
+          errors: the errors of the transitions' values, [n].
         """
         if self._tree is None or self._alpha is None:
             return
-        priorities = (np.abs(errors) + _SMALLEST) ** self._alpha
+        priorities = (np.abs(errors) + _MIN_ERROR) ** self._alpha
         self._highest = max(self._highest, float(priorities.max()))
-        self._tree[places] = priorities
+        self._tree[indices] = priorities
 
-    def _batch(self, places: np.ndarray, weights: np.ndarray) -> Batch:
-        """Computes n-step returns: sum of discount^k r_k, up to the end of the episode."""
-        rows, streams = places // self._streams, places % self._streams
-        rewards, discounts = np.zeros(len(places)), np.ones(len(places))
-        goes_on, last = np.ones(len(places), bool), rows
+    def _batch(self, indices: np.ndarray, weights: np.ndarray) -> Batch:
+        """Returns the transitions at indices.
+
+        Their rewards are n-step returns: the sum of discount^k r_k, up to the end of the episode.
+        """
+        rows, streams = indices // self._streams, indices % self._streams
+        rewards, discounts = np.zeros(len(indices)), np.ones(len(indices))
+        continues, last = np.ones(len(indices), bool), rows
         for step in range(self._n_step):
             row = (rows + step) % self._rows
-            last = np.where(goes_on, row, last)
-            rewards += np.where(goes_on, discounts * self._rewards[row, streams], 0.0)
-            discounts *= np.where(goes_on, self._discount, 1.0)
-            goes_on &= ~(self._terminated | self._truncated)[row, streams]
+            last = np.where(continues, row, last)
+            rewards += np.where(continues, discounts * self._rewards[row, streams], 0.0)
+            discounts *= np.where(continues, self._discount, 1.0)
+            continues &= ~(self._terminated | self._truncated)[row, streams]
         discounts *= ~self._terminated[last, streams]
         return Batch(
-            places,
+            indices,
             self._observations[rows, streams],
             self._actions[rows, streams],
             rewards.astype(np.float32),
@@ -223,7 +233,7 @@ class Replay:
         )
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Returns the state of the buffer as arrays, without rows that were never written."""
+        """Returns the state of the buffer as arrays, without rows that are not written yet."""
         filled = min(self._written, self._rows)
         state = {name: getattr(self, f"_{name}")[:filled] for name in _ARRAYS}
         return {**state, "written": np.array(self._written), **self.get_priorities()}
@@ -237,7 +247,7 @@ class Replay:
         self.set_priorities(state)
 
     def get_priorities(self) -> dict[str, np.ndarray]:
-        """Returns the priorities as arrays; empty with uniform sampling."""
+        """Returns the priorities as arrays, or an empty dictionary for uniform sampling."""
         if self._tree is None:
             return {}
         filled = min(self._written, self._rows)
@@ -259,4 +269,4 @@ _ARRAYS = (
     "terminated",
     "truncated",
 )
-"""The arrays of a step."""
+"""The names of the arrays of steps, which are also the names in the state."""

@@ -18,82 +18,87 @@ class ExplorationSettings(Settings):
     """The share of random actions, which falls linearly from `initial` to `final`."""
 
     initial: float = Field(default=1.0, ge=0, le=1)
+    """The share of random actions at the start of the training."""
     final: float = Field(default=0.05, ge=0, le=1)
-    """The final share; also the share of random actions where `data.policy` collects episodes."""
+    """The share of random actions at the end. `data.policy` collects episodes with this share, too.
+    """
     share: float = Field(default=0.2, gt=0, le=1)
-    """The share of the training after which `final` is reached."""
+    """The share of the training's steps after which `final` is reached."""
 
     def at(self, progress: float) -> float:
-        """Returns the share of random actions after a share of the training, 0..1."""
-        done = min(1.0, progress / self.share)
-        return self.initial + done * (self.final - self.initial)
+        """Returns the share of random actions.
+
+        Args:
+          progress: the completed share of the training, 0 to 1.
+        """
+        completed = min(1.0, progress / self.share)
+        return self.initial + completed * (self.final - self.initial)
 
 
 class ReplaySettings(Settings):
     """The settings of the replay buffer."""
 
     size: PositiveInt = 100_000
-    """The number of stored transitions; the oldest are overwritten. Logged transitions are all
-    kept.
+    """The number of stored transitions; new transitions overwrite the oldest transitions. Logged
+    transitions are all stored.
     """
     begins: PositiveInt = 1_000
-    """The number of transitions before the first step of the optimizer."""
+    """The number of stored transitions after which the optimizer begins."""
     ratio: float = Field(default=1.0, gt=0, le=16)
     """The number of optimizer steps per environment step."""
     alpha: float = Field(default=0.6, ge=0, le=1)
-    """The power of errors in sampling with `model.prioritised`; 0 is uniform."""
+    """The power of the errors in prioritised sampling (`model.prioritised`); 0 is uniform sampling.
+    """
     beta: float = Field(default=0.4, ge=0, le=1)
-    """The initial power of the importance weights with `model.prioritised`; it rises to 1 at the
-    end.
+    """The initial power of the importance weights in prioritised sampling (`model.prioritised`),
+    which rises to 1 at the end of the training.
     """
 
 
 class TargetSettings(Settings):
-    """The updates of the target network: by moving average or by copies at intervals."""
+    """The updates of the target network: moving averages or copies of the Q-network."""
 
     every: PositiveInt | None = None
     """The number of optimizer steps between two copies (Mnih et al., 2015)."""
     polyak: float | None = Field(default=None, gt=0, le=1)
-    """The share by which each optimizer step moves the target network; default: 0.005 without
-    `every`.
+    """The share by which each optimizer step moves the target network towards the Q-network.
+    Default: 0.005 if `every` is not set.
     """
 
     @model_validator(mode="after")
-    def _one_way(self) -> TargetSettings:
+    def _has_one_key(self) -> TargetSettings:
         if self.every is not None and self.polyak is not None:
-            raise ValueError("every and polyak exclude each other; leave one of them out")
+            raise ValueError("found both every and polyak; remove one of the two keys")
         return self
 
 
 class ControlTask(LearningTask):
-    """The settings of `task: control`; the task may also be given without options."""
+    """The settings of `task: control`: a policy learns to act in an environment."""
 
     kind: Literal["control"]
     family: ClassVar[str] = "control"
     environment: str | None = None
-    """The environment that evaluates a policy that is learnt from logged transitions.
+    """The environment in which a policy is evaluated, if the policy learns from logged transitions.
 
-    `gymnasium:CartPole-v1`, or the import path of a function that creates an environment. With
-    `data.format: environment`, use `data.path` instead.
+    Its value is a name such as `gymnasium:CartPole-v1`, or the import path of a function that
+    creates an environment. If `data.format` is `environment`, `data.path` names the environment.
     """
     options: dict[str, Any] = {}
-    """Arguments of the environment."""
+    """The arguments of the environment."""
     discount: float = Field(default=0.99, gt=0, lt=1)
-    """The discount factor of a reward per step."""
+    """The discount factor of rewards per step."""
     episodes: PositiveInt = Field(default=100, ge=2)
     """The number of evaluation episodes, whose seeds are not used in training."""
     episode_steps: PositiveInt = 10_000
-    """The number of steps after which an episode is truncated, unless the environment truncates it
-    earlier.
-    """
+    """The maximum number of steps of an episode; longer episodes are truncated."""
     environments: PositiveInt = 8
-    """The number of environments side by side in training."""
+    """The number of environments in which training acts at the same time."""
     exploration: ExplorationSettings = ExplorationSettings()
     replay: ReplaySettings = ReplaySettings()
     target: TargetSettings = TargetSettings()
     conservative: NonNegativeFloat = 1.0
-    """The weight of CQL's term for logged transitions, which lowers the values of actions that are
-    not in the data (Kumar et al., 2020, arXiv:2006.04779).
+    """The weight of conservative Q-learning, which lowers the values of actions that are not in the
+    logged transitions (Kumar et al., 2020, arXiv:2006.04779).
     """
 
     def metrics(self) -> Mapping[str, Metric]:

@@ -1,8 +1,9 @@
-"""The training of a policy: acting, learning, evaluating, and saving checkpoints.
+"""The training of a policy: acting, learning, evaluating, and saving backups.
 
-Online, a round is some steps of all environments followed by some steps of the optimizer in one
-graph; offline, the optimizer's steps alone. An epoch is a number of rounds, and ends with an
-evaluation of the policy and a checkpoint.
+Training is online if it acts in environments, and offline if it reads logged transitions. An online
+round consists of steps of all environments and then of optimizer steps; an offline round consists
+of optimizer steps. An epoch consists of rounds, and ends with an evaluation of the policy and a
+backup.
 """
 
 from __future__ import annotations
@@ -35,36 +36,38 @@ from trainer_module.runtime import report_progress
 from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
 
 CHECKPOINT_FILE = "control.npz"
-"""The name of the file in the checkpoint folder."""
+"""The name of the backup's file in its folder."""
 _NOTES = "notes"
-_OF_DAMAGE = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError)
-"""TensorFlow's errors for damaged files; its other errors mean that storage is not reachable."""
+"""The name of the array in the file that contains plain values as JSON."""
+_DAMAGE_ERRORS = (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError)
+"""TensorFlow's errors for damaged files; its other errors mean that storage cannot be reached."""
 
 
 def save_checkpoint(
     directory: str, notes: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
-    """Replaces the checkpoint of a training; a process killed meanwhile leaves the previous
-    checkpoint.
+    """Replaces the backup of a training; if the process is killed, the previous backup remains.
 
     Args:
-      directory: the folder of the checkpoint; a path or URI.
-      notes: plain values, as JSON.
-      arrays: the arrays of each part of the training, by name.
+      directory: the folder of the backup, a path or URI.
+      notes: plain values that can be written as JSON.
+      arrays: the arrays by the name of the part of the training, and by their name.
     """
-    named: dict[str, Any] = {
-        f"{part}/{name}": one for part, of in arrays.items() for name, one in of.items()
+    by_path: dict[str, Any] = {
+        f"{part}/{name}": array
+        for part, part_arrays in arrays.items()
+        for name, array in part_arrays.items()
     }
     tf.io.gfile.makedirs(directory)
     path = os.path.join(directory, CHECKPOINT_FILE)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
-        # Writes directly to the file, without a second copy of the replay buffer in memory.
-        np.savez(_SequentialFile(file), **{_NOTES: np.array(json.dumps(notes)), **named})
+        # NumPy writes directly to the file, without a second copy of the replay buffer in memory.
+        np.savez(_SequentialFile(file), **{_NOTES: np.array(json.dumps(notes)), **by_path})
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
 
 class _SequentialFile(io.RawIOBase):
-    """A sequential file without seeking, as TensorFlow's remote files cannot seek while writing."""
+    """A file without seeking, as TensorFlow's remote files cannot seek while they are written."""
 
     def __init__(self, file: tf.io.gfile.GFile) -> None:
         super().__init__()
@@ -76,17 +79,17 @@ class _SequentialFile(io.RawIOBase):
         return len(data)
 
     def tell(self) -> int:
-        """Raises UnsupportedOperation, so that NumPy does not seek."""
+        """Raises UnsupportedOperation; NumPy then does not seek."""
         raise io.UnsupportedOperation
 
 
 def load_checkpoint(
     directory: str,
 ) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
-    """Returns the notes and arrays of a folder's checkpoint, or None if there is no checkpoint.
+    """Returns the notes and arrays of a folder's backup, or None if there is no backup.
 
     Raises:
-      TrainingError: the checkpoint cannot be read.
+      TrainingError: the backup is damaged.
     """
     path = os.path.join(directory, CHECKPOINT_FILE)
     if not tf.io.gfile.exists(path):
@@ -95,17 +98,17 @@ def load_checkpoint(
     try:
         with (
             tf.io.gfile.GFile(path, "rb") as file,
-            np.load(file, allow_pickle=False) as found,
+            np.load(file, allow_pickle=False) as content,
         ):
-            notes = json.loads(str(found[_NOTES]))
-            for key in found.files:
+            notes = json.loads(str(content[_NOTES]))
+            for key in content.files:
                 part, _, name = key.partition("/")
                 if name:
-                    arrays.setdefault(part, {})[name] = found[key]
-    except (ValueError, KeyError, EOFError, BadZipFile, *_OF_DAMAGE) as error:
+                    arrays.setdefault(part, {})[name] = content[key]
+    except (ValueError, KeyError, EOFError, BadZipFile, *_DAMAGE_ERRORS) as error:
         raise TrainingError(
-            f"the backup {path} is damaged ({type(error).__name__}): delete it to start training"
-            " from the beginning."
+            f"the backup {path} is damaged ({type(error).__name__}); delete the file to start"
+            " training from the beginning."
         ) from error
     return notes, arrays
 
@@ -115,17 +118,18 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 16
 """The number of optimizer steps in one graph call."""
 EPOCHS = 40
-"""The largest number of epochs, each of which ends with an evaluation of the policy."""
+"""The maximum number of epochs."""
 PATIENCE = 15
-"""The number of epochs without a better policy after which training stops, by default."""
+"""The default number of epochs without a better policy after which training stops."""
 PATIENCE_IF_SOLVED = 4
-"""The patience after the environment is solved, in an environment with a reward threshold.
+"""The patience in an environment with a reward threshold, after the threshold is reached.
 
-Before that, training continues, as the values may need half of the steps to grow.
+Training does not stop before the threshold is reached, as the values may grow for half of the
+steps.
 """
 _FIRST_EVALUATION, _SECOND_EVALUATION = 10, 50
-"""The number of episodes that evaluate every policy, and of further episodes for a possible best
-policy.
+"""The number of episodes that each policy plays, and of further episodes that a policy plays if its
+mean return is higher than that of the best policy.
 """
 
 
@@ -137,17 +141,17 @@ class RoundPlan:
     rounds: int
     """The number of rounds in an epoch."""
     acted: int
-    """The steps of each environment in a round; 0 offline."""
+    """The number of steps of each environment in a round; 0 offline."""
     learns: int
-    """The number of graph calls with `AT_ONCE` optimizer steps in a round."""
+    """The number of graph calls in a round, with `AT_ONCE` optimizer steps each."""
     batch: int
-    """The transitions in an optimizer step of all replicas."""
+    """The number of transitions in an optimizer step of all replicas."""
 
     @classmethod
     def of(
         cls, settings: TrainerSettings, task: ControlTask, online: bool, replicas: int
     ) -> RoundPlan:
-        """Returns the plan that follows from the settings.
+        """Returns the plan of a training.
 
         Args:
           settings: the settings of the training; `train.steps` counts environment steps online, and
@@ -157,19 +161,17 @@ class RoundPlan:
           replicas: the number of replicas that share an optimizer step.
         """
         steps, batch_size = settings.train.steps, settings.train.batch_size
-        assert isinstance(steps, int)  # noqa: S101 - `ControlFamily.problems` has seen to it
-        assert isinstance(batch_size, int)  # noqa: S101 - likewise
-        acted, learns, of_a_round = 0, 1, AT_ONCE
+        assert isinstance(steps, int)  # noqa: S101 - `ControlFamily.problems` checks it
+        assert isinstance(batch_size, int)  # noqa: S101 - `ControlFamily.problems` checks it
+        acted, learns, steps_per_round = 0, 1, AT_ONCE
         if online:
-            wanted = round(AT_ONCE / task.replay.ratio / task.environments)
-            acted = max(1, min(wanted, math.ceil(steps / task.environments)))
-            of_a_round = acted * task.environments
-            learns = max(1, round(of_a_round * task.replay.ratio / AT_ONCE))
-        rounds = math.ceil(steps / of_a_round)
-        of_an_epoch = math.ceil(rounds / EPOCHS)
-        return cls(
-            math.ceil(rounds / of_an_epoch), of_an_epoch, acted, learns, batch_size * replicas
-        )
+            desired = round(AT_ONCE / task.replay.ratio / task.environments)
+            acted = max(1, min(desired, math.ceil(steps / task.environments)))
+            steps_per_round = acted * task.environments
+            learns = max(1, round(steps_per_round * task.replay.ratio / AT_ONCE))
+        all_rounds = math.ceil(steps / steps_per_round)
+        rounds = math.ceil(all_rounds / EPOCHS)
+        return cls(math.ceil(all_rounds / rounds), rounds, acted, learns, batch_size * replicas)
 
 
 @dataclass
@@ -177,7 +179,7 @@ class Best:
     """The best policy so far."""
 
     epoch: int = 0
-    """The epoch, counted from 1; 0 until there is a best policy."""
+    """The epoch, counted from 1; 0 before the first evaluation."""
     value: float = -math.inf
     """The mean return of the policy."""
     weights: list[np.ndarray] = field(default_factory=list)
@@ -190,17 +192,17 @@ class Progress:
     epoch: int = 0
     """The number of epochs that have ended."""
     round: int = 0
-    """The number of rounds done in the current epoch."""
+    """The number of rounds that have ended in the current epoch."""
     losses: list[float] = field(default_factory=list)
-    """The losses of these rounds."""
+    """The losses in the current epoch."""
     history: dict[str, list[float]] = field(default_factory=dict)
-    """A value per epoch for each metric."""
+    """The values of each metric, one value per epoch."""
     stopped: bool = False
     """Whether early stopping has ended the training."""
 
 
 class Training:
-    """A training of a policy, from its beginning or resumed from a checkpoint."""
+    """A training of a policy, which starts from the beginning or resumes from a backup."""
 
     def __init__(
         self,
@@ -214,18 +216,18 @@ class Training:
         backup: CheckpointLocation,
         solved_at: float | None = None,
     ) -> None:
-        """Stores the parts of the training, and restores the checkpoint if there is one.
+        """Stores the parts of the training, and restores the backup if there is a backup.
 
         Args:
           settings: the settings of the training.
           task: the task of the training.
           environment: the environment of the evaluation.
           learner: the Q-network and its optimizer.
-          replay: the replay buffer; full if offline.
+          replay: the replay buffer; offline, it contains all logged transitions.
           environments: the environments to act in; None if offline.
-          plan: the epochs and rounds.
-          backup: the location of the checkpoint.
-          solved_at: the mean return above which the environment is solved, if defined.
+          plan: the numbers of epochs, rounds and steps.
+          backup: the location of the backup.
+          solved_at: the mean return at which the environment is solved; None if undefined.
         """
         self._solved_at = solved_at
         self._settings, self._task, self._environment = settings, task, environment
@@ -235,7 +237,7 @@ class Training:
         self._saved_at = 0
         self.progress, self.best = Progress(), Best()
         self.resumed_at = 0
-        """The number of optimizer steps done when this process began."""
+        """The number of optimizer steps in the restored backup; 0 without a backup."""
         self.notes: list[str] = []
         """Notes for the summary of the run."""
         self._restore()
@@ -244,7 +246,8 @@ class Training:
         """Trains the policy to the end.
 
         Args:
-          on_epoch: a callback for each epoch, counted from 1, and its metrics.
+          on_epoch: a function that is called after each epoch with its number, counted from 1, and
+            its metrics.
 
         Raises:
           TrainingError: the environment fails, or the loss is not a number.
@@ -258,7 +261,9 @@ class Training:
                 if every and self._learner.steps - self._saved_at >= every:
                     self._save()
             self._end_epoch()
-            on_epoch(progress.epoch, {name: of[-1] for name, of in progress.history.items()})
+            on_epoch(
+                progress.epoch, {name: values[-1] for name, values in progress.history.items()}
+            )
             self._save()
 
     @property
@@ -278,7 +283,7 @@ class Training:
         for _ in range(self._plan.learns):
             batch = self._replay.draw(AT_ONCE * self._plan.batch, self._random, beta)
             errors, loss = self._learner.learn(batch, AT_ONCE)
-            self._replay.update(batch.places, errors)
+            self._replay.update(batch.indices, errors)
             self.progress.losses.append(loss)
 
     def _act(self, environments: Environments) -> None:
@@ -294,28 +299,27 @@ class Training:
         progress.epoch, progress.round = progress.epoch + 1, 0
         value = self._evaluate()
         metrics = {"val_return": value}
-        # The mean of no losses or returns counts as 0.
+        # Without a loss or a return in the epoch, the mean is 0.
         metrics["loss"] = float(np.mean(progress.losses or [0.0]))
         if self._environments is not None:
             ended = self._environments.ended or progress.history.get("return", [0.0])[-1:]
             metrics["return"] = float(np.mean(ended))
             self._environments.ended = []
         progress.losses = []
-        for name, found in metrics.items():
-            progress.history.setdefault(name, []).append(found)
+        for name, metric in metrics.items():
+            progress.history.setdefault(name, []).append(metric)
         progress.stopped = self._stops_early()
         detail = f"return {value:.1f}, best {self.best.value:.1f}, loss {metrics['loss']:.4g}"
         report_progress(progress.epoch, self._plan.epochs, "epoch", detail)
 
     def _evaluate(self) -> float:
-        """Returns the mean return of the current policy; a possible best policy plays further
-        episodes.
-        """
+        """Returns the mean return of the current policy; stores the policy if it is the best."""
         returns = self._play(range(_FIRST_EVALUATION))
         value = float(returns.mean())
         if value > self.best.value:
-            further = self._play(range(_FIRST_EVALUATION, _FIRST_EVALUATION + _SECOND_EVALUATION))
-            value = float(np.concatenate([returns, further]).mean())
+            # By chance, the first episodes may have high returns, so more episodes are played.
+            more = self._play(range(_FIRST_EVALUATION, _FIRST_EVALUATION + _SECOND_EVALUATION))
+            value = float(np.concatenate([returns, more]).mean())
             if value > self.best.value:
                 self.best = Best(self.progress.epoch, value, self._learner.get_weights())
         return value
@@ -341,19 +345,22 @@ class Training:
 
     @property
     def _stopping_start(self) -> int:
-        """The epoch after which exploration is at its final share and the optimizer has begun."""
+        """The first epoch from which patience counts.
+
+        By then, exploration has its final share and the optimizer has begun.
+        """
         plan, task = self._plan, self._task
         if self._environments is None:
             return 0
-        of_an_epoch = plan.rounds * plan.acted * task.environments
+        steps_per_epoch = plan.rounds * plan.acted * task.environments
         explored = math.ceil(task.exploration.share * plan.epochs)
-        return max(explored, math.ceil(task.replay.begins / of_an_epoch))
+        return max(explored, math.ceil(task.replay.begins / steps_per_epoch))
 
     @property
     def _first_best(self) -> int:
-        """The first epoch whose value is at least that of the best epoch."""
-        found = self.progress.history["val_return"]
-        return 1 + next(place for place, one in enumerate(found) if one >= self.best.value)
+        """The first epoch whose mean return is at least that of the best policy."""
+        values = self.progress.history["val_return"]
+        return next(epoch for epoch, value in enumerate(values, 1) if value >= self.best.value)
 
     def _save(self) -> None:
         self._saved_at = self._learner.steps
@@ -368,28 +375,30 @@ class Training:
             "best": {"epoch": self.best.epoch, "value": self.best.value},
             "saved_at": self._saved_at,
         }
-        weights = {str(place): one for place, one in enumerate(self.best.weights)}
+        weights = {str(index): array for index, array in enumerate(self.best.weights)}
         arrays = {"learner": self._learner.get_state(), "best": weights}
-        if environments is None:  # Logged transitions are read again; their priorities are not.
+        if environments is None:  # The logged transitions are read from the data again.
             arrays["replay"] = self._replay.get_priorities()
         else:
             arrays["replay"] = self._replay.get_state()
         save_checkpoint(self._backup.directory, notes, arrays)
 
     def _restore(self) -> None:
-        found = load_checkpoint(self._backup.directory)
-        if found is None:
+        backup = load_checkpoint(self._backup.directory)
+        if backup is None:
             return
-        notes, arrays = found
+        notes, arrays = backup
         if notes["plan"] != asdict(self._plan):
             logger.warning(
-                "Training starts from the beginning: the backup has other steps or replicas."
+                "Training starts from the beginning, as the backup in %s has a different number of"
+                " steps or replicas.",
+                self._backup.directory,
             )
             return
         self.progress = Progress(**notes["progress"])
         self._random.bit_generator.state = notes["random"]
         weights = arrays.get("best", {})
-        best = [weights[str(place)] for place in range(len(weights))]
+        best = [weights[str(index)] for index in range(len(weights))]
         self.best = Best(**notes["best"], weights=best)
         self._learner.set_state(arrays["learner"])
         self._saved_at = notes["saved_at"]
@@ -398,22 +407,23 @@ class Training:
             self._replay.set_priorities(arrays.get("replay", {}))
             return
         self._replay.set_state(arrays["replay"])
-        lost = self._environments.set_state(notes["environments"])
-        self._replay.cut(lost)
-        if lost:
+        restarted = self._environments.set_state(notes["environments"])
+        self._replay.truncate(restarted)
+        if restarted:
             self.notes.append(
-                f"{len(lost)} unfinished episodes were restarted after the interruption, as"
-                " the environment does not depend on its seed alone"
+                f"after the interruption, {len(restarted)} environments began a new episode, as"
+                " their episodes do not depend only on the seed and the actions"
             )
 
 
 @dataclass(frozen=True)
 class CheckpointLocation:
-    """The location and interval of a training's checkpoints."""
+    """The location and interval of a training's backups."""
 
     directory: str
     """The folder as a path or URI."""
     every: int | None
-    """The optimizer steps between two checkpoints; None for one at the end of each epoch."""
+    """The number of optimizer steps between two backups; None for a backup only at the end of each
+    epoch."""
     writes: bool = True
-    """Whether this process writes the checkpoint."""
+    """Whether this process writes backups."""

@@ -1,4 +1,4 @@
-"""Logged transitions: read from Parquet and checked, or collected by a policy and written."""
+"""Logged transitions: reads them from Parquet files, or collects and writes them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ COLUMNS = (
     "terminated",
     "truncated",
 )
-"""The columns of a file of transitions: lists of numbers, an integer, a number, and booleans."""
+"""The columns of a file of transitions.
+
+The observations are lists of numbers, the action is an integer, and the reward is a number."""
 _VECTORS = ("observation", "next_observation")
 
 
 def read_transitions(files: Sequence[str], width: int, actions: int) -> Steps:
-    """Returns the transitions of some files, one after another, each [transitions, ...].
+    """Returns the transitions of all files in order, [transitions, ...] each.
 
-    The rows of an episode follow each other. A row counts as truncated if the next row does not
-    continue it although the episode has not ended.
+    The rows of an episode must follow each other. If a row neither ends its episode nor is
+    continued by the next row, the row counts as truncated.
 
     Args:
       files: the paths of Parquet files.
@@ -48,12 +50,12 @@ def read_transitions(files: Sequence[str], width: int, actions: int) -> Steps:
     """
     parts = [_read(file, width, actions) for file in files]
     steps = Steps(
-        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Steps))
+        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Steps))
     )
     if not len(steps.actions):
-        raise DataError(f"{', '.join(files)}: there is no transition; each needs a row.")
-    goes_on = (steps.next_observations[:-1] == steps.observations[1:]).all(axis=1)
-    steps.truncated[:-1] |= ~goes_on & ~steps.terminated[:-1]
+        raise DataError(f"{', '.join(files)}: no file has a row; write a row per transition.")
+    is_continued = (steps.next_observations[:-1] == steps.observations[1:]).all(axis=1)
+    steps.truncated[:-1] |= ~is_continued & ~steps.terminated[:-1]
     steps.truncated[-1] |= not steps.terminated[-1]
     return steps
 
@@ -63,25 +65,26 @@ def _read(file: str, width: int, actions: int) -> Steps:
     if missing := [name for name in COLUMNS if name not in table.column_names]:
         raise DataError(
             f"{file} lacks the {'columns' if len(missing) > 1 else 'column'}"
-            f" {enumerate_names(missing, 'and')}; right are {enumerate_names(COLUMNS, 'and')}."
+            f" {enumerate_names(missing, 'and')}; a file of transitions has the columns"
+            f" {enumerate_names(COLUMNS, 'and')}."
         )
-    found = {name: _vectors(file, name, table.column(name), width) for name in _VECTORS}
+    columns = {name: _vectors(file, name, table.column(name), width) for name in _VECTORS}
     for name in ("action", "reward", "terminated", "truncated"):
-        found[name] = _numbers(file, name, table.column(name))
-    action = found["action"]
-    wrong = np.flatnonzero((action != np.floor(action)) | (action < 0) | (action >= actions))
-    if wrong.size:
+        columns[name] = _numbers(file, name, table.column(name))
+    action = columns["action"]
+    invalid = np.flatnonzero((action != np.floor(action)) | (action < 0) | (action >= actions))
+    if invalid.size:
         raise DataError(
-            f"{file}, row {wrong[0] + 1}: column 'action' is {action[wrong[0]]:g}; the environment"
-            f" has the actions 0 to {actions - 1}."
+            f"{file}, row {invalid[0] + 1}: column 'action' is {action[invalid[0]]:g}; the"
+            f" environment has the actions 0 to {actions - 1}."
         )
     return Steps(
-        found["observation"],
+        columns["observation"],
         action.astype(np.int32),
-        _as_float32(file, "reward", found["reward"]),
-        found["next_observation"],
-        found["terminated"] != 0,
-        found["truncated"] != 0,
+        _as_float32(file, "reward", columns["reward"]),
+        columns["next_observation"],
+        columns["terminated"] != 0,
+        columns["truncated"] != 0,
     )
 
 
@@ -96,7 +99,8 @@ def _open(file: str) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise DataError(
-            f"{file} is no complete Parquet file ({lines[0].rstrip('.')}): copy or write it again."
+            f"{file} is not a complete Parquet file ({lines[0].rstrip('.')}); copy or write the"
+            " file again."
         ) from None
 
 
@@ -105,13 +109,13 @@ def _vectors(file: str, name: str, column: pa.ChunkedArray, width: int) -> np.nd
     kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not (is_list or pa.types.is_fixed_size_list(kind)) or not _is_number(kind.value_type):
-        raise DataError(f"{file}: column {name!r} holds {kind}; right are lists of numbers.")
+        raise DataError(f"{file}: column {name!r} has type {kind}; expected: lists of numbers.")
     rows = column.combine_chunks()
     lengths = np.asarray(rows.value_lengths().fill_null(0) if len(rows) else [])
-    wrong = np.flatnonzero(lengths != width)
-    if wrong.size:
+    invalid = np.flatnonzero(lengths != width)
+    if invalid.size:
         raise DataError(
-            f"{file}, row {wrong[0] + 1}: column {name!r} has {lengths[wrong[0]]} numbers; an"
+            f"{file}, row {invalid[0] + 1}: column {name!r} has {lengths[invalid[0]]} numbers; an"
             f" observation of the environment has {width}."
         )
     numbers = np.asarray(rows.flatten().cast(pa.float64(), safe=False)).reshape(-1, width)
@@ -119,7 +123,7 @@ def _vectors(file: str, name: str, column: pa.ChunkedArray, width: int) -> np.nd
 
 
 def _as_float32(file: str, name: str, numbers: np.ndarray) -> np.ndarray:
-    """Returns numbers as float32 after checking that they are still finite."""
+    """Returns numbers as float32; raises DataError if a number is not finite in float32."""
     with np.errstate(over="ignore"):
         return _finite(file, name, numbers.astype(np.float32))
 
@@ -127,11 +131,11 @@ def _as_float32(file: str, name: str, numbers: np.ndarray) -> np.ndarray:
 def _numbers(file: str, name: str, column: pa.ChunkedArray) -> np.ndarray:
     """Returns a column of numbers as an array, [rows] float64."""
     if not (_is_number(column.type) or pa.types.is_boolean(column.type)):
-        raise DataError(f"{file}: column {name!r} holds {column.type}; right are numbers.")
+        raise DataError(f"{file}: column {name!r} has type {column.type}; expected: numbers.")
     rows = column.combine_chunks()
     if rows.null_count:
         row = int(np.flatnonzero(np.asarray(rows.is_null()))[0])
-        raise DataError(f"{file}, row {row + 1}: column {name!r} is empty; right is a number.")
+        raise DataError(f"{file}, row {row + 1}: column {name!r} is empty; expected: a number.")
     numbers = rows.cast(pa.int8()) if pa.types.is_boolean(rows.type) else rows
     return _finite(file, name, np.asarray(numbers, float))
 
@@ -141,12 +145,12 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _finite(file: str, name: str, values: np.ndarray) -> np.ndarray:
-    wrong = np.argwhere(~np.isfinite(values))
-    if wrong.size:
-        found = values[tuple(wrong[0])]
+    invalid = np.argwhere(~np.isfinite(values))
+    if invalid.size:
+        value = values[tuple(invalid[0])]
         raise DataError(
-            f"{file}, row {wrong[0][0] + 1}: column {name!r} holds {found}; right are finite"
-            " numbers."
+            f"{file}, row {invalid[0][0] + 1}: column {name!r} holds {value}; expected: a finite"
+            " number."
         )
     return values
 
@@ -158,7 +162,7 @@ def collect(
     seed: int,
     exploration: float = 0.0,
 ) -> Steps:
-    """Plays seeded episodes and returns their transitions in the order of the episodes.
+    """Plays episodes, and returns their transitions in the order of the episodes.
 
     Args:
       policy: the policy that chooses the actions.
@@ -178,23 +182,22 @@ def collect(
         drawn = random.integers(actions, size=len(observations))
         return np.where(random.random(len(observations)) < exploration, drawn, policy(observations))
 
-    def see(
-        episode: int, observation: np.ndarray, action: int, found: tuple[Any, float, bool, bool]
+    def store(
+        episode: int, observation: np.ndarray, action: int, result: tuple[Any, float, bool, bool]
     ) -> None:
-        following, reward, terminated, truncated = found
-        rows[episode].append((observation, action, reward, following, terminated, truncated))
+        next_observation, reward, terminated, truncated = result
+        rows[episode].append((observation, action, reward, next_observation, terminated, truncated))
 
     seeds = [episode_seed(seed, SeedsOf.COLLECTION, number) for number in range(episodes)]
-    play(choose, settings, seeds, see)
-    columns = [
-        np.array(values) for values in zip(*(row for one in rows for row in one), strict=True)
-    ]
-    observations, taken, rewards, following, terminated, truncated = columns
+    play(choose, settings, seeds, store)
+    all_rows = (row for episode in rows for row in episode)
+    columns = [np.array(values) for values in zip(*all_rows, strict=True)]
+    observations, taken, rewards, next_observations, terminated, truncated = columns
     return Steps(
         observations,
         taken.astype(np.int32),
         rewards.astype(np.float32),
-        following,
+        next_observations,
         terminated,
         truncated,
     )

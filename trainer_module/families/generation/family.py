@@ -12,20 +12,22 @@ from trainer_module.settings import ModelSettings, Precision
 from trainer_module.strategies.base import Strategy
 
 KINDS = {"gan": "units", "dcgan": "filters"}
-"""The family's models by the name in `model.kind`, with the key of `model.options` for layer sizes.
+"""The names of the family's models in `model.kind`, with the key of their layer sizes in
+`model.options`.
 """
 
 MAX_OUTPUTS = 1 << 16
-"""The largest number of values that a dense layer generates; each needs a weight per unit below."""
+"""The maximum number of values in a picture of `gan`, as its last layer has a weight for each value
+and unit."""
 MIN_BASE, MAX_BASE = 4, 8
-"""The smallest and the largest side, in pixels, of the picture that convolutions start from."""
+"""The minimum and the maximum side, in pixels, of the picture that `dcgan` doubles."""
 
 
 def doublings(height: int, width: int) -> int:
-    """Returns how often a picture of 4 to 8 pixels a side is doubled to reach a size.
+    """Returns how many times a picture of 4 to 8 pixels a side is doubled to reach a size.
 
     Raises:
-      DataError: the size is not 4 to 8 pixels times a power of 2, the same for both sides.
+      DataError: the sides are not 4 to 8 pixels times the same power of 2.
     """
     times, sides = 0, (height, width)
     while min(sides) >= 2 * MIN_BASE and all(side % 2 == 0 for side in sides):
@@ -33,37 +35,36 @@ def doublings(height: int, width: int) -> int:
     if times and min(sides) >= MIN_BASE and max(sides) <= MAX_BASE:
         return times
     raise DataError(
-        f"found {height}x{width} pixels, but dcgan doubles a picture of {MIN_BASE} to {MAX_BASE}"
-        " pixels a side; right are sizes such as 28x28, 32x32, 48x64 and 64x64: give height and"
-        " width, as pictures are resized"
+        f"found {height}x{width} pixels, but dcgan starts from a picture of {MIN_BASE} to"
+        f" {MAX_BASE} pixels a side and doubles it; give a height and a width, such as 28x28,"
+        " 32x32, 48x64 or 64x64, and pictures are resized to them"
     )
 
 
 def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
-    """Returns the layer sizes in a config, starting at the noise; empty for the default sizes.
+    """Returns the layer sizes of a config from the noise to the picture; () for the default sizes.
 
     Raises:
       DataError: the sizes are not a list of positive integers; the message does not name the key.
     """
-    given = model.options.get(KINDS[model.kind], [])
-    is_list = isinstance(given, list) and all(type(size) is int and size > 0 for size in given)
-    if not is_list:
-        raise DataError(f"found {given!r}; right is a list of whole numbers above 0")
-    return tuple(given)
+    sizes = model.options.get(KINDS[model.kind], [])
+    is_valid = isinstance(sizes, list) and all(type(size) is int and size > 0 for size in sizes)
+    if not is_valid:
+        raise DataError(f"found {sizes!r}; expected: a list of whole numbers above 0")
+    return tuple(sizes)
 
 
 def check_size(
     kind: str, height: int, width: int, channels: int, filters: Sequence[int] = ()
 ) -> None:
-    """Checks that a generator can generate pictures of a size.
+    """Raises DataError if a generator cannot generate pictures of a size.
 
     Args:
       kind: `gan` or `dcgan`.
       height: the height in pixels.
       width: the width in pixels.
       channels: 1 or 3.
-      filters: the filters of a dcgan at each size, from the smallest on, as `layer_sizes` returns
-        them.
+      filters: the result of `layer_sizes` for a dcgan.
 
     Raises:
       DataError: the size is not supported; the message does not name the column.
@@ -72,14 +73,14 @@ def check_size(
         times = doublings(height, width)
         if filters and len(filters) != times:
             raise DataError(
-                f"found {height}x{width} pixels and {len(filters)} model.options.filters; dcgan"
-                f" doubles such a picture {times} times, and needs as many filters"
+                f"found {height}x{width} pixels and {len(filters)} numbers in"
+                f" model.options.filters; dcgan needs {times} numbers for pictures of this size"
             )
     elif height * width * channels > MAX_OUTPUTS:
         raise DataError(
             f"found {height}x{width} pixels in {channels} channels, {height * width * channels:,}"
-            f" numbers, but the dense layers of gan make {MAX_OUTPUTS:,} at most; give a smaller"
-            " height and width, or use dcgan"
+            f" numbers; gan generates at most {MAX_OUTPUTS:,} numbers. Give a smaller height and"
+            " width, or use dcgan"
         )
 
 
@@ -119,13 +120,14 @@ class GenerationFamily(Family):
 
 
 def _model_problems(config: Any) -> Iterator[tuple[str, str]]:
-    kind, given = config.model.kind, config.model.model_fields_set
+    kind = config.model.kind
     if kind not in KINDS:
-        found = f"found {kind!r}" if "kind" in given else "it is missing"
-        yield "model.kind", f"{found}; a task generation has {enumerate_names(KINDS, 'or')}"
+        is_given = "kind" in config.model.model_fields_set
+        found = f"found {kind!r}" if is_given else "this key is missing"
+        yield "model.kind", f"{found}; `task: generation` needs {enumerate_names(KINDS, 'or')}"
         return
     for key in sorted(config.model.options.keys() - {KINDS[kind]}):
-        yield f"model.options.{key}", f"{kind} does not read it; right is {KINDS[kind]}"
+        yield f"model.options.{key}", f"{kind} reads only {KINDS[kind]}; remove this key"
     try:
         layer_sizes(config.model)
     except DataError as error:
@@ -136,27 +138,27 @@ def _train_problems(train: Any) -> Iterator[tuple[str, str]]:
     if "loop" in train.model_fields_set and train.loop != "custom":
         yield (
             "train.loop",
-            f"found {train.loop.value!r}; two networks are trained by `custom` alone",
+            f"found {train.loop.value!r}; `task: generation` needs `custom`",
         )
     if train.precision is not Precision.FLOAT32:
-        yield "train.precision", f"found {train.precision.value!r}; a GAN is trained in float32"
+        yield "train.precision", f"found {train.precision.value!r}; a GAN needs float32"
     if train.strategy.kind == Strategy.PARAMETER_SERVER:
         yield (
             "train.strategy",
-            "found 'parameter_server'; its workers take separate steps, but the two networks share"
-            " each step: use mirrored or multi_worker_mirrored",
+            "found 'parameter_server', whose workers take separate steps; a GAN needs common steps:"
+            " use mirrored or multi_worker_mirrored",
         )
 
 
 def _picture_problems(config: Any) -> Iterator[tuple[str, str]]:
     pictures = config.columns_of(ImageFeature)
     for name in config.features.keys() - {*pictures}:
-        yield f"features.{name}", "a task generation learns from pictures alone; leave it out"
+        yield f"features.{name}", "`task: generation` reads only pictures; remove this feature"
     if len(pictures) != 1:
         yield (
             "features",
-            f"found {len(pictures)} features of type image; a task generation learns from one, such"
-            " as picture: {type: image, from: path}",
+            f"found {len(pictures)} features of type image; `task: generation` needs one feature,"
+            " such as picture: {type: image, from: path}",
         )
         return
     name, kind = pictures[0], config.model.kind
@@ -165,7 +167,7 @@ def _picture_problems(config: Any) -> Iterator[tuple[str, str]]:
         return
     try:
         sizes = layer_sizes(config.model)
-    except DataError:  # The check of the model reports the error.
+    except DataError:  # `_model_problems` reports this error.
         return
     height, width = feature.size
     try:

@@ -1,4 +1,4 @@
-"""Measures of the similarity of two sets of pictures, with features learnt from the data itself."""
+"""Measures of the similarity of two sets of pictures, by features learned from the train split."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ import tf_keras
 from trainer_module.families.generation.pictures import Pictures
 
 NEIGHBOURS = 3
-"""The k of precision and recall, as in the paper."""
+"""The k of `inside`, as in the paper."""
 DRAWS = 200
 """The number of resamples of a confidence interval."""
 COVERED = 0.2
-"""The fraction of a mode's real share that its generated share needs for the mode to be covered."""
+"""A mode is covered if its share of generated pictures is at least this fraction of its share of
+real pictures."""
 NEAR = 0.5
-"""The fraction of the usual distance of new pictures below which a generated picture is a copy."""
+"""A generated picture is a copy if its distance to a training picture is less than this fraction of
+the distance that is unusually small for held-out pictures."""
 _NEAREST_SHARE = 0.01
-_ALIKE = 1e-4
+"""The share of held-out pictures whose distances to training pictures are unusually small."""
+_EQUAL = 1e-4
 """The distance below which two pictures are equal up to rounding."""
 
 
-def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Returns the squared distances between rows, [rows of one, rows of the other] float64."""
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    squares = (one**2).sum(1)[:, None] + (other**2).sum(1) - 2.0 * one @ other.T
-    found: np.ndarray = np.maximum(squares, 0.0)
-    return found
+def squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns the squared distances between rows, [rows of first, rows of second] float64."""
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    squares = (first**2).sum(1)[:, None] + (second**2).sum(1) - 2.0 * first @ second.T
+    distances: np.ndarray = np.maximum(squares, 0.0)
+    return distances
 
 
 def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
@@ -39,8 +42,8 @@ def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
     Heusel et al. (2017, arXiv:1706.08500).
 
     Args:
-      real: [pictures, features], at least two pictures.
-      generated: [pictures, features], at least two pictures.
+      real: the features of at least two real pictures, [pictures, features].
+      generated: the features of at least two generated pictures, [pictures, features].
     """
     means = real.mean(0) - generated.mean(0)
     first, second = covariance(real), covariance(generated)
@@ -64,11 +67,13 @@ def _root(matrix: np.ndarray) -> np.ndarray:
 
 
 def inside(points: np.ndarray, manifold: np.ndarray, neighbours: int = NEIGHBOURS) -> np.ndarray:
-    """Returns which points lie within the manifold of others, [points] bool.
+    """Returns which points are inside the manifold of other points, [points] bool.
 
-    A point is inside if its distance to one of the others is at most the distance from that one to
-    its k-th nearest neighbour (Kynkaanniemi et al., 2019, arXiv:1904.06991). The mean over
-    generated points with real ones as the manifold is precision; the reverse is recall.
+    Each point of the manifold has a radius, its distance to its k-th nearest neighbour in the
+    manifold. A point is inside if its distance to any point of the manifold is at most the radius
+    of that point (Kynkaanniemi et al., 2019, arXiv:1904.06991). Precision is the share of generated
+    points inside the manifold of real points; recall is the share of real points inside the
+    manifold of generated points.
     """
     own = squared_distances(manifold, manifold)
     k = min(neighbours, len(manifold) - 1)
@@ -85,18 +90,19 @@ def mode_coverage(real: np.ndarray, generated: np.ndarray, modes: int) -> float:
       generated: the mode of each generated picture, [pictures] int.
       modes: the number of modes.
     """
-    wanted, got = (np.bincount(found, minlength=modes) for found in (real, generated))
-    there = wanted > 0
-    covered = got / max(1, got.sum()) >= COVERED * wanted / max(1, wanted.sum())
-    return float((covered & (got > 0))[there].mean()) if there.any() else 0.0
+    real_counts, counts = (np.bincount(mode, minlength=modes) for mode in (real, generated))
+    exists = real_counts > 0
+    shares = counts / max(1, counts.sum())
+    is_covered = shares >= COVERED * real_counts / max(1, real_counts.sum())
+    return float((is_covered & (counts > 0))[exists].mean()) if exists.any() else 0.0
 
 
 def nearest(points: np.ndarray, parts: Iterable[np.ndarray]) -> np.ndarray:
     """Returns the distance of each point to the nearest of other points, [points] float64.
 
     Args:
-      points: [points, features].
-      parts: batches of the other points, [rows, features], of which memory holds one at a time.
+      points: the points, [points, features].
+      parts: batches of the other points, [rows, features] each, which are read one by one.
     """
     least = np.full(len(points), np.inf)
     for part in parts:
@@ -109,20 +115,21 @@ def are_copies(
 ) -> np.ndarray:
     """Returns which generated pictures are copies of training pictures, [pictures] bool.
 
-    A copy is nearer to a training picture than half the distance that 99 of 100 held-out pictures
-    exceed. Held-out pictures that also occur in the train split are ignored.
+    99 percent of the held-out pictures have a larger distance to the nearest training picture than
+    a threshold. A generated picture is a copy if its distance is less than half of the threshold.
+    Held-out pictures that also occur in the train split are ignored.
 
     Args:
-      generated: [pictures, pixels] in 0..1.
+      generated: the generated pictures, [pictures, pixels] in 0..1.
       trained: batches of the training pictures, [pictures, pixels] in 0..1.
-      held_out: held-out pictures, [pictures, pixels] in 0..1.
+      held_out: the held-out pictures, [pictures, pixels] in 0..1.
     """
     distances = nearest(np.concatenate([held_out, generated]), trained)
-    new = distances[: len(held_out)]
-    new = new[new > _ALIKE]
-    usual = np.quantile(new, _NEAREST_SHARE) if new.size else 0.0
-    found: np.ndarray = distances[len(held_out) :] < max(NEAR * usual, _ALIKE)
-    return found
+    held_out_distances = distances[: len(held_out)]
+    held_out_distances = held_out_distances[held_out_distances > _EQUAL]
+    threshold = np.quantile(held_out_distances, _NEAREST_SHARE) if held_out_distances.size else 0.0
+    copies: np.ndarray = distances[len(held_out) :] < max(NEAR * threshold, _EQUAL)
+    return copies
 
 
 def resample(
@@ -134,10 +141,12 @@ def resample(
 ) -> np.ndarray:
     """Returns the values of a measure on resamples of both sets, [draws] float64.
 
-    Two models that are measured with as many pictures and the same seed use the same resamples.
+    Models that are measured with equal numbers of pictures and the same seed use the same
+    resamples.
 
     Args:
-      measure: the measure, a function of the rows of real and of generated pictures.
+      measure: a function from the rows of real pictures and the rows of generated pictures to a
+        value.
       real: the number of real pictures.
       generated: the number of generated pictures.
       seed: the seed of the resamples.
@@ -155,8 +164,8 @@ def find_modes(features: np.ndarray, modes: int, seed: int = 0, rounds: int = 20
     """Returns the centres of clusters by Lloyd's algorithm (1982), [modes, features].
 
     Args:
-      features: [pictures, features].
-      modes: the number of clusters, limited by the number of pictures.
+      features: the features of the pictures, [pictures, features].
+      modes: the number of clusters; at most the number of pictures.
       seed: the seed of the initial centres.
       rounds: the number of iterations.
     """
@@ -166,8 +175,8 @@ def find_modes(features: np.ndarray, modes: int, seed: int = 0, rounds: int = 20
         owner = squared_distances(features, centres).argmin(1)
         centres = np.stack(
             [
-                features[owner == place].mean(0) if (owner == place).any() else centre
-                for place, centre in enumerate(centres)
+                features[owner == index].mean(0) if (owner == index).any() else centre
+                for index, centre in enumerate(centres)
             ]
         )
     return centres
@@ -176,12 +185,13 @@ def find_modes(features: np.ndarray, modes: int, seed: int = 0, rounds: int = 20
 WIDTH = 64
 """The number of features of a picture."""
 MODES = 10
-"""The number of clusters that replace classes if there are none."""
+"""The number of clusters that are the modes if the data has no classes."""
 _BATCH, _STEPS = 64, 300
-"""The batch size and the least steps of the classifier's training."""
+"""The batch size and the minimum number of steps of the classifier's training."""
 _MAX_SIDE = 32
-"""The largest side in pixels for principal components and for the detection of copies."""
+"""The maximum side in pixels for principal components and for the detection of copies."""
 _MAX_TRAIN_PICTURES = 20_000
+"""The maximum number of training pictures from which features are learned."""
 _AT_ONCE = 256
 """The number of pictures that are converted to floats at a time."""
 
@@ -190,21 +200,24 @@ layers = tf_keras.layers
 
 @dataclass(frozen=True)
 class Features:
-    """Functions that compute features of pictures and find their modes."""
+    """Functions that compute the features of pictures, and their modes: classes or clusters."""
 
     extract: Callable[[np.ndarray], np.ndarray]
-    """A function from pictures [n, height, width, channels] uint8 to features [n, features]
+    """A function from pictures, [n, height, width, channels] uint8, to features, [n, features]
     float32.
     """
     find_mode: Callable[[np.ndarray], np.ndarray]
     """A function from pictures to the index of each picture's mode, [n] int."""
     modes: int
+    """The number of modes."""
     classes: tuple[str, ...]
-    """The names of the modes if they are classes; otherwise empty."""
+    """The names of the modes if the modes are classes, otherwise ()."""
 
 
 def learn_features(pictures: Pictures, seed: int) -> Features:
-    """Learns features: those of a small classifier, or without classes principal components.
+    """Returns features that are learned from pictures.
+
+    The features are those of a small classifier, or principal components if there are no classes.
 
     Args:
       pictures: the pictures of the train split.
@@ -227,8 +240,8 @@ def _by_classes(pictures: Pictures, seed: int) -> Features:
     network.fit(_shuffled(values, labels, seed), verbose=0)
     body = tf_keras.Model(network.input, network.layers[-2].output)
     return Features(
-        lambda found: _in_parts(body.predict_on_batch, found),
-        lambda found: _in_parts(network.predict_on_batch, found).argmax(1),
+        lambda pictures: _predict_in_parts(body.predict_on_batch, pictures),
+        lambda pictures: _predict_in_parts(network.predict_on_batch, pictures).argmax(1),
         len(classes),
         classes,
     )
@@ -239,10 +252,10 @@ def _shuffled(values: np.ndarray, labels: np.ndarray, seed: int) -> tf.data.Data
     random, count = np.random.default_rng(seed), len(values)
     rounds = max(2, -(-_STEPS * _BATCH // count))
     order = np.concatenate([random.permutation(count) for _ in range(rounds)])
-    pictures, known = tf.constant(values), tf.constant(labels)
+    pictures, classes = tf.constant(values), tf.constant(labels)
 
     def take(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.cast(tf.gather(pictures, rows), tf.float32) / 255.0, tf.gather(known, rows)
+        return tf.cast(tf.gather(pictures, rows), tf.float32) / 255.0, tf.gather(classes, rows)
 
     return tf.data.Dataset.from_tensor_slices(order).batch(_BATCH).map(take)
 
@@ -250,50 +263,53 @@ def _shuffled(values: np.ndarray, labels: np.ndarray, seed: int) -> tf.data.Data
 def _build_classifier(shape: tuple[int, ...], classes: int, seed: int) -> tf_keras.Model:
     """Returns a classifier: two convolutions, a dense layer for the features, and logits."""
 
-    def start(place: int) -> tf_keras.initializers.Initializer:
-        return tf_keras.initializers.GlorotUniform(seed=seed + place)
+    def initializer(layer: int) -> tf_keras.initializers.Initializer:
+        return tf_keras.initializers.GlorotUniform(seed=seed + layer)
 
     inputs = hidden = layers.Input(shape)
-    for place, filters in enumerate((16, 32)):
+    for layer, filters in enumerate((16, 32)):
         hidden = layers.Conv2D(
-            filters, 3, padding="same", activation="relu", kernel_initializer=start(place)
+            filters, 3, padding="same", activation="relu", kernel_initializer=initializer(layer)
         )(hidden)
         hidden = layers.MaxPooling2D(padding="same")(hidden)
     while max(hidden.shape[1:3]) > 8:
         hidden = layers.MaxPooling2D(padding="same")(hidden)
     hidden = layers.Flatten()(hidden)
-    hidden = layers.Dense(WIDTH, "relu", kernel_initializer=start(2))(hidden)
-    return tf_keras.Model(inputs, layers.Dense(classes, kernel_initializer=start(3))(hidden))
+    hidden = layers.Dense(WIDTH, "relu", kernel_initializer=initializer(2))(hidden)
+    return tf_keras.Model(inputs, layers.Dense(classes, kernel_initializer=initializer(3))(hidden))
 
 
 def _by_components(pictures: Pictures, seed: int) -> Features:
-    """Returns the principal components of the pixels (Pearson, 1901), and clusters of them."""
+    """Returns the principal components of the pixels (Pearson, 1901), and clusters as modes."""
     train_pictures = pictures.draw(_MAX_TRAIN_PICTURES, seed)
     pixels = flatten(train_pictures.values)
     centre = pixels.mean(0)
     _, vectors = np.linalg.eigh(covariance(pixels))
     components = vectors[:, ::-1][:, :WIDTH]
 
-    def extract(found: np.ndarray) -> np.ndarray:
-        parts = [(flat - centre) @ components for flat in flatten_in_parts(found)]
+    def extract(pictures: np.ndarray) -> np.ndarray:
+        parts = [(flat - centre) @ components for flat in flatten_in_parts(pictures)]
         return np.concatenate(parts).astype(np.float32)
 
     centres = find_modes(extract(train_pictures.values), MODES, seed)
     return Features(
         extract,
-        lambda found: squared_distances(extract(found), centres).argmin(1),
+        lambda pictures: squared_distances(extract(pictures), centres).argmin(1),
         len(centres),
         (),
     )
 
 
 def flatten(pictures: np.ndarray) -> np.ndarray:
-    """Returns the pixels of pictures in 0..1, reduced to at most 32 a side, [n, pixels] float32."""
+    """Returns the pixels in 0..1 of pictures, [n, pixels] float32.
+
+    Pictures with a side of more than 32 pixels are reduced to at most 32 pixels.
+    """
     return np.concatenate(list(flatten_in_parts(pictures)))
 
 
 def flatten_in_parts(pictures: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the pixels as `flatten` returns them in batches, to save memory."""
+    """Yields the result of `flatten` in batches, which need less memory."""
     step = -(-max(pictures.shape[1:3]) // _MAX_SIDE)
     for part in _parts(pictures):
         scaled = _scaled(part)
@@ -302,8 +318,10 @@ def flatten_in_parts(pictures: np.ndarray) -> Iterator[np.ndarray]:
         yield scaled.reshape(len(part), -1)
 
 
-def _in_parts(ask: Callable[[np.ndarray], np.ndarray], pictures: np.ndarray) -> np.ndarray:
-    return np.concatenate([ask(_scaled(part)) for part in _parts(pictures)])
+def _predict_in_parts(
+    predict: Callable[[np.ndarray], np.ndarray], pictures: np.ndarray
+) -> np.ndarray:
+    return np.concatenate([predict(_scaled(part)) for part in _parts(pictures)])
 
 
 def _parts(pictures: np.ndarray) -> Iterator[np.ndarray]:

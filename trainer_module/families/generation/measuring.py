@@ -1,4 +1,4 @@
-"""The evaluation of an exported generator: its metrics, and the failures that prevent a push."""
+"""The evaluation of an exported generator: its metrics, and its failures."""
 
 from __future__ import annotations
 
@@ -43,28 +43,32 @@ from trainer_module.families.measured import Estimate, Measured
 from trainer_module.settings import ImageFeature, TrainerSettings
 
 _MIN_PICTURES, _MAX_PICTURES = 500, 2000
-"""The smallest number of generated pictures, and the largest number of generated and real ones."""
+"""The minimum number of generated pictures, and the maximum number of generated and of real
+pictures."""
 _AT_ONCE = 128
+"""The number of pictures that are generated at a time."""
 _COLUMNS = 4096
 """The number of pixels whose variance is computed at a time."""
 _NO_STEP = -2
-"""A step number that gives noise which neither training nor its grids use."""
+"""A step number for the seed of noise that is not used in training."""
 _MIN_VARIANCE = 1e-3
 """The variance of pixels in 0..1 below which pictures count as identical."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The pictures that generated pictures are compared with, in the size of the model."""
+    """The real pictures with which generated pictures are compared, in the size of the model."""
 
     train: Pictures
+    """The pictures of the train split."""
     held_out: Pictures
-    """Pictures of the eval split, at most 2,000."""
+    """The pictures of the eval split, or 2,000 of them."""
     features: Features
+    """The features, which are learned from the train split."""
 
 
 def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
-    """Measures a generator against pictures of the eval split.
+    """Returns the metrics of a generator, which compare its pictures with those of the eval split.
 
     Args:
       folder: the folder of the exported model.
@@ -88,9 +92,12 @@ def measure(folder: Path, custom_config: Mapping[str, Any]) -> Measured:
 def _read_reference(
     files: tuple[tuple[str, ...], ...], name: str, feature: str, label: str, seed: int
 ) -> Reference:
-    """Returns the reference pictures; the cache gives the served model the same features."""
+    """Returns the reference pictures.
+
+    By the cache, a new model and the model in service are compared by the same features.
+    """
     column = ImageFeature.model_validate_json(feature)
-    train, held_out = (read_pictures(one, name, column, label) for one in files)
+    train, held_out = (read_pictures(split, name, column, label) for split in files)
     return Reference(train, held_out.draw(_MAX_PICTURES, seed), learn_features(train, seed))
 
 
@@ -98,22 +105,23 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
     """Generates pictures with the classes and the size of real pictures.
 
     Args:
-      model: a loaded SavedModel, whose pictures may have another size if it is the served model.
-      held_out: real pictures.
+      model: a loaded SavedModel; the pictures of a model in service may have another size, and are
+        then resized.
+      held_out: the real pictures.
       seed: the seed of the noise.
 
     Returns:
       The pictures, [pictures, height, width, channels] uint8, and their requested classes,
-      [pictures] of bytes; None for a model without classes.
+      [pictures] of bytes, or None for a model without classes.
     """
     signature = model.signatures[FROM_NOISE]
     names = model.signatures[DESCRIBE]()["classes"].numpy().tolist()
     count = min(_MAX_PICTURES, max(_MIN_PICTURES, len(held_out.labels)))
     width = signature.structured_input_signature[1]["noise"].shape[1]
     noise = tf.random.stateless_normal([count, width], [seed, _NO_STEP])
-    wanted = np.resize(held_out.labels, count)
+    requested_labels = np.resize(held_out.labels, count)
     classes = [name.decode() for name in names]
-    labels = np.maximum(Pictures(np.empty(0), wanted).indices(classes), 0)
+    labels = np.maximum(Pictures(np.empty(0), requested_labels).indices(classes), 0)
     parts = [
         _to_bytes(
             _in_shape(
@@ -131,7 +139,7 @@ def generate(model: Any, held_out: Pictures, seed: int) -> tuple[np.ndarray, np.
 
 
 def _in_shape(pictures: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """Resizes pictures in 0..1 to a height and a width, and converts them to 1 or 3 channels."""
+    """Returns pictures in 0..1 with a height, a width, and 1 or 3 channels."""
     *size, channels = shape
     if pictures.shape[-1] != channels:
         grey = pictures.shape[-1] == 1
@@ -142,45 +150,45 @@ def _in_shape(pictures: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
 
 
 def _to_bytes(pictures: np.ndarray) -> np.ndarray:
-    """Converts values in 0..1 to uint8 in 0..255; NaN becomes black."""
+    """Returns values in 0..1 as uint8 in 0..255; NaN becomes 0."""
     return np.nan_to_num(np.round(pictures * 255.0)).astype(np.uint8)
 
 
 def compare(
     generated: np.ndarray, requested: np.ndarray | None, reference: Reference, collapse: float
 ) -> Measured:
-    """Computes all metrics of generated pictures.
+    """Returns all metrics of generated pictures.
 
     Args:
-      generated: [pictures, height, width, channels] uint8.
-      requested: the requested class of each picture, [pictures] of bytes, if the model has classes.
+      generated: the generated pictures, [pictures, height, width, channels] uint8.
+      requested: the requested class of each picture, [pictures] of bytes; None without classes.
       reference: the real pictures.
-      collapse: the least variance of generated pictures as a share of the real variance.
+      collapse: the value of `task.collapse`.
     """
     features, held_out = reference.features, reference.held_out
     real, made = features.extract(held_out.values), features.extract(generated)
     distance = frechet_distance(real, made)
     estimate = functools.partial(_estimate, real=len(real), generated=len(made))
-    modes = [features.find_mode(found) for found in (held_out.values, generated)]
+    modes = [features.find_mode(pictures) for pictures in (held_out.values, generated)]
     copies = are_copies(
         flatten(generated), flatten_in_parts(reference.train.values), flatten(held_out.values)
     )
     spread = variance_ratio(held_out.values, generated)
     metrics: dict[str, float | Estimate] = {
         DISTANCE: _centred(estimate(distance, lambda r, g: frechet_distance(real[r], made[g]))),
-        PRECISION: _mean_of(inside(made, real), estimate, of_generated=True),
-        RECALL: _mean_of(inside(real, made), estimate, of_generated=False),
+        PRECISION: _mean_of(inside(made, real), estimate, is_generated=True),
+        RECALL: _mean_of(inside(real, made), estimate, is_generated=False),
         COVERAGE: estimate(
             mode_coverage(modes[0], modes[1], features.modes),
             lambda r, g: mode_coverage(modes[0][r], modes[1][g], features.modes),
         ),
-        COPIES: _mean_of(copies, estimate, of_generated=True),
+        COPIES: _mean_of(copies, estimate, is_generated=True),
         SPREAD: spread,
     }
     if requested is not None and features.classes:
         names = np.array([name.encode() for name in features.classes], object)
         metrics[CLASS_AGREEMENT] = _mean_of(
-            names[modes[1]] == requested, estimate, of_generated=True
+            names[modes[1]] == requested, estimate, is_generated=True
         )
     return Measured(
         metrics,
@@ -206,49 +214,66 @@ def _variance(pictures: np.ndarray) -> float:
 
 
 def _estimate(
-    value: float, of_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
+    value: float, measure_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
 ) -> Estimate:
-    """Returns a metric with its resamples."""
-    return Estimate(value, resample(of_rows, real, generated))
+    """Returns a metric with its resamples; the arguments are those of `resample`."""
+    return Estimate(value, resample(measure_rows, real, generated))
 
 
 def _centred(distance: Estimate) -> Estimate:
-    """Returns the distance with centred resamples, as duplicates in resamples increase the
-    distance.
+    """Returns the distance with resamples whose mean is the distance.
+
+    The duplicates in resamples increase the distance.
     """
     shift = distance.value - distance.resamples.mean()
     return Estimate(distance.value, np.maximum(distance.resamples + shift, 0.0))
 
 
 def _mean_of(
-    is_it: np.ndarray, estimate: Callable[..., Estimate], *, of_generated: bool
+    has_property: np.ndarray, estimate: Callable[..., Estimate], *, is_generated: bool
 ) -> Estimate:
-    """Returns the share of pictures with a property, as a metric with resamples."""
+    """Returns the share of pictures with a property, as a metric with resamples.
+
+    Args:
+      has_property: whether each picture has the property, [pictures] bool.
+      estimate: the function that adds resamples.
+      is_generated: whether the pictures are the generated pictures, and not the real pictures.
+    """
     return estimate(
-        float(is_it.mean()),
-        lambda r, g: float(is_it[g if of_generated else r].mean()),
+        float(has_property.mean()),
+        lambda r, g: float(has_property[g if is_generated else r].mean()),
     )
 
 
 def _notes(features: Features, held_out: Pictures, modes: Sequence[np.ndarray]) -> list[str]:
-    """Returns notes on the features in use and on missing modes."""
+    """Returns notes on the features and on classes that are not generated."""
     if not features.classes:
         return [
-            "there are no classes: pictures are compared by their principal components, and modes"
-            f" are {features.modes} clusters of them"
+            "the data has no classes, so pictures are compared by their principal components, and"
+            f" the modes are {features.modes} clusters of the components"
         ]
-    known = held_out.indices(features.classes)
-    right = float((modes[0] == known).mean())
+    labels = held_out.indices(features.classes)
+    accuracy = float((modes[0] == labels).mean())
     made = np.bincount(modes[1], minlength=features.modes)
     missing = [name for name, count in zip(features.classes, made, strict=True) if not count]
-    notes = [f"the classifier whose features are compared has an accuracy of {right:.3f}"]
+    notes = [
+        "pictures are compared by the features of a classifier, whose accuracy on the eval split is"
+        f" {accuracy:.3f}"
+    ]
     if missing:
-        notes.append(f"no picture of {', '.join(missing)} is generated")
+        notes.append(f"the generator generates no picture of {', '.join(missing)}")
     return notes
 
 
 def _failures(spread: float, real: float, variance: float, least: float) -> list[str]:
-    """Returns why a generator has collapsed or cannot be evaluated; empty without a failure."""
+    """Returns the reasons not to bless a generator, or an empty list.
+
+    Args:
+      spread: the variance of generated pictures divided by that of real pictures.
+      real: the variance of real pictures.
+      variance: the variance of generated pictures.
+      least: the value of `task.collapse`.
+    """
     if real < _MIN_VARIANCE:
         return [
             f"the pictures of the eval split are almost equal: their variance is {real:.2g}, but "
@@ -262,7 +287,7 @@ def _failures(spread: float, real: float, variance: float, least: float) -> list
         ]
     if spread < least:
         return [
-            f"{failure} vary {spread:.2g} times as much as real ones, but task.collapse is"
-            f" {least:g}"
+            f"{failure} have {spread:.2g} times the variance of real pictures, less than"
+            f" task.collapse ({least:g})"
         ]
     return []

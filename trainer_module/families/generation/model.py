@@ -1,11 +1,10 @@
-"""The generator and the discriminator of both kinds, with their losses, optimizers and training
-step.
+"""The generator and the discriminator of `gan` and `dcgan`, with their losses and training step.
 
-`gan` consists of dense layers; `dcgan` follows Radford et al. (2015, arXiv:1511.06434) with filters
-of 4x4, as filters of 5x5 with a stride of 2 cause checkerboard artefacts (Odena et al., 2016). Its
-discriminator has no batch normalisation, as in TensorFlow's guide: with batch normalisation, the
-generator for a few thousand pictures had a lower recall (0.4 instead of 0.7 on the digits).
-`normalise_convolutions` normalises its weights instead.
+The networks of `gan` consist of dense layers. The networks of `dcgan` are those of Radford et al.
+(2015, arXiv:1511.06434) with two differences. Filters are 4x4, as filters of 5x5 with a stride of 2
+cause checkerboard artefacts (Odena et al., 2016). The discriminator has no batch normalisation, as
+in TensorFlow's guide: with it, the generator for a few thousand pictures had a lower recall (0.4
+instead of 0.7 on the digits). `normalise_convolutions` normalises the discriminator's weights.
 """
 
 from __future__ import annotations
@@ -23,9 +22,12 @@ from trainer_module.families.generation.task import GanLoss, GenerationTask
 SLOPE = 0.2
 """The slope of LeakyReLU below 0."""
 _FILTER = 4
-_MOST_FILTERS = 512
+"""The side of a filter."""
+_MAX_FILTERS = 512
 _HIDDEN_UNITS = (256, 512, 1024)
+"""The default units of the dense layers of `gan`."""
 _POWER_ITERATIONS = 8
+"""The number of iterations that compute a spectral norm."""
 
 layers = tf_keras.layers
 
@@ -35,32 +37,33 @@ class NetworkShape:
     """The sizes of the two networks and of their inputs."""
 
     kind: str
-    """`gan` or `dcgan`."""
+    """The kind of the model: `gan` or `dcgan`."""
     noise: int
+    """The number of noise values per picture."""
     picture: tuple[int, int, int]
     """The height, the width and the channels of a picture."""
     classes: int = 0
     """The number of classes; 0 without classes."""
     sizes: tuple[int, ...] = ()
-    """The units of dense layers or filters of convolutions from the noise on; empty for the default
-    sizes.
+    """The units or filters of the generator's layers, from the noise to the picture; () for the
+    default.
     """
     synchronises: bool = False
-    """Whether batch normalisation computes its mean over all replicas."""
+    """Whether batch normalisation uses the examples of all replicas."""
 
 
 def build_generator(shape: NetworkShape, name: str = "generator") -> tf_keras.Model:
-    """Returns a generator of pictures from noise and an optional class.
+    """Returns a new network that generates pictures.
 
-    Its inputs are `noise` [batch, noise] and, with classes, `label` [batch] int32. Its output is
-    [batch, height, width, channels] float32 in -1..1.
+    Its inputs are `noise`, [batch, noise], and if there are classes `label`, [batch] int32. Its
+    output is pictures, [batch, height, width, channels] float32 in -1..1.
     """
     inputs = {"noise": layers.Input([shape.noise], name="noise")}
     hidden = inputs["noise"]
     if shape.classes:
         inputs["label"] = layers.Input([], dtype="int32", name="label")
-        wanted = layers.Lambda(lambda label: tf.one_hot(label, shape.classes))(inputs["label"])
-        hidden = layers.Concatenate()([hidden, wanted])
+        one_hot = layers.Lambda(lambda label: tf.one_hot(label, shape.classes))(inputs["label"])
+        hidden = layers.Concatenate()([hidden, one_hot])
     body = _generate_dense if shape.kind == "gan" else _generate_by_convolutions
     return tf_keras.Model(inputs, body(hidden, shape), name=name)
 
@@ -87,10 +90,11 @@ def _generate_by_convolutions(hidden: tf.Tensor, shape: NetworkShape) -> tf.Tens
 
 
 def build_discriminator(shape: NetworkShape) -> tf_keras.Model:
-    """Returns a discriminator that computes logits [batch] float32 from pictures in -1..1.
+    """Returns a new network that discriminates pictures.
 
-    With classes it also takes `label`; the logit is increased by the product of the class vector
-    with the last features (Miyato and Koyama, 2018, arXiv:1802.05637).
+    Its inputs are `picture`, in -1..1, and if there are classes `label`. Its output is logits,
+    [batch] float32. With classes, the product of a class vector and the last features is added to
+    the logit (Miyato and Koyama, 2018, arXiv:1802.05637).
     """
     inputs = {"picture": layers.Input(shape.picture, name="picture")}
     body = _discriminate_dense if shape.kind == "gan" else _discriminate_by_convolutions
@@ -120,10 +124,11 @@ def _discriminate_by_convolutions(picture: tf.Tensor, shape: NetworkShape) -> tf
 
 
 def normalise_convolutions(network: tf_keras.Model, strategy: tf.distribute.Strategy) -> None:
-    """Divides the kernel of each convolution by its spectral norm, outside of all replicas.
+    """Divides the kernel of each convolution by its spectral norm.
 
-    The limited slope of the discriminator gives the generator useful gradients: spectral
-    normalisation (Miyato et al., 2018, arXiv:1802.05957), applied to the weights themselves.
+    Spectral normalisation (Miyato et al., 2018, arXiv:1802.05957) limits the slope of the
+    discriminator, which gives the generator useful gradients. Call the function in the context of
+    the strategy, and not in that of a replica.
     """
     for layer in network.layers:
         if isinstance(layer, layers.Conv2D):
@@ -133,8 +138,7 @@ def normalise_convolutions(network: tf_keras.Model, strategy: tf.distribute.Stra
 
 
 def spectral_norm(kernel: tf.Tensor) -> tf.Tensor:
-    """Returns the spectral norm of a kernel [..., filters], viewed as a matrix of `filters`
-    columns, [].
+    """Returns the spectral norm of a kernel, [..., filters], as a matrix with `filters` columns.
 
     Power iteration starts at a constant vector, so that all replicas compute the same norm.
     """
@@ -147,11 +151,11 @@ def spectral_norm(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def _filters(shape: NetworkShape) -> Sequence[int]:
-    """Returns the filters at each size, from the smallest on, which halve with each doubling."""
+    """Returns the number of filters at each size, from the smallest size to the largest."""
     if shape.sizes:
         return shape.sizes
     times = doublings(*shape.picture[:2])
-    return [min(64 << place, _MOST_FILTERS) for place in reversed(range(times))]
+    return [min(64 << index, _MAX_FILTERS) for index in reversed(range(times))]
 
 
 def _doubling(filters: int, **options: object) -> tf_keras.layers.Layer:
@@ -169,7 +173,7 @@ def _normalise(shape: NetworkShape, momentum: float = 0.9) -> tf_keras.layers.La
 
 
 _TINY = 1e-12
-"""A constant that keeps the gradient of a norm finite at 0."""
+"""A constant that makes the gradient of a norm of 0 finite."""
 
 
 def cross_entropy(logit: tf.Tensor, target: float) -> tf.Tensor:
@@ -188,7 +192,7 @@ def generator_loss(task: GenerationTask, fake: tf.Tensor) -> tf.Tensor:
 
 
 def discriminator_loss(task: GenerationTask, real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
-    """Returns the loss of the discriminator for each pair of pictures, without the penalty.
+    """Returns the loss of the discriminator for each pair of pictures, without gradient penalty.
 
     Only the labels of real pictures are smoothed (Salimans et al., 2016, arXiv:1606.03498).
 
@@ -208,9 +212,10 @@ def gradient_penalty(
     fake: tf.Tensor,
     share: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns the squared difference of the gradient's norm from 1 between pairs of pictures.
+    """Returns the gradient penalty of Gulrajani et al. (2017, arXiv:1704.00028) without its weight.
 
-    This is the penalty of Gulrajani et al. (2017, arXiv:1704.00028), without its weight.
+    The penalty is the squared difference between 1 and the norm of the discriminator's gradient, at
+    a point between a real and a generated picture.
 
     Args:
       discriminator: a function from pictures to the discriminator's logits.
@@ -240,9 +245,9 @@ in 0..1, and with classes `label` [batch] int32.
 
 
 class Adversaries(tf_keras.Model):
-    """A generator with its moving average and a discriminator, each with an optimizer.
+    """A generator, its moving average and a discriminator, with their optimizers.
 
-    A checkpoint of the model contains the complete state of the training.
+    A checkpoint of this model contains the complete state of the training.
     """
 
     def __init__(
@@ -251,7 +256,7 @@ class Adversaries(tf_keras.Model):
         shape: NetworkShape,
         rate: float | tf_keras.optimizers.schedules.LearningRateSchedule,
     ) -> None:
-        """Builds the networks; call the constructor in the scope of the strategy.
+        """Builds the networks. Call the constructor in the scope of the strategy.
 
         Args:
           task: the task with the losses.
@@ -272,20 +277,20 @@ class Adversaries(tf_keras.Model):
         self.discriminator_optimizer.build(self.discriminator.trainable_variables)
 
     def call(self, inputs: Batch, training: bool = False) -> tf.Tensor:
-        """Generates pictures from noise with the averaged generator."""
+        """Returns pictures that the averaged generator generates."""
         return self.average(inputs, training=training)
 
     def learn(self, batch: Batch, examples: int) -> tf.Tensor:
         """Runs a training step on a replica.
 
         Args:
-          batch: `steps_of_critic` equal parts, one for each step of the discriminator; the
+          batch: the inputs, which consist of an equal part for each step of the discriminator; the
             generator learns from the noise of the last part.
-          examples: the examples in a part of all replicas.
+          examples: the number of examples in a part, on all replicas.
 
         Returns:
-          The replica's parts of both losses, [2] float32, which add up over replicas to the means
-          over the examples.
+          The losses of the generator and the discriminator, [2] float32. The sums over the replicas
+          are the means over the examples.
         """
         parts = self.task.steps_of_critic
         split = {name: tf.split(values, parts) for name, values in batch.items()}
@@ -299,22 +304,25 @@ class Adversaries(tf_keras.Model):
             self._apply(
                 self.discriminator_optimizer, self.discriminator, tape, discriminator_losses
             )
-        # Both networks learn from the same pictures and logits.
-        with tf.GradientTape() as of_generator, tf.GradientTape() as of_discriminator:
+        # In the last part, both networks learn from the same pictures and logits.
+        with tf.GradientTape() as generator_tape, tf.GradientTape() as discriminator_tape:
             fake = self.generator(_generator_inputs(last), training=True)
             logits = self._discriminate(fake, last)
             loss = tf.reduce_sum(generator_loss(self.task, logits)) / examples
             discriminator_losses = self._discriminator_loss(last, fake, logits, examples)
-        self._apply(self.optimizer, self.generator, of_generator, loss)
+        self._apply(self.optimizer, self.generator, generator_tape, loss)
         self._apply(
-            self.discriminator_optimizer, self.discriminator, of_discriminator, discriminator_losses
+            self.discriminator_optimizer,
+            self.discriminator,
+            discriminator_tape,
+            discriminator_losses,
         )
         return tf.stack([loss, discriminator_losses])
 
     def _discriminator_loss(
         self, part: Batch, fake: tf.Tensor, logits: tf.Tensor, examples: int
     ) -> tf.Tensor:
-        """Returns the loss of the discriminator, given the logits of `fake`."""
+        """Returns the loss of the discriminator; `logits` are those of the pictures `fake`."""
         real = part["picture"]
         losses = discriminator_loss(self.task, self._discriminate(real, part), logits)
         if self.task.loss is GanLoss.WASSERSTEIN:
@@ -331,37 +339,42 @@ class Adversaries(tf_keras.Model):
         loss: tf.Tensor,
     ) -> None:
         """Applies the gradients of a loss, summed over all replicas."""
-        slopes = tape.gradient(loss, network.trainable_variables)
-        optimizer.apply_gradients(zip(slopes, network.trainable_variables, strict=True))
+        gradients = tape.gradient(loss, network.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
 
     def _discriminate(self, pictures: tf.Tensor, part: Batch) -> tf.Tensor:
-        given = {"picture": pictures} | {k: v for k, v in part.items() if k == "label"}
-        return self.discriminator(given, training=True)
+        inputs = {"picture": pictures} | {k: v for k, v in part.items() if k == "label"}
+        return self.discriminator(inputs, training=True)
 
     def end_step(self, strategy: tf.distribute.Strategy) -> None:
-        """Normalises the discriminator after a step and updates the average, outside of all
-        replicas.
+        """Normalises the discriminator and updates the moving average after a step.
 
-        A gradient penalty already limits the slope of a discriminator, so others are normalised.
+        A discriminator with a gradient penalty is not normalised, as the penalty limits its slope.
+        Call the method in the context of the strategy, and not in that of a replica.
         """
         if self.task.loss is not GanLoss.WASSERSTEIN:
             normalise_convolutions(self.discriminator, strategy)
         self._move_average(strategy)
 
     def _move_average(self, strategy: tf.distribute.Strategy) -> None:
-        """Updates the moving average, with less weight of the first, random weights."""
-        done = tf.cast(self.optimizer.iterations, tf.float32)
-        keep = tf.minimum(self.task.ema, done / (done + 10.0))
+        """Updates the moving average.
+
+        In the first steps, the decay is smaller, so that the initial weights soon have no effect.
+        """
+        steps = tf.cast(self.optimizer.iterations, tf.float32)
+        decay = tf.minimum(self.task.ema, steps / (steps + 10.0))
         pairs = zip(
             self.average.trainable_variables, self.generator.trainable_variables, strict=True
         )
         for mean, weight in pairs:
             strategy.extended.update(
-                mean, lambda mean, weight: mean.assign(keep * mean + (1 - keep) * weight), (weight,)
+                mean,
+                lambda mean, weight: mean.assign(decay * mean + (1 - decay) * weight),
+                (weight,),
             )
 
     def settle(self) -> None:
-        """Copies the generator's batch normalisation statistics to the average."""
+        """Copies the statistics of batch normalisation from the generator to its average."""
         pairs = zip(
             self.average.non_trainable_variables,
             self.generator.non_trainable_variables,

@@ -1,8 +1,8 @@
-"""The pictures of a split in memory, and the batches that both networks learn from.
+"""The pictures of a split in memory, and the batches of the training.
 
 The seed and the number of a step determine its pictures, its noise and the points of the gradient
-penalty. Therefore a step is the same with one replica and with several, in every process, and after
-an interruption, without any saved random state.
+penalty. A step is therefore the same with one replica and with several replicas, in every process,
+and after an interruption, although no random state is saved.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from trainer_module.settings import ImageFeature, TrainerSettings
 from trainer_module.settings.train import choose_batch_size, choose_rounds
 
 _AT_ONCE = 64
-"""The number of pictures that are decoded together."""
-_SHARE = 0.25
-"""The share of the free memory that the pictures of a split may take."""
+"""The number of pictures that are decoded in a batch."""
+_MEMORY_SHARE = 0.25
+"""The maximum share of the free memory for the pictures of a split."""
 
 
 @dataclass(frozen=True)
@@ -37,30 +37,29 @@ class Pictures:
     values: np.ndarray
     """The pixels, [pictures, height, width, channels] uint8."""
     labels: np.ndarray
-    """The classes, [pictures] of bytes; b"" for a picture without a class."""
+    """The names of the classes, [pictures] of bytes; b"" for a picture without a class."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The sorted names of the classes; empty unless every picture has a class and there are
-        several.
-        """
+        """The sorted names of the classes; () if a picture has no class, or there is one class."""
         names = sorted({label.decode(errors="replace") for label in self.labels.tolist()})
         return tuple(names) if len(names) > 1 and "" not in names else ()
 
-    def draw(self, most: int, seed: int) -> Pictures:
-        """Returns a random sample of the pictures in their order, or all if there are few."""
+    def draw(self, limit: int, seed: int) -> Pictures:
+        """Returns a random sample of at most `limit` pictures, in their order."""
         count = len(self.labels)
-        if count <= most:
+        if count <= limit:
             return self
-        rows = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+        rows = np.sort(np.random.default_rng(seed).choice(count, limit, replace=False))
         return Pictures(self.values[rows], self.labels[rows])
 
     def indices(self, classes: Sequence[str]) -> np.ndarray:
-        """Returns the index of each picture's class among given classes, [pictures] int32; -1 for
-        others.
+        """Returns the index of each picture's class in `classes`, [pictures] int32.
+
+        The index is -1 if `classes` does not contain the class.
         """
-        places = {name.encode(): place for place, name in enumerate(classes)}
-        return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int32)
+        by_name = {name.encode(): index for index, name in enumerate(classes)}
+        return np.array([by_name.get(label, -1) for label in self.labels.tolist()], np.int32)
 
 
 def generation_task(settings: TrainerSettings) -> GenerationTask:
@@ -77,22 +76,23 @@ def picture_of(
 
     Args:
       settings: the settings of the training.
-      shape: the height, width and channels of a model, for sizes that the settings leave open.
+      shape: the height, width and channels of a model, which replace sizes that the settings lack.
 
     Raises:
-      DataError: there is no such column, or the model cannot generate pictures of the size.
+      DataError: there is not exactly one column of pictures, or the model cannot generate pictures
+        of the size.
     """
-    found = {n: f for n, f in settings.features.items() if isinstance(f, ImageFeature)}
-    if len(found) != 1:
+    columns = {n: f for n, f in settings.features.items() if isinstance(f, ImageFeature)}
+    if len(columns) != 1:
         raise DataError(
-            f"a task generation learns from one column of pictures, and found {len(found)}; name"
-            " it as features: {picture: {type: image}}."
+            f"`task: generation` needs one column of pictures, and found {len(columns)}; set"
+            " features: {picture: {type: image}} for the column."
         )
-    ((name, feature),) = found.items()
+    ((name, feature),) = columns.items()
     if shape is not None:
         size = zip(("height", "width", "channels"), shape, strict=True)
-        left_open = {key: value for key, value in size if getattr(feature, key) is None}
-        return name, feature.model_copy(update=left_open)
+        absent = {key: value for key, value in size if getattr(feature, key) is None}
+        return name, feature.model_copy(update=absent)
     model = settings.model
     height, width = feature.size or (0, 0)
     try:
@@ -107,17 +107,17 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
 
     Args:
       files: gzipped TFRecord files of tf.Examples, as ExampleGen writes them.
-      name: the column of pictures.
-      feature: the settings of the column, with a size.
-      label: the column of the classes, which may be missing.
+      name: the name of the column of pictures.
+      feature: the settings of the column, including a size.
+      label: the name of the column of classes, which the examples may lack.
 
     Raises:
-      DataError: the pictures do not fit into memory, or there are none.
+      DataError: the pictures do not fit into memory, or there is no picture.
     """
     shape = (*(feature.size or (0, 0)), feature.channels or 3)
-    room = int(free_memory() * _SHARE / math.prod(shape))
+    limit = int(free_memory() * _MEMORY_SHARE / math.prod(shape))
     records = tf.data.TFRecordDataset(list(files), "GZIP")
-    kind = _kind_of(records, label)
+    kind = _label_type(records, label)
     spec = {name: tf.io.FixedLenFeature([], tf.string), label: tf.io.VarLenFeature(kind)}
 
     def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -130,9 +130,9 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
     for part in records.batch(_AT_ONCE).map(decode, tf.data.AUTOTUNE).as_numpy_iterator():
         parts.append(part)
         count += len(part[1])
-        if count > room:
+        if count > limit:
             raise DataError(
-                f"memory has room for {room:,} pictures of {shape[0]}x{shape[1]} pixels, but the "
+                f"memory has room for {limit:,} pictures of {shape[0]}x{shape[1]} pixels, but the "
                 f"data has more; lower the height and width of features.{name}."
             )
     if not parts:
@@ -141,8 +141,8 @@ def read_pictures(files: Sequence[str], name: str, feature: ImageFeature, label:
     return Pictures(values, labels)
 
 
-def _kind_of(records: tf.data.Dataset, label: str) -> tf.DType:
-    """Returns the type of the labels in the first picture that has a label."""
+def _label_type(records: tf.data.Dataset, label: str) -> tf.DType:
+    """Returns the data type of the first label; string if no picture has a label."""
     kinds = {"int64_list": tf.int64, "float_list": tf.float32, "bytes_list": tf.string}
     for record in records.as_numpy_iterator():
         values = tf.train.Example.FromString(record).features.feature[label]
@@ -152,7 +152,7 @@ def _kind_of(records: tf.data.Dataset, label: str) -> tf.DType:
 
 
 def to_signed(pictures: tf.Tensor) -> tf.Tensor:
-    """Converts pixels in 0..255 to float32 in -1..1, the range of the networks."""
+    """Returns pixels in 0..255 as float32 in -1..1, the range of the networks."""
     return tf.cast(pictures, tf.float32) / 127.5 - 1.0
 
 
@@ -162,16 +162,17 @@ class Deal:
 
     pictures: Pictures
     classes: tuple[str, ...]
-    """The classes that can be requested; empty without classes."""
+    """The classes that can be requested, or () for a generator without classes."""
     noise: int
+    """The number of noise values per picture."""
     batch_size: int
-    """The pictures per replica and step of the discriminator."""
+    """The number of pictures per replica and step of the discriminator."""
     replicas: int
     """The number of synchronous replicas on all workers."""
     workers: int
-    """The number of processes that the replicas run in."""
+    """The number of processes in which the replicas run."""
     parts: int
-    """The steps of the discriminator in each training step."""
+    """The number of the discriminator's steps in each training step."""
     rounds: int
     """The number of passes over the pictures in an epoch."""
     seed: int
@@ -185,14 +186,14 @@ class Deal:
         replicas: int,
         workers: int,
     ) -> Deal:
-        """Returns the distribution that follows from the settings and the pictures.
+        """Returns the distribution of pictures for a training.
 
         Args:
           pictures: the pictures of the train split.
           settings: the settings of the training.
           classes: the classes that can be requested.
           replicas: the number of synchronous replicas.
-          workers: the number of processes that the replicas run in.
+          workers: the number of processes in which the replicas run.
         """
         count, train = len(pictures.labels), settings.train
         size = min(choose_batch_size(train, count, replicas), max(1, count // replicas))
@@ -212,17 +213,22 @@ class Deal:
 
     @property
     def examples(self) -> int:
-        """The pictures in a step of the discriminator of all replicas."""
+        """The number of pictures in a step of the discriminator, on all replicas."""
         return self.batch_size * self.replicas
 
     @property
     def steps(self) -> int:
-        """The steps of an epoch, which contains every picture."""
+        """The number of steps of an epoch, in which every picture occurs."""
         total = len(self.pictures.labels) * self.rounds
         return math.ceil(total / (self.examples * self.parts))
 
     def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of one worker's replicas, one after the other in each step."""
+        """Returns the batches of a worker: for each step, a batch per replica.
+
+        Args:
+          context: the context with the index of the worker.
+          start_step: the first step.
+        """
         local = self.replicas // self.workers
         first = context.input_pipeline_id * local
         with tf.device("CPU:0"):
@@ -230,32 +236,34 @@ class Deal:
             labels = tf.constant(self.pictures.indices(self.classes))
 
             @tf.autograph.experimental.do_not_convert
-            def take(turn: tf.Tensor) -> dict[str, tf.Tensor]:
-                return self._batch(values, labels, turn // local, first + turn % local)
+            def take(index: tf.Tensor) -> dict[str, tf.Tensor]:
+                return self._batch(values, labels, index // local, first + index % local)
 
-            turns = tf.data.Dataset.range(start_step * local, FOREVER // local)
-            return turns.map(take, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+            indices = tf.data.Dataset.range(start_step * local, FOREVER // local)
+            return indices.map(take, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def _batch(
         self, values: tf.Tensor, labels: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Returns the inputs of a replica in a step."""
+        """Returns the batch of a replica in a step."""
         begin = replica * self.batch_size
-        drawn: dict[str, list[tf.Tensor]] = {}
+        inputs: dict[str, list[tf.Tensor]] = {}
         for part in range(self.parts):
-            turn = step * self.parts + part
-            places = turn * self.examples + begin + tf.range(self.batch_size, dtype=tf.int64)
-            rows = shuffle_in_rounds(places, len(self.pictures.labels), _as_int64(self.seed))
-            found = {"picture": to_signed(tf.gather(values, rows)), **self._draw(turn, begin)}
+            critic_step = step * self.parts + part
+            positions = critic_step * self.examples + begin
+            positions += tf.range(self.batch_size, dtype=tf.int64)
+            rows = shuffle_in_rounds(positions, len(self.pictures.labels), _as_int64(self.seed))
+            pictures = to_signed(tf.gather(values, rows))
+            part_inputs = {"picture": pictures, **self._draw(critic_step, begin)}
             if self.classes:
-                found["label"] = tf.gather(labels, rows)
-            for name, tensor in found.items():
-                drawn.setdefault(name, []).append(tensor)
-        return {name: tf.concat(tensors, 0) for name, tensors in drawn.items()}
+                part_inputs["label"] = tf.gather(labels, rows)
+            for name, tensor in part_inputs.items():
+                inputs.setdefault(name, []).append(tensor)
+        return {name: tf.concat(tensors, 0) for name, tensors in inputs.items()}
 
-    def _draw(self, turn: tf.Tensor, begin: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns a replica's part of the noise and shares that are drawn for all replicas."""
-        seed = tf.stack([_as_int64(self.seed), turn])
+    def _draw(self, critic_step: tf.Tensor, begin: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the random inputs of a replica: its part of the inputs of all replicas."""
+        seed = tf.stack([_as_int64(self.seed), critic_step])
         noise = tf.random.stateless_normal([self.examples, self.noise], seed)
         share = tf.random.stateless_uniform([self.examples], seed)
         rows = slice(begin, begin + self.batch_size)

@@ -1,4 +1,4 @@
-"""The settings of `task: generation`: the classes, the losses and the metrics."""
+"""The settings of `task: generation`, and its metrics."""
 
 from __future__ import annotations
 
@@ -23,50 +23,49 @@ METRICS = {
     COPIES: Metric(higher_is_better=False, is_compared=False),
     SPREAD: Metric(is_compared=False),
 }
-"""The metrics that `families/generation/measuring.py` computes, explained in `docs/generation.md`.
-"""
+"""The metrics that `measuring.py` computes; docs/generation.md explains them."""
 
 
 class GanLoss(StrEnum):
-    """The kind of loss of a GAN."""
+    """The loss of a GAN."""
 
     NON_SATURATING = "non_saturating"
     WASSERSTEIN = "wasserstein"
 
 
 class GenerationTask(LearningTask):
-    """The settings of `task: generation`, which generates pictures like those of the data."""
+    """The settings of `task: generation`: a model generates pictures similar to the data."""
 
     kind: Literal["generation"]
     family: ClassVar[str] = "generation"
     monitor: ClassVar[str] = "generator_loss"
     conditional: bool = False
-    """Whether the generator takes a class, which is the label `data.label`. Otherwise a label is
-    optional and only used to measure the generated pictures.
+    """Whether the generator takes a class, which is a value of the column `data.label`. Otherwise
+    `data.label` is optional, and only the evaluation uses it.
     """
     noise: PositiveInt = 100
-    """The number of normally distributed values that each picture is generated from."""
+    """The number of random values from which each picture is generated."""
     loss: GanLoss = GanLoss.NON_SATURATING
     """`non_saturating` (Goodfellow et al., 2014), or `wasserstein` with a gradient penalty
     (Gulrajani et al., 2017).
     """
     label_smoothing: float | None = Field(default=None, ge=0, lt=0.5)
-    """non_saturating: the value subtracted from the target 1 of real pictures (Salimans et al.,
-    2016). Default: 0.1.
+    """non_saturating: the number that is subtracted from the target of real pictures, 1 (Salimans
+    et al., 2016). Default: 0.1.
     """
     gradient_penalty: PositiveFloat | None = None
     """wasserstein: the weight of the gradient penalty. Default: 10."""
     critic_steps: PositiveInt | None = None
-    """The discriminator's steps per step of the generator, each with other pictures. Default: 1;
-    for wasserstein 5.
+    """The number of the discriminator's steps per step of the generator; each step has other
+    pictures. Default: 5 for wasserstein, otherwise 1.
     """
     ema: float = Field(default=0.99, ge=0, lt=1)
-    """The decay of the moving average of the generator's weights, which is pushed; 0 pushes the
-    weights themselves.
+    """The decay of a moving average of the generator's weights. The pushed generator has the
+    averaged weights. 0: no average.
     """
     collapse: float = Field(default=0.1, ge=0, lt=1)
-    """The least variance of generated pictures as a share of the real variance; a generator below
-    it has collapsed and is not blessed.
+    """The minimum variance of generated pictures, as a share of the variance of real pictures. A
+    generator with a smaller variance counts as collapsed and is not blessed.
     """
 
     @model_validator(mode="after")
@@ -77,22 +76,22 @@ class GenerationTask(LearningTask):
             ("gradient_penalty", wasserstein),
         ):
             if getattr(self, key) is not None and not is_read:
-                raise ValueError(f"{key} is not read by loss: {self.loss.value}; leave it out")
+                raise ValueError(f"loss: {self.loss.value} does not read {key}; remove {key}")
         return self
 
     @property
     def smoothing(self) -> float:
-        """The value subtracted from the target 1 of real pictures."""
+        """The value of `label_smoothing`, or its default."""
         return 0.1 if self.label_smoothing is None else self.label_smoothing
 
     @property
     def penalty(self) -> float:
-        """The weight of the gradient penalty."""
+        """The value of `gradient_penalty`, or its default."""
         return self.gradient_penalty or 10.0
 
     @property
     def steps_of_critic(self) -> int:
-        """The discriminator's steps per step of the generator."""
+        """The value of `critic_steps`, or its default."""
         return self.critic_steps or (5 if self.loss is GanLoss.WASSERSTEIN else 1)
 
     @property
@@ -102,17 +101,17 @@ class GenerationTask(LearningTask):
 
     @property
     def of_rows(self) -> BaseTask:
-        """The task by which rows are read, which treats the label as a class."""
+        """The supervised task for reading rows: the label is a class."""
         return MulticlassTask(kind="multiclass")
 
     def without_model_keys(self) -> GenerationTask:
-        """Returns the task with only the option that reading the data depends on: `conditional`."""
+        """Returns the task with only `conditional`, on which reading the data depends."""
         return GenerationTask(kind="generation", conditional=self.conditional)
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns the metrics that compare generated pictures with held-out ones."""
+        """Returns the metrics, which compare generated pictures with pictures of the eval split."""
         return METRICS | ({CLASS_AGREEMENT: Metric()} if self.conditional else {})
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the names of all metrics, of which the Frechet distance comes first."""
+        """Returns the names of all metrics; the first is the Frechet distance."""
         return (*self.metrics(),)

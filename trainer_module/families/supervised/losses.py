@@ -15,26 +15,29 @@ from trainer_module.sections import load_own
 from trainer_module.settings import LossSettings
 
 MAX_EXPONENT = 20.0
-"""The largest exponent of `bounded_exponential`: exp(20) is about half a billion."""
+"""The maximum exponent of `bounded_exponential`: exp(20) is about half a billion."""
 
 
 def scale_reported(loss: tf.Tensor, factor: float) -> tf.Tensor:
-    """Returns the loss times a factor, with the gradients of the loss itself.
+    """Returns a tensor whose value is the loss times a factor, with the gradients of the loss.
 
-    The reported loss of a number is in units of the label. Gradients in units of its standard
-    deviation neither overflow nor underflow in float16, whose largest number is 65,504.
+    The loss of a number is reported in the label's unit. Its gradients are those of a label that is
+    divided by its standard deviation, so they do not overflow or underflow in float16.
     """
     return tf.stop_gradient(loss * factor) + (loss - tf.stop_gradient(loss))
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 def bounded_exponential(numbers: tf.Tensor) -> tf.Tensor:
-    """Returns the exponential of limited numbers, as one outlier would make a metric infinite."""
+    """Returns the exponential of numbers, limited to exp(MAX_EXPONENT).
+
+    Without the limit, a single outlier would make a metric infinite.
+    """
     return tf.exp(tf.minimum(numbers, MAX_EXPONENT))
 
 
 class WrappedLoss(tf_keras.losses.Loss):
-    """A loss that wraps another loss, and is saved with it."""
+    """The base class of losses that change another loss."""
 
     def __init__(self, loss: Any, name: str, **options: Any) -> None:
         """Stores the wrapped loss: a Keras loss, a function, or a serialized loss."""
@@ -53,15 +56,15 @@ class WrappedLoss(tf_keras.losses.Loss):
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class ShownLoss(WrappedLoss):
-    """A loss whose value is that of another loss, with gradients divided by `factor`."""
+    """A loss with the value of another loss, and with gradients that are divided by a factor."""
 
     def __init__(self, loss: Any, factor: float, name: str = "shown_loss", **options: Any) -> None:
-        """Stores the loss, and the factor that its gradients are divided by."""
+        """Stores the loss and the factor."""
         super().__init__(loss, name, **options)
         self._factor = factor
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the losses, [batch], with the values of the wrapped loss."""
+        """Returns the values of the wrapped loss, [batch], with divided gradients."""
         return scale_reported(self.wrapped(y_true, y_pred) / self._factor, self._factor)
 
     def get_config(self) -> dict[str, Any]:
@@ -77,8 +80,7 @@ def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
 
     Args:
       problem: the features and the label.
-      settings: the settings of the loss; None for the task's default, cross-entropy or the mean
-        squared error.
+      settings: the settings of the loss; None for the task's default.
 
     Raises:
       TrainingError: a user's loss is neither a function nor a `tf_keras.losses.Loss`.
@@ -88,7 +90,7 @@ def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
 
 
 def _make_plain_loss(problem: Problem, settings: LossSettings | None) -> Any:
-    """Returns the loss of the model's output without a correction for class weights."""
+    """Returns the loss without the adjustment of `PriorLoss`."""
     if settings is None:
         return problem.make_loss()
     if settings.is_custom:
@@ -112,7 +114,10 @@ def _make_plain_loss(problem: Problem, settings: LossSettings | None) -> Any:
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class OneHotLoss(Loss):
-    """Cross-entropy or focal loss of class indices, which Keras only has for one-hot labels."""
+    """A cross-entropy or focal loss of class indices.
+
+    Keras's own losses with smoothing or focus need one-hot labels.
+    """
 
     def __init__(
         self,
@@ -122,7 +127,7 @@ class OneHotLoss(Loss):
         name: str = "one_hot_loss",
         **options: Any,
     ) -> None:
-        """Stores the number of classes; a `gamma` of 0 is cross-entropy."""
+        """Stores the options; with a `gamma` of 0, the loss is the cross-entropy."""
         super().__init__(name=name, **options)
         self._config = {"classes": classes, "label_smoothing": label_smoothing, "gamma": gamma}
         self._loss = tf_keras.losses.CategoricalFocalCrossentropy(
@@ -130,7 +135,7 @@ class OneHotLoss(Loss):
         )
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the losses, [batch], of labels [batch, 1] and probabilities [batch, classes]."""
+        """Returns the losses, [batch], for labels [batch, 1] and probabilities [batch, classes]."""
         labels = tf.reshape(tf.cast(y_true, tf.int64), [-1])
         return self._loss.call(tf.one_hot(labels, self._config["classes"]), y_pred)
 
@@ -141,38 +146,41 @@ class OneHotLoss(Loss):
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class PriorLoss(WrappedLoss):
-    """The loss of probabilities that are adjusted to the class weights.
+    """A loss that adjusts the model's probabilities to the class weights.
 
-    With class weights, cross-entropy is minimal for the probabilities under weighted class
-    frequencies. The wrapped loss receives these, so that the model's own output are the
-    probabilities in the data (Menon et al., 2021, "Long-tail learning via logit adjustment",
-    arXiv:2007.07314).
+    With class weights, cross-entropy is minimal for the probabilities of classes with weighted
+    frequencies. The wrapped loss receives adjusted probabilities, so that the model's own output
+    remains the probabilities in the data (Menon et al., 2021, "Long-tail learning via logit
+    adjustment", arXiv:2007.07314).
     """
 
     def __init__(
         self, loss: Any, shift: Sequence[float], name: str = "prior_loss", **options: Any
     ) -> None:
-        """Stores the loss, and the class weights' shift of the logits: `Problem.class_shift`."""
+        """Stores the loss, and the shift of the logits in `Problem.class_shift`."""
         super().__init__(loss, name, **options)
         self._shift = list(shift)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the losses, [batch], of probabilities [batch, classes], or [batch, 1] for two
-        classes.
+        """Returns the losses, [batch].
+
+        Args:
+          y_true: the labels, [batch, 1].
+          y_pred: the probabilities, [batch, classes], or for two classes [batch, 1].
         """
         logits = logits_of(y_pred)
-        smallest = tf_keras.backend.epsilon()
+        epsilon = tf_keras.backend.epsilon()
         shift = tf.constant(self._shift, y_pred.dtype)
         if len(self._shift) == 1:
             if logits is None:
-                clipped = tf.clip_by_value(y_pred, smallest, 1 - smallest)
+                clipped = tf.clip_by_value(y_pred, epsilon, 1 - epsilon)
                 logits = tf.math.log(clipped) - tf.math.log1p(-clipped)
-            weighted = tf_keras.activations.sigmoid(logits + shift)
+            adjusted = tf_keras.activations.sigmoid(logits + shift)
         else:
             if logits is None:
-                logits = tf.math.log(tf.maximum(y_pred, smallest))
-            weighted = tf_keras.activations.softmax(logits + shift)
-        return self.wrapped(y_true, weighted)
+                logits = tf.math.log(tf.maximum(y_pred, epsilon))
+            adjusted = tf_keras.activations.softmax(logits + shift)
+        return self.wrapped(y_true, adjusted)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -180,38 +188,38 @@ class PriorLoss(WrappedLoss):
 
 
 def _own_loss(settings: LossSettings) -> Any:
-    found = load_own("train.loss", settings.kind)
-    if not isinstance(found, type):
+    own = load_own("train.loss", settings.kind)
+    if not isinstance(own, type):
         if settings.options:
             raise TrainingError(
-                f"train.loss {settings.kind!r} is a function, which takes no options; make it a "
-                "subclass of tf_keras.losses.Loss, or leave `options` out."
+                f"train.loss {settings.kind!r} is a function, which takes no options; remove "
+                "`options`, or write a subclass of tf_keras.losses.Loss."
             )
-        return found
-    loss = found(**settings.options)
+        return own
+    loss = own(**settings.options)
     if not isinstance(loss, tf_keras.losses.Loss):
         raise TrainingError(
-            f"train.loss {settings.kind!r} is a {found.__module__}.{found.__qualname__}; right is "
-            "a subclass of tf_keras.losses.Loss, or a function of labels and predictions."
+            f"train.loss {settings.kind!r} is a {own.__module__}.{own.__qualname__}; give a "
+            "subclass of tf_keras.losses.Loss, or a function of labels and predictions."
         )
     return loss
 
 
 def _is_mixed(label: tf.Tensor) -> bool:
-    """Returns whether a label mixes two examples; labels in evaluation are not mixed."""
+    """Returns whether labels are mixed: [batch, 3], two labels and the share of the first."""
     return bool(label.shape[-1] == 3)
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class MixedLoss(WrappedLoss):
-    """A loss of labels that mixup may have mixed."""
+    """A loss that also supports labels that mixup has mixed."""
 
     def __init__(self, loss: Any, name: str = "mixed_loss", **options: Any) -> None:
-        """Stores the loss of labels that are not mixed."""
+        """Stores the loss for labels that are not mixed."""
         super().__init__(loss, name, **options)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the losses, [batch], weighted by the shares of a mixed label."""
+        """Returns the losses, [batch]; for mixed labels, their means weighted by the shares."""
         if not _is_mixed(y_true):
             return self.wrapped(y_true, y_pred)
         share, first, second = y_true[:, 2], y_true[:, :1], y_true[:, 1:2]
@@ -219,7 +227,7 @@ class MixedLoss(WrappedLoss):
 
 
 def with_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:
-    """Returns the metric with mixed labels replaced by the label of the larger share."""
+    """Returns the metric, for which the label with the larger share replaces a mixed label."""
 
     def replace_mixed(y_true: tf.Tensor, y_pred: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if _is_mixed(y_true):

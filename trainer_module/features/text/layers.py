@@ -1,4 +1,4 @@
-"""Layers that models share for transformed text."""
+"""Keras layers for transformed text, which several models use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Float32Layer(tf_keras.layers.Layer):
     """A layer that always computes in float32, whatever `train.precision` is."""
 
     def __init__(self, **options: Any) -> None:
-        """Creates the layer from the options of a layer, except its dtype."""
+        """Creates the layer from the options of Keras's base layer, without `dtype`."""
         super().__init__(**{**options, "dtype": tf.float32})
 
     def get_config(self) -> dict[str, Any]:
@@ -27,46 +27,53 @@ class Float32Layer(tf_keras.layers.Layer):
 
 @register
 class TermIndices(Float32Layer):
-    """A layer from pairs, [batch, terms, 2], to the indices of the terms, [batch, terms] int32."""
+    """A layer that returns the indices of a bag's terms, [batch, terms] int32.
+
+    Its input is the pairs of indices and weights, [batch, terms, 2].
+    """
 
     keeps_indices = True
     """Whether the outputs are indices in the vocabulary of the inputs."""
 
     def __init__(self, **options: Any) -> None:
-        """Creates the layer without autocasting, as half precision cannot represent the indices."""
+        """Creates the layer without autocast, as float16 cannot represent the indices."""
         super().__init__(**{**options, "autocast": False})
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the index of each pair."""
+        """Returns the indices, the first numbers of the pairs."""
         return tf.cast(inputs[:, :, 0], tf.int32)
 
 
 @register
 class WeightedSum(Float32Layer):
-    """A layer that sums the terms' vectors, [batch, terms, n], by the weights in [batch, terms, 2].
+    """A layer that returns the TF-IDF-weighted sum of a bag's vectors, multiplied by a scale.
 
-    It computes in float32, as sums of many terms need the precision.
+    It computes in float32, as a sum of many terms would be imprecise in float16.
     """
 
     SCALE = 6.0
-    """The factor of the sum: a term occurs in few rows, so its weight needs larger steps than
-    others.
+    """The scale for gradient descent, which makes the optimizer's steps for terms larger.
 
-    With it, gradient descent at a learning rate that is usual for dense layers learns a linear
-    model of terms as well as logistic regression does, on reviews of 19 and of 214 words."""
+    A term occurs in few rows, so its vector needs larger steps than other weights. With this scale
+    and a learning rate for dense layers, a linear model of terms is as good as logistic regression,
+    on reviews of 19 and of 214 words."""
     SCALE_FOR_ADAM = 1.0
-    """The factor for optimizers such as Adam, whose steps are as long for rare terms as for others.
+    """The scale for optimizers such as Adam, whose steps are as large for rare terms as for others.
 
-    With the factor of gradient descent, the terms' vectors beside other columns have memorised the
-    train split after one epoch."""
+    With `SCALE`, a model of terms and other columns memorises the train split in one epoch."""
 
     def __init__(self, scale: float = SCALE, **options: Any) -> None:
-        """Creates the layer from the factor and the options of a layer."""
+        """Creates the layer from the scale and the options of Keras's base layer."""
         super().__init__(**options)
         self.scale = scale
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
-        """Returns the weighted sum, [batch, n], from the vectors and the terms."""
+        """Returns the weighted sum, [batch, n].
+
+        Args:
+          inputs: the vectors of the terms, [batch, terms, n], and the pairs of indices and weights,
+            [batch, terms, 2].
+        """
         vectors, terms = inputs
         return tf.einsum("bt,btn->bn", self.scale * terms[:, :, 1], vectors)
 
@@ -77,14 +84,14 @@ class WeightedSum(Float32Layer):
 
 @register
 class LargestInText(tf_keras.layers.Layer):
-    """A layer from nonnegative values per token, [batch, tokens, n], to their maximum: [batch, n].
-
-    Padding is excluded, by the indices of the tokens.
-    """
+    """A layer that returns the maximum of values over the tokens of a text, without padding."""
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
-        """Returns the maximum, from the nonnegative values and the indices, of which 0 is
-        padding.
+        """Returns the maximum, [batch, n].
+
+        Args:
+          inputs: values that are not negative, [batch, tokens, n], and the indices of the tokens,
+            [batch, tokens], which are 0 for padding.
         """
         values, indices = inputs
         is_token = tf.cast(indices > 0, values.dtype)
@@ -99,17 +106,17 @@ def sum_of_terms(
     initializer: str = "uniform",
     scale: float = WeightedSum.SCALE,
 ) -> tf.Tensor:
-    """Returns the output of a dense layer without bias on the TF-IDF of a bag: [batch, size].
+    """Returns the output of a dense layer without bias on the TF-IDF of a bag, [batch, size].
 
-    The sparse vector is never expanded.
+    The TF-IDF remains sparse: only the vectors of the terms in a row are read.
 
     Args:
       feature: the transformed feature.
-      values: its Keras input.
+      values: the Keras input of the feature.
       size: the number of units.
-      role: the part of the layers' names after the feature's name.
+      role: the suffix of the layers' names, after the name of the feature.
       initializer: the initializer of the terms' vectors.
-      scale: the factor of the sum, which determines the effect of an optimizer's step.
+      scale: the scale of `WeightedSum`.
     """
     vectors = tf_keras.layers.Embedding(
         feature.vocabulary_size, size, initializer, name=feature.layer_name(role)
@@ -119,14 +126,15 @@ def sum_of_terms(
 
 @register
 class TokensMean(Float32Layer):
-    """A layer that averages the vectors of tokens, [batch, tokens, n], by their indices: [batch,
-    n].
-
-    The mean of a text without a token is 0.
-    """
+    """A layer that returns the mean of the vectors of a text's tokens, or 0 without tokens."""
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
-        """Returns the mean, from the vectors and the indices, of which 0 is padding."""
+        """Returns the mean, [batch, n].
+
+        Args:
+          inputs: the vectors of the tokens, [batch, tokens, n], and the indices of the tokens,
+            [batch, tokens], which are 0 for padding.
+        """
         vectors, indices = inputs
         is_token = tf.cast(indices > 0, tf.float32)
         count = tf.maximum(tf.reduce_sum(is_token, 1, keepdims=True), 1.0)
@@ -136,7 +144,14 @@ class TokensMean(Float32Layer):
 def mean_of_tokens(
     feature: TransformedFeature, values: tf.Tensor, size: int, role: str
 ) -> tf.Tensor:
-    """Returns the mean of the embedded tokens of a sequence: [batch, size]."""
+    """Returns the mean of the embeddings of a sequence's tokens, [batch, size].
+
+    Args:
+      feature: the transformed feature.
+      values: the Keras input of the feature.
+      size: the length of an embedding.
+      role: the suffix of the layers' names, after the name of the feature.
+    """
     vectors = tf_keras.layers.Embedding(
         feature.vocabulary_size, size, name=feature.layer_name(role)
     )(values)

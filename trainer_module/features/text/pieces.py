@@ -1,4 +1,4 @@
-"""Vocabularies of word pieces: learnt from the counts of words, or read from a published model."""
+"""Vocabularies of word pieces: learned from the counts of words, or read from a published model."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from trainer_module.published import local_folder
 INSIDE = "##"
 """The prefix of a piece that does not begin a word."""
 
-RAREST = 2
-"""The smallest count of a pair that becomes a piece, as a rarer one could not be learnt."""
+MIN_COUNT = 2
+"""The minimum count of a pair that becomes a piece; a model could not learn rarer pieces."""
 
 Pair = tuple[str, str]
+"""Two pieces that are neighbours in a word."""
 
 
 def learn_pieces(counts: Mapping[str, int], size: int) -> list[str]:
-    """Returns at most `size` pieces: the most frequent characters, and the pieces that they form.
+    """Returns the most frequent characters, and the most frequent pieces that they form.
 
     Args:
       counts: the number of occurrences of each word.
-      size: the size of the vocabulary.
+      size: the maximum number of pieces.
     """
     characters: Counter[str] = Counter()
     for word in sorted(counts):
         for piece in _characters(word):
             characters[piece] += counts[word]
-    # Scripts with thousands of characters, such as Chinese, lose rare ones to other pieces.
-    known = [piece for piece, _ in characters.most_common(size // 2)]
-    pieces = dict.fromkeys(known)
+    # Half of the pieces are characters, so scripts such as Chinese lose rare characters.
+    pieces = dict.fromkeys(piece for piece, _ in characters.most_common(size // 2))
     words = [(_characters(word), counts[word]) for word in sorted(counts)]
     words = [(parts, count) for parts, count in words if pieces.keys() >= set(parts)]
     pairs = _Pairs(words)
@@ -53,37 +53,38 @@ class _Pairs:
     def __init__(self, words: list[tuple[list[str], int]]) -> None:
         self._words = words
         self._counts: Counter[Pair] = Counter()
-        self._places: defaultdict[Pair, set[int]] = defaultdict(set)
-        for place, (parts, count) in enumerate(words):
+        self._word_indices: defaultdict[Pair, set[int]] = defaultdict(set)
+        for index, (parts, count) in enumerate(words):
             for pair in itertools.pairwise(parts):
                 self._counts[pair] += count
-                self._places[pair].add(place)
+                self._word_indices[pair].add(index)
         self._queue = [(-count, pair) for pair, count in self._counts.items()]
         heapq.heapify(self._queue)
 
     def most_frequent(self) -> Pair | None:
-        """Returns the most frequent pair, ties in alphabetical order; None if all remaining pairs
-        are rare.
+        """Returns the most frequent pair, or None if no pair has MIN_COUNT occurrences.
+
+        Among equally frequent pairs, the first pair in alphabetical order is returned.
         """
         while self._queue:
             count, pair = heapq.heappop(self._queue)
             # A pair whose count has changed is in the queue again with its new count.
-            if -count == self._counts[pair] >= RAREST:
+            if -count == self._counts[pair] >= MIN_COUNT:
                 return pair
         return None
 
     def join(self, pair: Pair) -> None:
         """Merges a pair into one piece wherever it occurs."""
         changes: Counter[Pair] = Counter()
-        for place in self._places.pop(pair):
-            parts, count = self._words[place]
+        for index in self._word_indices.pop(pair):
+            parts, count = self._words[index]
             joined = _join(parts, pair)
             for old in itertools.pairwise(parts):
                 changes[old] -= count
             for new in itertools.pairwise(joined):
                 changes[new] += count
-                self._places[new].add(place)
-            self._words[place] = joined, count
+                self._word_indices[new].add(index)
+            self._words[index] = joined, count
         for other, change in changes.items():
             if change and other != pair:
                 self._counts[other] += change
@@ -111,37 +112,39 @@ def _join(parts: list[str], pair: Pair) -> list[str]:
 
 PADDING, UNKNOWN, FIRST, LAST, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL = (PADDING, UNKNOWN, FIRST, LAST, MASK)
-"""The special pieces, with BERT's names and in its order."""
+"""The special pieces, with BERT's names and in BERT's order."""
 
 LONGEST_WORD = 100
-"""The longest word in characters; longer words are unknown."""
+"""The maximum length of a word in characters; the piece of a longer word is `UNKNOWN`."""
 
 WORDS_PER_PIECE = 4
-"""The number of the most frequent words, per piece, that pieces are learnt from.
+"""The ratio of the number of words from which pieces are learned to the number of pieces.
 
-More words make learning slower."""
+The words are the most frequent words; learning from more words would be slow."""
 
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer_config.json"
-"""Files of Hugging Face's models; the second one is optional."""
+"""The names of files of Hugging Face's models; the tokenizer's config is optional."""
 
 
 @dataclass(frozen=True)
 class LearntPieces:
-    """A vocabulary of pieces that is learnt from the words of the train split."""
+    """A vocabulary of pieces that is learned from the words of the train split."""
 
     size: int
-    """The most pieces, including the special ones."""
+    """The maximum number of pieces, including the special pieces."""
     columns: str = ""
     """The names of the columns, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the pieces by index, the special ones first; raises DataError without any
-        word.
+        """Returns the special pieces and then the learned pieces.
+
+        Raises:
+          DataError: there is no word.
         """
         if not counts:
             raise DataError(
-                f"column {self.columns} of type: text has no word in any row of the train split: "
-                "leave it out by type: ignore."
+                f"column {self.columns} of type: text has no word in any row of the train split; "
+                "set type: ignore for the column."
             )
         words = {word.decode(): count for word, count in sorted(counts, key=most_frequent)}
         words = {word: count for word, count in words.items() if len(word) <= LONGEST_WORD}
@@ -152,51 +155,51 @@ class LearntPieces:
 
 @dataclass(frozen=True)
 class GivenPieces:
-    """A published vocabulary of pieces, in its order."""
+    """The vocabulary of pieces of a published model."""
 
     pieces: tuple[str, ...]
     lower: bool
-    """Whether the pieces are for text in lower case, without accents."""
+    """Whether text has to be converted to lower case and loses its accents."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the pieces, whatever the counts."""
+        """Returns the pieces; the counts have no effect."""
         del counts
         return [piece.encode() for piece in self.pieces]
 
 
 def read_pieces(folder: str | Path) -> GivenPieces:
-    """Reads vocab.txt, and tokenizer_config.json if it exists, in Hugging Face's format.
+    """Reads `vocab.txt`, and `tokenizer_config.json` if it exists, in Hugging Face's format.
 
     Args:
-      folder: its path, or the name of a model that was fetched from the hub.
+      folder: the path of the folder, or the name of a model that was downloaded from the hub.
 
     Raises:
-      DataError: they are missing or broken, or need unsupported options.
+      DataError: `vocab.txt` is missing, a file is invalid, or a tokenizer option is not supported.
     """
     folder = Path(local_folder(str(folder)))
     path = folder / VOCABULARY
     lines = read_text(path).split("\n")
     pieces = tuple(line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1]))
-    twice = [piece for piece, count in Counter(pieces).items() if count > 1 or not piece]
-    if twice:
-        raise DataError(f"{path}: the piece {twice[0]!r} is empty or occurs twice.")
+    invalid = [piece for piece, count in Counter(pieces).items() if count > 1 or not piece]
+    if invalid:
+        raise DataError(f"{path}: the piece {invalid[0]!r} is empty or occurs twice.")
     if pieces[:1] != (PADDING,):
-        found = repr(pieces[0]) if pieces else "nothing"
-        raise DataError(f"{path}: its first line holds {found}; it has to be {PADDING}.")
+        content = repr(pieces[0]) if pieces else "empty"
+        raise DataError(f"{path}: the first line is {content}; it must be {PADDING}.")
     for token in (UNKNOWN, FIRST, LAST):
         if token not in pieces:
-            raise DataError(f"{path}: the piece {token} is missing, which the tokenizer needs.")
+            raise DataError(f"{path}: the piece {token} is missing; the tokenizer requires it.")
     return GivenPieces(pieces, _read_lower(folder / TOKENIZER))
 
 
 def _read_lower(path: Path) -> bool:
     config = read_object(path) if path.is_file() else {}
     lower = bool(config.get("do_lower_case", True))
-    for key, usual in {"strip_accents": lower, "tokenize_chinese_chars": True}.items():
-        if config.get(key) not in (None, usual):
+    for key, supported in {"strip_accents": lower, "tokenize_chinese_chars": True}.items():
+        if config.get(key) not in (None, supported):
             raise DataError(
-                f"{path}: {key} is {config[key]!r}; only {usual} is supported, as other values "
-                "change the tokens; use another model."
+                f"{path}: {key} is {config[key]!r}; only {supported} is supported, as other values "
+                "change the tokens. Use another model."
             )
     return lower
 
@@ -208,15 +211,22 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except ValueError:
-        raise DataError(f"{path}: it is no text in UTF-8; get the file again.") from None
+        raise DataError(
+            f"{path}: the file is not text in UTF-8; download the file again."
+        ) from None
 
 
 def read_object(path: Path) -> Mapping[str, Any]:
-    """Returns the JSON object in a file; raises DataError if there is none."""
+    """Returns the JSON object in a file; raises DataError if the file has no JSON object."""
     try:
-        read = json.loads(read_text(path))
+        content = json.loads(read_text(path))
     except ValueError as error:
-        raise DataError(f"{path}: it is no JSON ({error}); get the file again.") from None
-    if not isinstance(read, dict):
-        raise DataError(f"{path}: found a {type(read).__name__} instead of an object.")
-    return read
+        raise DataError(
+            f"{path}: the file is not JSON ({error}); download the file again."
+        ) from None
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{path}: expected a JSON object, found a {type(content).__name__}; download the file "
+            "again."
+        )
+    return content

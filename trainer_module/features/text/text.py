@@ -1,4 +1,4 @@
-"""The feature type of text: a sequence of tokens, or a bag of n-grams with their TF-IDF."""
+"""The feature type `text`: a sequence of tokens, or a bag of n-grams with their TF-IDF."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from trainer_module.features.raw_columns import AnyTensor
     from trainer_module.features.transformed import TransformedFeature
 
-FEWEST_PIECES = 3
-"""The fewest pieces of a text: the first, the last and one of the text."""
-FEWEST_IN_VOCABULARY = 7
-"""The smallest vocabulary: the special pieces, a piece that begins a word and one inside a word."""
-MOST_INDICES = 2**24 - 1
-"""The largest index of a term, as float32 represents whole numbers exactly up to it."""
-WIDER = 4
-"""The factor by which the vector of a text is longer than the vector of a category."""
+MIN_PIECES = 3
+"""The minimum value of `max_tokens` for wordpiece: the first and the last token, and a piece."""
+MIN_VOCABULARY_SIZE = 7
+"""The minimum size of a wordpiece vocabulary: 5 special pieces, and 2 for the pieces of words."""
+MAX_INDEX = 2**24 - 1
+"""The maximum index of a term; float32 represents whole numbers up to this one exactly."""
+VECTOR_FACTOR = 4
+"""The ratio of the length of a text's vector to `model.embedding_size`."""
 
 
 class TextFeature(BaseFeature):
@@ -32,78 +32,81 @@ class TextFeature(BaseFeature):
     may_mix: ClassVar[bool] = True
     dtype: ClassVar[str] = "int64"
     tokens: Literal["words", "characters", "wordpiece"] = "words"
-    """The kind of tokens; `characters` suit languages without spaces."""
+    """The kind of tokens. Use `characters` for languages without spaces."""
     lower: bool | None = None
-    """Whether text is converted to lower case; default: true, or as in the `vocabulary`."""
+    """Whether text is converted to lower case. Default: true, or for a published `vocabulary` as in
+    its `tokenizer_config.json`."""
     max_tokens: PositiveInt = 128
-    """The most tokens per text; longer texts are truncated. If the type was inferred, the length of
-    nearly all texts."""
+    """The maximum number of tokens per text; longer texts are truncated. If the type of the column
+    is inferred, the default is the length of nearly all texts."""
     encoding: Literal["sequence", "bag"] | None = None
-    """The encoding: the tokens as a `sequence`, or the TF-IDF of the n-grams as a `bag`; default:
-    depends on the model."""
+    """`sequence`: the tokens in their order. `bag`: the TF-IDF of the n-grams. Default: depends on
+    the model."""
     ngrams: PositiveInt = Field(default=2, le=5)
-    """The longest n-grams of a bag, in tokens."""
-    vocabulary_size: PositiveInt = Field(default=20_000, le=MOST_INDICES)
-    """The most tokens or terms in the vocabulary; the ones that occur in the most texts are kept.
+    """The maximum number of tokens in an n-gram of a bag."""
+    vocabulary_size: PositiveInt = Field(default=20_000, le=MAX_INDEX)
+    """The maximum number of tokens or n-grams in the vocabulary, which has those of the most texts.
     """
     vocabulary: str | None = None
-    """wordpiece: a folder with a `vocab.txt`, a piece per line, such as Hugging Face's; default:
-    the vocabulary of `model.weights`, or one learnt from the train split."""
-    hash_buckets: PositiveInt | None = Field(default=None, le=MOST_INDICES)
-    """The number of hash buckets of the tokens or terms, in place of a vocabulary."""
+    """wordpiece: a folder with a file `vocab.txt` that has a piece per line, as Hugging Face's
+    models have. Default: the vocabulary of `model.weights`, or else a vocabulary that is learned
+    from the train split."""
+    hash_buckets: PositiveInt | None = Field(default=None, le=MAX_INDEX)
+    """The number of hash buckets of the tokens or n-grams, which replace the vocabulary. Default: a
+    vocabulary."""
 
     @model_validator(mode="after")
-    def _agrees(self) -> TextFeature:
+    def _check_keys(self) -> TextFeature:
         if self.tokens == "wordpiece" and self.encoding == "bag":
-            raise ValueError("tokens: wordpiece needs encoding: sequence")
+            raise ValueError("tokens: wordpiece needs encoding: sequence, found encoding: bag")
         if self.tokens == "wordpiece" and self.hash_buckets:
-            raise ValueError("hash_buckets: wordpiece uses a vocabulary; remove this key")
-        if self.tokens == "wordpiece" and self.max_tokens < FEWEST_PIECES:
+            raise ValueError("hash_buckets: tokens: wordpiece uses a vocabulary; remove this key")
+        if self.tokens == "wordpiece" and self.max_tokens < MIN_PIECES:
             raise ValueError(
-                f"max_tokens: found {self.max_tokens}; wordpiece needs {FEWEST_PIECES}, as "
-                "the first and the last token mark the ends"
+                f"max_tokens: found {self.max_tokens}; wordpiece needs at least {MIN_PIECES}, as "
+                "it adds a first and a last token to each text"
             )
-        if self.tokens == "wordpiece" and self.vocabulary_size < FEWEST_IN_VOCABULARY:
+        if self.tokens == "wordpiece" and self.vocabulary_size < MIN_VOCABULARY_SIZE:
             raise ValueError(
-                f"vocabulary_size: found {self.vocabulary_size}; wordpiece needs "
-                f"{FEWEST_IN_VOCABULARY}, as 5 are special tokens"
+                f"vocabulary_size: found {self.vocabulary_size}; wordpiece needs at least "
+                f"{MIN_VOCABULARY_SIZE}, as 5 tokens are special"
             )
         if self.vocabulary and self.tokens != "wordpiece":
-            raise ValueError("vocabulary: it needs tokens: wordpiece")
+            raise ValueError("vocabulary: add tokens: wordpiece, or remove vocabulary")
         return self
 
     @property
     def is_bag(self) -> bool:
-        """Whether the encoding is a bag, without the order of the tokens."""
+        """Whether the encoding is a bag, which has no order of tokens."""
         return self.encoding != "sequence" and self.tokens != "wordpiece"
 
     @property
     def indices_of(self) -> str:
-        """A description of the indices: a hash, if there is one."""
+        """A description such as "hash of words" if the tokens are hashed, else an empty string."""
         return f"hash of {self.tokens}" if self.hash_buckets else ""
 
     @property
     def reading(self) -> tuple[str, bool, int, int]:
-        """The arguments of `transform.find_terms`."""
+        """The arguments of `transform.find_terms` after the texts."""
         lower = self.lower is not False
         return self.tokens, lower, self.max_tokens, self.ngrams if self.is_bag else 1
 
     @property
     def terms_in_row(self) -> int:
-        """The most different n-grams in a row."""
+        """The maximum number of different n-grams in a row."""
         return sum(max(self.max_tokens - n, 0) for n in range(self.ngrams))
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """Returns the indices, [batch, max_tokens] int64 each, padded with 0; bags [batch, terms,
-        2] float32.
+        """Returns the transformed texts.
 
-        A term of a bag is its index and its TF-IDF; unused terms of a row are 0.
+        A sequence consists of indices, [batch, max_tokens] int64, padded with 0. A bag consists of
+        pairs of an index and a TF-IDF, [batch, terms, 2] float32, padded with 0.
 
         Raises:
-          DataError: a column holds numbers, or has no token in the train split.
+          DataError: a column holds numbers, or the column has no token in the train split.
         """
         from trainer_module.features.text.transform import transform_texts
 
@@ -111,9 +114,7 @@ class TextFeature(BaseFeature):
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Returns whether a tensor holds sequences of indices, or pairs of an index and a
-        weight.
-        """
+        """Returns whether the shape and type of a tensor are those of a sequence or of a bag."""
         if dtype == "float32":
             return len(shape) == 2 and shape[1] == 2
         return dtype == cls.dtype and len(shape) == 1 and indices > 0
@@ -122,12 +123,14 @@ class TextFeature(BaseFeature):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """Returns the mean of the tokens' vectors, or the weighted sum of the terms': [batch, size]
-        float32.
+        """Returns the vector of a text, [batch, size] float32.
+
+        It is the mean of the vectors of a sequence's tokens, or the sum of the vectors of a bag's
+        n-grams, weighted by their TF-IDF.
         """
         from trainer_module.features.text.layers import WeightedSum, mean_of_tokens, sum_of_terms
 
-        size = WIDER * embedding_size
+        size = VECTOR_FACTOR * embedding_size
         if not feature.is_bag:
             return mean_of_tokens(feature, values, size, "embedding")
         scale = WeightedSum.SCALE_FOR_ADAM

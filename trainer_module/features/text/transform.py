@@ -1,4 +1,4 @@
-"""The transformation of texts to indices and weights, in the graph that also serves."""
+"""The transformation of texts to indices and weights, in training and in serving."""
 
 from __future__ import annotations
 
@@ -24,45 +24,52 @@ if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
 
 
-_MARKS = 3
-"""The most combining marks on one letter: Vietnamese has two, Greek three."""
+_MAX_MARKS = 3
+"""The maximum number of combining marks of a letter: Vietnamese has two, Greek three."""
 _SHIFT = 21
 """The number of bits of a code point."""
 _CODE = (1 << _SHIFT) - 1
-_BETWEEN = "\ufdd0"
-"""A separator that no text contains, as Unicode reserves it as a noncharacter."""
-_BEYOND = 0x30000
-"""The code point from which on no character has a decomposition."""
+"""The mask of the second code point of a pair."""
+_SEPARATOR = "\ufdd0"
+"""A separator that no text contains; Unicode reserves it as a noncharacter."""
+_END_OF_DECOMPOSITIONS = 0x30000
+"""The code point after the last character that has a decomposition."""
 _HANGUL = range(0xAC00, 0xD7A4)
 """The Hangul syllables, whose decomposition Unicode computes."""
 
 
 def normalize(texts: tf.Tensor, lower: bool) -> tf.Tensor:
-    """Returns texts as well-formed UTF-8, in form NFKC, and optionally in lower case.
+    """Returns texts as well-formed UTF-8, in Unicode's form NFKC, and optionally in lower case.
 
-    Combining marks that are not in Unicode's canonical order stay in their order.
+    Unlike NFKC, the function does not reorder combining marks.
 
     Args:
       texts: [batch] strings; bytes that are not UTF-8 become U+FFFD.
       lower: whether to convert to lower case.
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    # Splitting a text takes a hundred times as long as matching a pattern.
+    # Only texts with special characters are split: splitting takes a hundred times as long.
     texts = _change_matching(texts, _character_class(_compatible()[0]), _replace)
     texts = _change_matching(texts, _character_class(np.unique(_pairs()[0] & _CODE)), _compose)
     return tf.strings.lower(texts, "utf-8") if lower else texts
 
 
 def _change_matching(
-    texts: tf.Tensor, marks: str, change: Callable[[tf.Tensor], tf.Tensor]
+    texts: tf.Tensor, characters: str, change: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor:
-    """Returns the texts after changing all texts that contain a character of a class."""
-    places = tf.where(~tf.strings.regex_full_match(texts, f"[^{marks}]*"))
-    return tf.tensor_scatter_nd_update(texts, places, change(tf.gather_nd(texts, places)))
+    """Returns the texts; `change` is applied to texts that contain one of the characters.
+
+    Args:
+      texts: [batch] strings.
+      characters: the result of `_character_class`.
+      change: a function from texts to changed texts.
+    """
+    rows = tf.where(~tf.strings.regex_full_match(texts, f"[^{characters}]*"))
+    return tf.tensor_scatter_nd_update(texts, rows, change(tf.gather_nd(texts, rows)))
 
 
 def _character_class(codes: np.ndarray) -> str:
-    """Returns sorted code points as the inside of an RE2 character class."""
+    """Returns an RE2 character class of sorted code points, without its brackets."""
     ends = np.flatnonzero(np.diff(codes) > 1)
     runs = zip(codes[[0, *(ends + 1)]], codes[[*ends, -1]], strict=True)
     return "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in runs)
@@ -70,34 +77,37 @@ def _character_class(codes: np.ndarray) -> str:
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 def _replace(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts in which each character has its NFKC form.
+    """Returns texts in which the NFKC form replaces each character.
 
-    As a tf.function its operations are created once, and not in each of the graphs that TensorFlow
-    Transform traces.
+    The function is a tf.function, so that its operations are created once, and not in each graph
+    that TensorFlow Transform traces.
     """
     keys, values = _compatible()
-    apart = tf.strings.regex_replace(
-        texts, f"([{_character_class(keys)}])", rf"{_BETWEEN}\1{_BETWEEN}"
+    separated = tf.strings.regex_replace(
+        texts, f"([{_character_class(keys)}])", rf"{_SEPARATOR}\1{_SEPARATOR}"
     )
-    pieces = tf.strings.split(apart, _BETWEEN)
-    is_one = tf.strings.length(pieces.flat_values, "UTF8_CHAR") == 1
-    ones = tf.where(is_one, pieces.flat_values, "")
-    codes = _codes(ones).to_tensor(0, shape=[None, 1])[:, 0]
+    pieces = tf.strings.split(separated, _SEPARATOR)
+    is_character = tf.strings.length(pieces.flat_values, "UTF8_CHAR") == 1
+    single = tf.where(is_character, pieces.flat_values, "")
+    codes = _codes(single).to_tensor(0, shape=[None, 1])[:, 0]
     return _join(pieces, _look_up(keys, values, codes, pieces.flat_values))
 
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 def _compose(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts with letters and combining marks composed, [batch]; a tf.function as
-    `_replace`.
+    """Returns texts in which letters are composed with their combining marks.
+
+    The function is a tf.function for the same reason as `_replace`.
     """
     return tf.while_loop(
-        lambda time, _: time < _MARKS, lambda time, t: (time + 1, _compose_pairs(t)), (0, texts)
+        lambda step, _: step < _MAX_MARKS,
+        lambda step, partial: (step + 1, _compose_pairs(partial)),
+        (0, texts),
     )[1]
 
 
 def _compose_pairs(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts in which pairs of characters with a composition are composed once."""
+    """Returns texts in which each pair of characters that has a composition is composed once."""
     keys, values = _pairs()
     codes, single = _codes(texts), tf.strings.unicode_split(texts, "UTF-8").flat_values
     rows, code = codes.value_rowids(), codes.flat_values
@@ -106,7 +116,7 @@ def _compose_pairs(texts: tf.Tensor) -> tf.Tensor:
     pair = tf.bitwise.left_shift(before, _SHIFT) + code
     composed = _look_up(keys, values, pair, tf.fill(tf.shape(code), ""))
     is_second = composed != ""
-    # In a run of three composable characters, the first two are composed.
+    # If three characters in a row could be composed, the first two are.
     is_second &= ~tf.concat([[False], is_second[:-1]], 0)[: tf.size(rows)]
     is_first = tf.concat([is_second[1:], [False]], 0)[: tf.size(rows)]
     merged = tf.where(is_first, tf.roll(composed, -1, 0), tf.where(is_second, "", single))
@@ -117,75 +127,95 @@ def _codes(texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.cast(tf.strings.unicode_decode(texts, "UTF-8"), tf.int64)
 
 
-def _join(like: tf.RaggedTensor, pieces: tf.Tensor) -> tf.Tensor:
-    """Returns texts that join as many pieces as there are values in each row."""
-    return tf.strings.reduce_join(like.with_values(pieces), axis=1)
+def _join(rows: tf.RaggedTensor, pieces: tf.Tensor) -> tf.Tensor:
+    """Returns the joined pieces of each text, [batch].
+
+    Args:
+      rows: a tensor with a value for each piece, which defines the texts of the pieces.
+      pieces: the pieces of all texts, [n].
+    """
+    return tf.strings.reduce_join(rows.with_values(pieces), axis=1)
 
 
 def _look_up(
     keys: np.ndarray, values: np.ndarray, codes: tf.Tensor, default: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the value of each code, [n], in a sorted table, or its `default`."""
-    places = tf.minimum(tf.searchsorted(keys, codes), len(keys) - 1)
-    return tf.where(tf.gather(keys, places) == codes, tf.gather(values, places), default)
+    """Returns the value of each code, [n], or its default if the table does not have the code.
+
+    Args:
+      keys: the sorted codes of the table.
+      values: the values of the table.
+      codes: the codes to look up, [n].
+      default: the default of each code, [n].
+    """
+    rows = tf.minimum(tf.searchsorted(keys, codes), len(keys) - 1)
+    return tf.where(tf.gather(keys, rows) == codes, tf.gather(values, rows), default)
 
 
 @functools.cache
 def _compatible() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the sorted characters that NFKC changes, and their NFKC forms."""
-    found = {
+    """Returns the sorted code points of the characters that NFKC changes, and their NFKC forms."""
+    forms = {
         code: unicodedata.normalize("NFKC", character).encode()
         for code, character in _characters()
         if not unicodedata.is_normalized("NFKC", character)
     }
-    return np.array(list(found)), np.array(list(found.values()))
+    return np.array(list(forms)), np.array(list(forms.values()))
 
 
 @functools.cache
 def _pairs() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the pairs of characters that NFC composes, as sorted numbers, and their
-    compositions.
+    """Returns the pairs of characters that NFC composes, and their compositions.
+
+    A pair is a number: the first code point, shifted by `_SHIFT`, plus the second code point. The
+    pairs are sorted.
     """
-    found = {}
+    compositions = {}
     for _, character in _characters():
         parts = unicodedata.normalize("NFD", character)
         if len(parts) > 1 and unicodedata.normalize("NFC", parts) == character:
             first = unicodedata.normalize("NFC", parts[:-1])
-            found[(ord(first) << _SHIFT) + ord(parts[-1])] = character.encode()
-    keys = sorted(found)
-    return np.array(keys), np.array([found[key] for key in keys])
+            compositions[(ord(first) << _SHIFT) + ord(parts[-1])] = character.encode()
+    keys = sorted(compositions)
+    return np.array(keys), np.array([compositions[key] for key in keys])
 
 
 def _characters() -> Iterator[tuple[int, str]]:
-    """Yields the characters that have a decomposition, with their code points."""
-    for code in range(0x80, _BEYOND):
+    """Yields the code point and the character of each character that has a decomposition."""
+    for code in range(0x80, _END_OF_DECOMPOSITIONS):
         if unicodedata.decomposition(chr(code)) or code in _HANGUL:
             yield code, chr(code)
 
 
 _APOSTROPHES = "[\u2018\u2019\u02bc]"
 _SIGNS = r"([\p{S}!?])"
-"""The characters that are words of their own: emoji, currencies, exclamation and question marks."""
+"""A pattern of characters that are separate words: emoji, currency signs, ! and ?."""
 _BETWEEN_WORDS = r"[^\p{L}\p{M}\p{N}\p{S}!?'_]+"
 _QUOTES = (r"(^|\s)'+", r"'+(\s|$)")
 _BLANKS = r"[\s\p{Z}\p{C}]+"
 
 
 def words(texts: tf.Tensor, length: int) -> tf.RaggedTensor:
-    """Returns runs of letters and digits, with inner apostrophes; [batch, (words)]."""
+    """Returns the first `length` words of each text, [batch, (words)].
+
+    A word is a run of letters, digits and inner apostrophes, or a character in `_SIGNS`.
+    """
     texts = tf.strings.regex_replace(texts, _APOSTROPHES, "'")
     texts = tf.strings.regex_replace(texts, _BETWEEN_WORDS, " ")
     texts = tf.strings.regex_replace(texts, _SIGNS, r" \1 ")
-    # Both patterns, as the space that ends one quotation may begin the next.
+    # There are two patterns, as a space may end one quotation and begin the next.
     for quotes in _QUOTES:
         texts = tf.strings.regex_replace(texts, quotes, " ")
     return tf.strings.split(texts)[:, :length]
 
 
 def characters(texts: tf.Tensor, length: int) -> tf.RaggedTensor:
-    """Returns each character, with white space as one space; [batch, (characters)]."""
+    """Returns the first `length` characters of each text, [batch, (characters)].
+
+    A run of white space is one space.
+    """
     texts = tf.strings.strip(tf.strings.regex_replace(texts, _BLANKS, " "))
-    # Truncated before splitting, as a text may be much longer than its used part.
+    # Texts may be much longer than `length`, so they are truncated before they are split.
     return tf.strings.unicode_split(tf.strings.substr(texts, 0, length, "UTF8_CHAR"), "UTF-8")
 
 
@@ -195,34 +225,43 @@ TOKENIZERS: dict[str, Callable[[tf.Tensor, int], tf.RaggedTensor]] = {
 }
 """The tokenizers by the name in `tokens`.
 
-They take normalised texts, [batch], and the most tokens of each, and return [batch, (tokens)]."""
+A tokenizer takes normalised texts, [batch], and the maximum number of tokens per text, and returns
+the tokens, [batch, (tokens)]."""
 SEPARATORS = {"words": " ", "characters": ""}
 """The separators of the tokens of an n-gram."""
 
 
 TEXTS = "\x1f"
-"""An entry that is counted once per nonempty text beside the terms; no token contains it."""
+"""An additional entry that is counted once per nonempty text; no token contains it."""
 
 
 def transform_texts(
     columns: Mapping[str, AnyTensor], features: Mapping[str, TextFeature]
 ) -> dict[str, tf.Tensor]:
-    """Transforms all columns of text, with one analysis of the train split for all vocabularies."""
+    """Returns the transformed columns of text; one analysis computes the vocabularies.
+
+    Args:
+      columns: the raw columns by name.
+      features: the settings of the columns by name.
+
+    Raises:
+      DataError: a column holds numbers, or the column has no token in the train split.
+    """
     texts = {name: _read(name, column) for name, column in columns.items()}
-    of_pieces = {n: text for n, text in texts.items() if features[n].tokens == "wordpiece"}
-    terms = {n: find_terms(texts[n], *features[n].reading) for n in texts if n not in of_pieces}
+    wordpiece = {n: text for n, text in texts.items() if features[n].tokens == "wordpiece"}
+    terms = {n: find_terms(texts[n], *features[n].reading) for n in texts if n not in wordpiece}
     outputs: dict[str, tf.Tensor] = {}
-    if of_pieces:
-        # Only this tokenizer needs tensorflow-text.
+    if wordpiece:
+        # The module is imported here, as only this tokenizer needs tensorflow-text.
         from trainer_module.features.text.wordpiece import cut_texts
 
-        outputs |= cut_texts(of_pieces, features)
+        outputs |= cut_texts(wordpiece, features)
     outputs |= {
-        name: hash_values(_padded(ragged, feature), feature.hash_buckets, PADDING)
+        name: hash_values(_pad(ragged, feature), feature.hash_buckets, PADDING)
         for name, ragged in terms.items()
         if (feature := features[name]).hash_buckets and not feature.is_bag
     }
-    counted = {n: _hashed(terms[n], features[n]) for n in terms.keys() - outputs.keys()}
+    counted = {n: _hash_terms(terms[n], features[n]) for n in terms.keys() - outputs.keys()}
     if not counted:
         return outputs
     orders = {name: TermOrder.of(name, features[name]) for name in counted}
@@ -231,7 +270,7 @@ def transform_texts(
     paths, rarity = vocabularies.compute_weighted_vocabularies(values, orders, rarities)
     for name, path in paths.items():
         if not features[name].is_bag:
-            tokens = _padded(terms[name], features[name])
+            tokens = _pad(terms[name], features[name])
             outputs[name] = tft.apply_vocabulary(tokens, path, num_oov_buckets=1)
             continue
         flat = counted[name].flat_values
@@ -246,13 +285,14 @@ def transform_texts(
 
 @dataclass(frozen=True)
 class TermOrder:
-    """The order of a vocabulary of terms: padding, then the terms of the most texts; empty for a
-    hash.
-    """
+    """The order of a vocabulary: padding, then the terms, those of the most texts first."""
 
     column: str
+    """The name of the column, for messages."""
     size: int
+    """The maximum number of terms."""
     hash_buckets: int | None = None
+    """The number of hash buckets; None for a vocabulary."""
 
     @classmethod
     def of(cls, column: str, feature: TextFeature) -> TermOrder:
@@ -260,45 +300,53 @@ class TermOrder:
         return cls(column, feature.vocabulary_size, feature.hash_buckets)
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """Returns the vocabulary by index; raises DataError without any token."""
+        """Returns the vocabulary, or an empty list if the terms are hashed.
+
+        Raises:
+          DataError: there is no term.
+        """
         texts = TEXTS.encode()
         if texts not in dict(counts):
             raise DataError(
-                f"column {self.column!r} of type: text has no token in any row of the train split: "
-                f"leave it out by features: {{{self.column}: {{type: ignore}}}}."
+                f"column {self.column!r} of type: text has no token in any row of the train split; "
+                f"set features: {{{self.column}: {{type: ignore}}}}."
             )
         if self.hash_buckets:
             return []
-        others = (count for count in counts if count[0] != texts)
-        kept = [value for value, _ in sorted(others, key=most_frequent)]
-        return [PADDING.encode(), *kept[: self.size]]
+        term_counts = (count for count in counts if count[0] != texts)
+        terms = [term for term, _ in sorted(term_counts, key=most_frequent)]
+        return [PADDING.encode(), *terms[: self.size]]
 
 
 @dataclass(frozen=True)
 class Rarities:
-    """The inverse document frequency of the terms; 0 for padding.
+    """The inverse document frequencies of the terms.
 
-    It is smoothed as in scikit-learn's `TfidfVectorizer`: as if one more text had every term, plus
-    1.
+    They are smoothed as in scikit-learn's `TfidfVectorizer`: log((1 + texts) / (1 + texts with the
+    term)) + 1.
     """
 
     order: TermOrder
 
     def __call__(self, counts: Counts) -> list[float]:
-        """Returns the values by index, in the order of the vocabulary or of the hash buckets."""
-        found = dict(counts)
+        """Returns the frequencies in the order of the vocabulary or the hash buckets.
+
+        The frequency of padding is 0.
+        """
+        by_term = dict(counts)
         terms = self.order(counts)[1:]
         if self.order.hash_buckets:
             terms = [str(index + 1).encode() for index in range(self.order.hash_buckets)]
-        texts = found.get(TEXTS.encode(), 0)
-        return [0.0, *(math.log((1 + texts) / (1 + found.get(t, 0))) + 1 for t in terms)]
+        texts = by_term.get(TEXTS.encode(), 0)
+        return [0.0, *(math.log((1 + texts) / (1 + by_term.get(t, 0))) + 1 for t in terms)]
 
 
 def _read(name: str, column: AnyTensor) -> tf.Tensor:
-    """Returns a column of text, [batch] string, empty where missing."""
+    """Returns a column of text, [batch] string; a missing text is an empty string."""
     if column.dtype != tf.string:
         raise DataError(
-            f"column {name!r} holds numbers, and cannot be text; use type: numeric or categorical."
+            f"column {name!r} holds numbers, and cannot be text; set type: numeric or type: "
+            "categorical."
         )
     return dense_strings(column)[:, 0]
 
@@ -307,16 +355,16 @@ def _read(name: str, column: AnyTensor) -> tf.Tensor:
 def find_terms(
     texts: tf.Tensor, tokens: str, lower: bool, length: int, ngrams: int
 ) -> tf.RaggedTensor:
-    """Returns the tokens, or the n-grams of tokens, [batch, (terms)].
+    """Returns the terms of each text, [batch, (terms)]: the n-grams of its tokens.
 
-    It and the functions below are tf.functions for the reason of `_replace`.
+    This function and the functions below are tf.functions for the same reason as `_replace`.
 
     Args:
-      texts: [batch].
+      texts: [batch] strings.
       tokens: the name of the tokenizer.
       lower: whether to convert to lower case.
-      length: the most tokens; longer texts are truncated.
-      ngrams: the longest n-grams, in tokens.
+      length: the maximum number of tokens; longer texts are truncated.
+      ngrams: the maximum number of tokens in a term; 1 returns the tokens.
     """
     found = TOKENIZERS[tokens](normalize(texts, lower), length)
     if ngrams == 1:
@@ -324,48 +372,57 @@ def find_terms(
     return tf.strings.ngrams(found, [*range(1, ngrams + 1)], separator=SEPARATORS[tokens])
 
 
-def _hashed(terms: tf.RaggedTensor, feature: TextFeature) -> tf.RaggedTensor:
-    """Returns the terms, or if they are hashed, the decimal digits of their indices, from 1 on."""
+def _hash_terms(terms: tf.RaggedTensor, feature: TextFeature) -> tf.RaggedTensor:
+    """Returns the terms, or if the feature has hash buckets, their indices as strings.
+
+    The indices begin at 1.
+    """
     if not feature.hash_buckets:
         return terms
     indices = tf.strings.to_hash_bucket_fast(terms.flat_values, feature.hash_buckets) + 1
     return terms.with_values(tf.strings.as_string(indices))
 
 
-def _padded(terms: tf.RaggedTensor, feature: TextFeature) -> tf.Tensor:
-    """Returns the tokens padded to [batch, max_tokens] string."""
+def _pad(terms: tf.RaggedTensor, feature: TextFeature) -> tf.Tensor:
+    """Returns the tokens of a sequence, padded to [batch, max_tokens]."""
     return terms.to_tensor(PADDING, shape=[None, feature.max_tokens])
 
 
 @tf.function(autograph=False)
 def _once_in_each_text(terms: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the distinct terms of each row, concatenated, and `TEXTS` once per nonempty row."""
+    """Returns the different terms of all rows, [n], and additionally `TEXTS` per nonempty row.
+
+    A term that occurs several times in a row is returned once for the row.
+    """
     rows = terms.value_rowids()
-    named = tf.strings.join([tf.strings.as_string(rows), terms.flat_values], TEXTS)
-    different, places = tf.unique(named)
-    first = tf.math.unsorted_segment_min(tf.range(tf.size(named)), places, tf.size(different))
+    keys = tf.strings.join([tf.strings.as_string(rows), terms.flat_values], TEXTS)
+    unique_keys, indices = tf.unique(keys)
+    first = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), indices, tf.size(unique_keys))
     texts = tf.size(tf.unique(rows)[0])
     return tf.concat([tf.gather(terms.flat_values, first), tf.fill([texts], TEXTS)], 0)
 
 
 @tf.function(autograph=False)
 def _weigh(indices: tf.RaggedTensor, rarity: tf.Tensor, width: int) -> tf.Tensor:
-    """Returns the index and the TF-IDF of each term, [batch, width, 2], with rows of L2 norm 1.
+    """Returns the index and the TF-IDF of each term of a row, [batch, width, 2].
+
+    The TF-IDF values of a row have the L2 norm 1.
 
     Args:
-      indices: [batch, (terms)], 0 for a term without an index.
-      rarity: the inverse document frequency by index.
-      width: the most distinct terms of a row.
+      indices: the indices of the terms, [batch, (terms)]; 0 for a term that is not in the
+        vocabulary.
+      rarity: the inverse document frequencies by index.
+      width: the maximum number of different terms of a row.
     """
     count = indices.nrows()
-    known = tf.where(indices.flat_values > 0)[:, 0]
-    rows = tf.gather(indices.value_rowids(), known)
+    in_vocabulary = tf.where(indices.flat_values > 0)[:, 0]
+    rows = tf.gather(indices.value_rowids(), in_vocabulary)
     size = tf.size(rarity, tf.int64)
-    keys = rows * size + tf.gather(indices.flat_values, known)
-    different, _, times = tf.unique_with_counts(keys)
-    rows, terms = different // size, different % size
-    weights = (1 + tf.math.log(tf.cast(times, tf.float32))) * tf.gather(rarity, terms)
-    lengths = tf.sqrt(tf.math.unsorted_segment_sum(tf.square(weights), rows, count))
-    pairs = tf.stack([tf.cast(terms, tf.float32), weights / tf.gather(lengths, rows)], 1)
+    keys = rows * size + tf.gather(indices.flat_values, in_vocabulary)
+    unique_keys, _, frequencies = tf.unique_with_counts(keys)
+    rows, terms = unique_keys // size, unique_keys % size
+    weights = (1 + tf.math.log(tf.cast(frequencies, tf.float32))) * tf.gather(rarity, terms)
+    norms = tf.sqrt(tf.math.unsorted_segment_sum(tf.square(weights), rows, count))
+    pairs = tf.stack([tf.cast(terms, tf.float32), weights / tf.gather(norms, rows)], 1)
     ragged = tf.RaggedTensor.from_value_rowids(pairs, rows, count, validate=False)
     return ragged.to_tensor(0.0, shape=[None, width, 2])

@@ -1,6 +1,6 @@
-"""The Open Inference Protocol v2 of KServe and Triton, with its binary extension.
+"""The Open Inference Protocol v2 of KServe and Triton, with its extension for binary tensors.
 
-https://github.com/kserve/open-inference-protocol, and for binary tensors behind the JSON
+https://github.com/kserve/open-inference-protocol
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md
 """
 
@@ -28,20 +28,20 @@ from trainer_module.errors import counted
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
 
 HEADER_LENGTH = "inference-header-content-length"
-"""The header with the length of the JSON, if binary tensors follow."""
-_LONGEST_ID = 1000
-_KNOWN_HEADS, _LONGEST_HEAD = 64, 1 << 14
-"""The size of the cache of parsed heads, and the most bytes of a cached head."""
-_KNOWN_OUTPUTS = 64
-"""The most outputs that a cached head may name."""
+"""The header with the length of the JSON, if binary tensors follow the JSON."""
+_MAX_ID_CHARS = 1000
+_CACHED_HEADS, _MAX_CACHED_BYTES = 64, 1 << 14
+"""The most heads in the cache of parsed heads, and the most bytes of a cached head."""
+_MAX_CACHED_OUTPUTS = 64
+"""The most outputs in a cached head."""
 _LARGEST = 2.0**63
 _KINDS = {"UINT": ("uint", 8), "INT": ("int", 8), "FP": ("float", 16)}
 """NumPy's name of each kind of datatype, and the bits of its smallest type."""
 _DTYPES = {"BOOL": np.dtype("bool")} | {
     f"{datatype}{bits}": np.dtype(f"{name}{bits}").newbyteorder("<")
-    for datatype, (name, least) in _KINDS.items()
+    for datatype, (name, min_bits) in _KINDS.items()
     for bits in (8, 16, 32, 64)
-    if bits >= least
+    if bits >= min_bits
 }
 """NumPy's dtypes of numeric datatypes."""
 _BYTES = "BYTES"
@@ -50,7 +50,7 @@ _DATATYPE_OF = {dtype.name: datatype for datatype, dtype in _DTYPES.items()} | {
 _NUMBERS = {int, float, bool, type(None)}
 _LENGTH_BYTES = 4
 """The size of the length that precedes each text."""
-_MOST_SIZES = 16
+_MAX_DIMENSIONS = 16
 """The most dimensions of a shape."""
 
 
@@ -59,24 +59,24 @@ def read_request(
 ) -> tuple[str, Arrays, Inference]:
     """Returns the signature of an `infer` request, its tensors, and the format of the response.
 
-    The values of tensors for `serving_raw` are not checked yet; `check_tensors` does that.
+    The values of tensors for `serving_raw` are not checked yet. `check_tensors` checks them.
 
     Args:
       body: the body of the request.
-      end: the length of the JSON, which binary tensors follow.
+      end: the length of the JSON. Binary tensors may follow the JSON.
       interface: the interface of the model.
       name: the name of the model.
-      number: the number of its version.
+      number: the number of the model's version.
 
     Raises:
       RequestError: the request is invalid.
     """
     head = body[:end]
-    may_be_known = end < len(body) and end <= _LONGEST_HEAD
-    known = _head_cache.get(head) if may_be_known else None
-    asked = known or _read_head(head)
-    tensors = _read_tensors(asked.described, body[end:])
-    form = Inference(name, number, *asked.output_options)
+    may_be_cached = end < len(body) and end <= _MAX_CACHED_BYTES
+    cached = _head_cache.get(head) if may_be_cached else None
+    parsed = cached or _read_head(head)
+    tensors = _read_tensors(parsed.inputs, body[end:])
+    response_format = Inference(name, number, *parsed.output_options)
     if tensors.keys() == {EXAMPLES_INPUT}:
         examples = tensors[EXAMPLES_INPUT].reshape(-1)
         if not len(examples):
@@ -84,55 +84,56 @@ def read_request(
         signature, tensors = EXAMPLES, {EXAMPLES_INPUT: examples}
     else:
         signature, tensors = RAW, _to_columns(tensors, interface)
-    if may_be_known and known is None:
-        _cache_head(head, asked)
-    return signature, tensors, form
+    if may_be_cached and cached is None:
+        _cache_head(head, parsed)
+    return signature, tensors, response_format
 
 
 class _Head(NamedTuple):
-    """The parsed JSON of a request."""
+    """The parsed head of a request, which is its JSON."""
 
-    described: list[_InputDescription]
-    """The descriptions of the tensors."""
+    inputs: list[_InputDescription]
+    """The descriptions of the input tensors."""
     output_options: _OutputOptions
 
 
 def _read_head(head: bytes) -> _Head:
-    asked = parse_json(head)
-    inputs = asked.get("inputs") if isinstance(asked, dict) else None
+    body = parse_json(head)
+    inputs = body.get("inputs") if isinstance(body, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise RequestError("the body needs `inputs`, a list of tensors.")
-    return _Head(list(map(_describe, inputs)), _read_output_options(asked))
+    return _Head(list(map(_describe, inputs)), _read_output_options(body))
 
 
 _head_cache: dict[bytes, _Head] = {}
 
 
 def _cache_head(head: bytes, parsed: _Head) -> None:
-    """Caches a head that the model accepts, if its tensors are binary.
+    """Caches a head if all its tensors are binary.
 
-    A client with binary tensors sends the same head again and again.
+    A client that sends binary tensors usually sends the same head with each request.
     """
     outputs = parsed.output_options[1] or ()
-    are_bytes = all(one.size is not None and one.data is None for one in parsed.described)
-    if are_bytes and len(outputs) <= _KNOWN_OUTPUTS:
-        if len(_head_cache) >= _KNOWN_HEADS:
+    are_binary = all(i.size is not None and i.data is None for i in parsed.inputs)
+    if are_binary and len(outputs) <= _MAX_CACHED_OUTPUTS:
+        if len(_head_cache) >= _CACHED_HEADS:
             _head_cache.clear()
         _head_cache[head] = parsed
 
 
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
-    """Returns the tensors of all columns, as `serving_raw` takes them."""
-    known = interface.by_request
+    """Returns the tensors of all columns, in the form that `serving_raw` takes."""
+    columns = interface.by_request
     for name in tensors:
-        if name not in known:
-            raise unknown_name("inputs", name, known)
+        if name not in columns:
+            raise unknown_name("inputs", name, columns)
     rows = {len(tensor) for tensor in tensors.values()}
     if len(rows) > 1:
         raise RequestError(f"the inputs have different numbers of rows: {sorted(rows)}.")
-    if tensors.keys() != known.keys():
-        from_columns({name: [] for name in tensors}, interface)  # Raises for missing columns.
-    return {name: _as_column(tensors[name], column) for name, column in known.items()}
+    if tensors.keys() != columns.keys():
+        # `from_columns` raises the error for missing columns.
+        from_columns({name: [] for name in tensors}, interface)
+    return {name: _as_column(tensors[name], column) for name, column in columns.items()}
 
 
 def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
@@ -142,10 +143,14 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
     if reader is not None and not is_text:
         tensor, is_text = _as_texts(tensor, column.request, reader), True
     if is_text != (column.dtype == "string"):
-        right = _DATATYPE_OF[column.dtype]
-        raise RequestError(f"input {column.request!r} has another datatype, expected {right}.")
+        kind = "texts" if is_text else "numbers"
+        expected = _DATATYPE_OF[column.dtype]
+        raise RequestError(
+            f"input {column.request!r} has {kind}, expected the datatype {expected}."
+        )
     if not is_text and tensor.dtype.kind != np.dtype(column.dtype).kind:
-        _check_numbers(tensor, column)  # Other tensors are checked after the conversion.
+        # The conversion would hide invalid numbers. `check_tensors` checks all other tensors.
+        _check_numbers(tensor, column)
     shape = [len(tensor)] if column.width == 1 else [len(tensor), tensor.size // len(tensor)]
     return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
 
@@ -155,15 +160,15 @@ def _as_texts(tensor: np.ndarray, name: str, reader: TextReader) -> np.ndarray:
     texts = [b"" if value != value else reader.write(value) for value in tensor.ravel().tolist()]
     if None in texts:
         value = tensor.ravel()[texts.index(None)]
-        raise RequestError(f"input {name!r} holds {value}, expected {reader.right}.")
+        raise RequestError(f"input {name!r} contains {value}, expected {reader.right}.")
     return np.array(texts, object).reshape(tensor.shape)
 
 
 def check_tensors(tensors: Arrays, interface: ModelInterface) -> None:
-    """Checks the numbers in tensors that `serving_raw` is to take.
+    """Checks the numbers in the tensors for `serving_raw`.
 
     Raises:
-      RequestError: a number is infinite, or fractional in a column of whole numbers.
+      RequestError: a number is infinite, or a column of whole numbers contains a fraction.
     """
     for name, column in interface.by_request.items():
         if column.dtype != "string":
@@ -183,7 +188,7 @@ def _check_numbers(tensor: np.ndarray, column: RawColumn) -> None:
 
 
 def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
-    """Raises RequestError unless each row of a tensor has as many values as the column."""
+    """Raises RequestError unless each row of a tensor has the number of values of the column."""
     if len(shape) > 1 and isinstance(column, FeatureColumn):
         if shape[1:] != column.shape:
             raise RequestError(
@@ -204,30 +209,34 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
 
 
 _OutputOptions = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
+"""The values of `Inference.id`, `Inference.outputs` and `Inference.are_binary`."""
 
 
 def _read_output_options(body: Mapping[str, Any]) -> _OutputOptions:
-    """Returns what a request specifies for its response: the last fields of `Inference`."""
-    given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
-    if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
-        raise RequestError(f"`id` must be a string of at most {_LONGEST_ID} characters.")
+    """Returns the options of the response in the JSON of a request."""
+    id_, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
+    if id_ is not None and not (isinstance(id_, str | int) and len(str(id_)) <= _MAX_ID_CHARS):
+        raise RequestError(f"`id` must be a string of at most {_MAX_ID_CHARS} characters.")
     default = isinstance(parameters, dict) and bool(parameters.get("binary_data_output"))
     if outputs and not isinstance(outputs, list):
         raise RequestError("`outputs` must be a list of objects with a `name`.")
-    wanted = dict(_read_output(one, default) for one in outputs or ())
-    if outputs and len(wanted) < len(outputs):
+    requested = dict(_read_output(output, default) for output in outputs or ())
+    if outputs and len(requested) < len(outputs):
         raise RequestError("`outputs` names an output twice.")
-    return None if given is None else str(given), tuple(wanted.items()) or None, default
+    return None if id_ is None else str(id_), tuple(requested.items()) or None, default
 
 
 def _read_output(output: Any, default: bool) -> tuple[str, bool]:
-    title = output.get("name") if isinstance(output, dict) else None
-    own = output.get("parameters") if isinstance(output, dict) else None
-    own = own if isinstance(own, dict) else {}
-    for name in ("classification", "shared_memory_region"):
-        if name in own:  # Ignoring the parameter would give the client an unexpected response.
-            raise RequestError(f"output {title!r} has the unsupported parameter {name!r}.")
-    return title if isinstance(title, str) else str(title), bool(own.get("binary_data", default))
+    """Returns the name of a requested output, and whether it is binary."""
+    name = output.get("name") if isinstance(output, dict) else None
+    parameters = output.get("parameters") if isinstance(output, dict) else None
+    parameters = parameters if isinstance(parameters, dict) else {}
+    for key in ("classification", "shared_memory_region"):
+        if key in parameters:  # If it were ignored, the client would get an unexpected response.
+            raise RequestError(f"output {name!r} has the unsupported parameter {key!r}.")
+    return name if isinstance(name, str) else str(name), bool(
+        parameters.get("binary_data", default)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,46 +246,46 @@ class Inference:
     name: str
     """The name of the model."""
     number: int
-    """The number of its version."""
+    """The number of the model's version."""
     id: str | None
-    """The id of the request."""
+    """The id of the request, or None for a request without id."""
     outputs: tuple[tuple[str, bool], ...] | None
-    """The names of requested outputs, and whether each is binary; None for all outputs."""
-    are_bytes: bool
-    """Whether outputs are binary if the request names none."""
+    """The names of the requested outputs, and whether each is binary, or None for all outputs."""
+    are_binary: bool
+    """Whether the outputs are binary if the request does not name outputs."""
 
-    def part(self, answer: ResultSlice) -> Arrays:
+    def part(self, output: ResultSlice) -> Arrays:
         """Returns the requested outputs of some rows, in the requested order.
 
         Raises:
           RequestError: a requested output does not exist.
         """
-        answers, wanted = answer.arrays, self.outputs
-        if wanted is None:
-            return answers
-        for title, _ in wanted:
-            if title not in answers:
-                raise unknown_name("outputs", title, answers)
-        return {title: answers[title] for title, _ in wanted}
+        arrays, requested = output.arrays, self.outputs
+        if requested is None:
+            return arrays
+        for name, _ in requested:
+            if name not in arrays:
+                raise unknown_name("outputs", name, arrays)
+        return {name: arrays[name] for name, _ in requested}
 
     def reply(self, parts: Sequence[Arrays]) -> Reply:
         """Returns the response: JSON, followed by the binary outputs."""
-        are_bytes = dict(self.outputs or ())
-        described, tail = [], []
-        for title in parts[0]:
-            values = np.concatenate([part[title] for part in parts])
-            output, data = _to_output(title, values, are_bytes.get(title, self.are_bytes))
-            described.append(output)
+        are_binary = dict(self.outputs or ())
+        outputs, tail = [], []
+        for name in parts[0]:
+            values = np.concatenate([part[name] for part in parts])
+            output, data = _to_output(name, values, are_binary.get(name, self.are_binary))
+            outputs.append(output)
             tail.append(data)
         head: dict[str, Any] = {
             "model_name": self.name,
             "model_version": str(self.number),
-            "outputs": described,
+            "outputs": outputs,
         }
         if self.id is not None:
             head["id"] = self.id
         text = orjson.dumps(head)
-        if not any("parameters" in output for output in described):
+        if not any("parameters" in output for output in outputs):
             return Reply(text)
         length = (HEADER_LENGTH.encode(), b"%d" % len(text))
         return Reply(b"".join([text, *tail]), BYTES, (length,))
@@ -287,16 +296,17 @@ class _InputDescription(NamedTuple):
 
     name: str
     shape: list[int]
-    values: int
+    value_count: int
     """The number of values."""
     datatype: Any
     size: int | None
-    """The number of bytes of a binary tensor; None if the values are in the JSON."""
+    """The number of bytes of a binary tensor, or None if the values are in the JSON."""
     data: Any
-    """The values in the JSON; None for a binary tensor."""
+    """The values in the JSON, or None for a binary tensor."""
 
 
 def _describe(tensor: Any) -> _InputDescription:
+    """Returns the description of an input after checking its types."""
     if not isinstance(tensor, dict) or not isinstance(name := tensor.get("name"), str):
         raise RequestError("every input must be an object with a `name`.")
     parameters, shape = tensor.get("parameters") or {}, tensor.get("shape")
@@ -305,9 +315,10 @@ def _describe(tensor: Any) -> _InputDescription:
         raise RequestError(f"binary_data_size of input {name!r} must be a non-negative integer.")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
         raise RequestError(f"`shape` of input {name!r} must be a list of non-negative integers.")
-    if len(shape) > _MOST_SIZES:
+    if len(shape) > _MAX_DIMENSIONS:
         raise RequestError(
-            f"`shape` of input {name!r} has {len(shape)} sizes, expected at most {_MOST_SIZES}."
+            f"`shape` of input {name!r} has {len(shape)} dimensions, expected at most"
+            f" {_MAX_DIMENSIONS}."
         )
     if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
@@ -317,7 +328,11 @@ def _describe(tensor: Any) -> _InputDescription:
 
 
 def from_tensors(described: list[Any], tail: bytes) -> Arrays:
-    """Returns tensors by name, from their descriptions and the bytes that follow the JSON.
+    """Returns tensors by name.
+
+    Args:
+      described: the descriptions of the tensors, from the JSON.
+      tail: the bytes that follow the JSON.
 
     Raises:
       RequestError: the descriptions or bytes are invalid.
@@ -325,26 +340,26 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
     return _read_tensors(list(map(_describe, described)), tail)
 
 
-def _read_tensors(described: list[_InputDescription], tail: bytes) -> Arrays:
-    tensors, place = {}, 0
-    for name, shape, expected, datatype, size, data in described:
+def _read_tensors(inputs: list[_InputDescription], tail: bytes) -> Arrays:
+    tensors, end = {}, 0
+    for name, shape, expected, datatype, size, data in inputs:
         if name in tensors:
             raise RequestError(f"input {name!r} occurs twice.")
         if size is None:
             values = _from_list(name, datatype, data)
         else:
-            start, place = place, place + size
-            if place > len(tail):
+            start, end = end, end + size
+            if end > len(tail):
                 raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size.")
-            values = _from_bytes(name, datatype, tail[start:place])
+            values = _from_bytes(name, datatype, tail[start:end])
         if values.size != expected:
             raise RequestError(
-                f"input {name!r} has {counted(values.size, 'value')}, expected {expected} for"
-                f" {shape}."
+                f"input {name!r} has {counted(values.size, 'value')}, expected {expected} for the"
+                f" shape {shape}."
             )
         tensors[name] = values.reshape(shape)
-    if place != len(tail):
-        raise RequestError(f"{len(tail) - place} bytes after the last input belong to no input.")
+    if end != len(tail):
+        raise RequestError(f"{len(tail) - end} bytes after the last input belong to no input.")
     return tensors
 
 
@@ -354,26 +369,28 @@ def _from_bytes(name: str, datatype: Any, data: bytes) -> np.ndarray:
     dtype = _dtype_of(name, datatype)
     if len(data) % dtype.itemsize:
         raise RequestError(
-            f"input {name!r} has {len(data)} bytes, not a multiple of {datatype}'s size."
+            f"input {name!r} has {len(data)} bytes, expected a multiple of {dtype.itemsize} for"
+            f" {datatype}."
         )
     return np.frombuffer(data, dtype)
 
 
 def _split_bytes(name: str, data: bytes) -> list[bytes]:
-    values, place = [], 0
-    while place < len(data):
-        start = place + _LENGTH_BYTES
-        place = start + int.from_bytes(data[place:start], "little")
-        if place > len(data):
+    """Returns the texts in the bytes of a tensor. The length of each text precedes the text."""
+    values, end = [], 0
+    while end < len(data):
+        start = end + _LENGTH_BYTES
+        end = start + int.from_bytes(data[end:start], "little")
+        if end > len(data):
             raise RequestError(f"the bytes of input {name!r} end within a value.")
-        values.append(data[start:place])
+        values.append(data[start:end])
     return values
 
 
 def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
     if not isinstance(data, list):
         raise RequestError(f"input {name!r} has neither `data` nor a binary_data_size.")
-    flat = _flat(data)
+    flat = _flatten(data)
     if datatype == _BYTES:
         if not all(value is None or isinstance(value, str) for value in flat):
             raise RequestError(
@@ -382,8 +399,8 @@ def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
         return np.array([(v or "").encode(errors="replace") for v in flat], object)
     dtype = _dtype_of(name, datatype)
     # NumPy converts None to NaN, which integers cannot represent.
-    kinds = _NUMBERS if dtype.kind == "f" else _NUMBERS - {type(None)}
-    if not kinds.issuperset(map(type, flat)):
+    types = _NUMBERS if dtype.kind == "f" else _NUMBERS - {type(None)}
+    if not types.issuperset(map(type, flat)):
         raise RequestError(
             f"`data` of input {name!r} must have only numbers, as its datatype is {datatype}."
         )
@@ -397,7 +414,8 @@ def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
         raise RequestError(f"`data` of input {name!r} is not {datatype}: {error}.") from None
 
 
-def _flat(data: list[Any]) -> list[Any]:
+def _flatten(data: list[Any]) -> list[Any]:
+    """Returns the values of nested lists in one list."""
     while data and all(isinstance(value, list) for value in data):
         data = [item for value in data for item in value]
     return data
@@ -414,13 +432,13 @@ def _dtype_of(name: str, datatype: Any) -> np.dtype:
 
 
 def to_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[list[dict[str, Any]], bytes]:
-    """Returns the descriptions and bytes of binary tensors, the inverse of `from_tensors`."""
-    written = [_to_output(name, values, is_binary=True) for name, values in tensors.items()]
-    return [described for described, _ in written], b"".join(tail for _, tail in written)
+    """Returns the descriptions and the bytes of binary tensors. `from_tensors` is the inverse."""
+    outputs = [_to_output(name, values, is_binary=True) for name, values in tensors.items()]
+    return [description for description, _ in outputs], b"".join(data for _, data in outputs)
 
 
 def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str, Any], bytes]:
-    """Returns the description of a tensor, and its bytes if it is binary."""
+    """Returns the description of a tensor, and its bytes, which are empty unless it is binary."""
     is_text = values.dtype == object
     output: dict[str, Any] = {
         "name": name,
@@ -436,16 +454,16 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
 
 
 def _join_bytes(values: np.ndarray) -> bytes:
-    """Returns texts with their lengths, the inverse of `_split_bytes`."""
+    """Returns the bytes of texts with their lengths. `_split_bytes` is the inverse."""
     if values.ndim > 1 and len(values) > 1 and (values == values[0]).all():
         return _join_bytes(values[0]) * len(values)
     flat = values.ravel().tolist()
-    known = {one: len(one).to_bytes(_LENGTH_BYTES, "little") + one for one in set(flat)}
-    return b"".join([known[one] for one in flat])
+    encoded = {text: len(text).to_bytes(_LENGTH_BYTES, "little") + text for text in set(flat)}
+    return b"".join([encoded[text] for text in flat])
 
 
 def describe_tensors(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """Returns Open Inference's metadata of a model: names, datatypes and shapes of its tensors."""
+    """Returns Open Inference's metadata of a model: the name, datatype and shape of each tensor."""
     return {
         "name": name,
         "versions": [str(number)],

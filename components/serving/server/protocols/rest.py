@@ -29,8 +29,8 @@ from components.serving.server.replies import (
 )
 from trainer_module.export.interface import ModelInterface
 
-_MOST_SHARED = 64 << 20
-"""The most characters of a request's context, counted once for each row."""
+_MAX_CONTEXT_CHARS = 64 << 20
+"""The most characters of a request's `context`, multiplied by the number of rows."""
 _ERROR = {"error_code": "OK", "error_message": ""}
 
 
@@ -39,7 +39,7 @@ def read_request(
 ) -> tuple[str, RequestInputs, ResponseFormat]:
     """Returns the signature of a request, its inputs, and the format of the response.
 
-    A `:predict` request without a signature name contains tf.Examples, as in TF Serving, or
+    A `:predict` request without a signature name may contain tf.Examples, as in TF Serving, or
     columns.
 
     Args:
@@ -60,33 +60,33 @@ def read_request(
     signature = _read_signature(body)
     if rows is not None and not isinstance(rows, list):
         raise RequestError("`instances` is not a list: give a list with one value per row.")
-    form: ResponseFormat = _COLUMNS if rows is None else _ROWS
+    response_format: ResponseFormat = _COLUMNS if rows is None else _ROWS
     if signature == EXAMPLES or (not signature and _are_examples(rows, columns)):
-        return EXAMPLES, {EXAMPLES_INPUT: _examples(rows, columns)}, form
+        return EXAMPLES, {EXAMPLES_INPUT: _decode_examples(rows, columns)}, response_format
     if rows is not None:
-        return RAW, _not_empty(rows, "instances"), form
+        return RAW, _check_not_empty(rows, "instances"), response_format
     names = [column.request for column in interface.columns]
     if not isinstance(columns, dict):
         if len(names) != 1:
             raise RequestError("`inputs` is not an object: give a list of values per column.")
         columns = {names[0]: columns}
-    found = from_columns(columns, interface)
-    if not next(iter(found.values())):
-        raise RequestError("`inputs` has no rows: give at least one.")
-    return RAW, found, form
+    checked = from_columns(columns, interface)
+    if not next(iter(checked.values())):
+        raise RequestError("`inputs` has no rows: give at least one row.")
+    return RAW, checked, response_format
 
 
 def _read_signature(body: Mapping[str, Any]) -> str:
-    """Returns the signature that a request names; empty if it names none."""
+    """Returns the name of the signature in a request, or an empty string if it has no name."""
     signature = body.get("signature_name", "")
     if signature not in ("", RAW, EXAMPLES):
         raise RequestError(f"there is no signature {signature!r}, expected {RAW} or {EXAMPLES}.")
     return str(signature)
 
 
-def _not_empty(rows: Rows, where: str) -> Rows:
+def _check_not_empty(rows: Rows, key: str) -> Rows:
     if not rows:
-        raise RequestError(f"`{where}` is empty: give one object per row.")
+        raise RequestError(f"`{key}` is empty: give an object per row.")
     return rows
 
 
@@ -97,21 +97,22 @@ def _are_examples(rows: Rows | None, columns: Any) -> bool:
     return isinstance(first, dict) and first.keys() in ({EXAMPLES_INPUT}, {"b64"})
 
 
-def _examples(rows: Rows | None, columns: Any) -> np.ndarray:
+def _decode_examples(rows: Rows | None, columns: Any) -> np.ndarray:
+    """Returns the serialised tf.Examples of a request with `instances` or with `inputs`."""
     if rows is None:
         rows = columns.get(EXAMPLES_INPUT) if isinstance(columns, dict) else columns
     if not isinstance(rows, list) or not rows:
         raise RequestError(f"`{EXAMPLES_INPUT}` is not a list of serialised tf.Examples.")
-    found = []
-    for place, row in enumerate(rows):
-        given = row.get(EXAMPLES_INPUT, row) if isinstance(row, dict) else row
-        if not isinstance(given, dict) or given.keys() != {"b64"}:
+    examples = []
+    for index, row in enumerate(rows):
+        value = row.get(EXAMPLES_INPUT, row) if isinstance(row, dict) else row
+        if not isinstance(value, dict) or value.keys() != {"b64"}:
             raise RequestError(
-                f'instances[{place}] is not a serialised tf.Example, expected {{"b64": "..."}}, or'
+                f'instances[{index}] is not a serialised tf.Example, expected {{"b64": "..."}}, or'
                 f' "signature_name": "{RAW}" with a key per column.'
             )
-        found.append(decode_base64(given["b64"], f"instances[{place}]"))
-    return np.array(found, object)
+        examples.append(decode_base64(value["b64"], f"instances[{index}]"))
+    return np.array(examples, object)
 
 
 def _to_rows(body: Any, interface: ModelInterface) -> Rows:
@@ -125,62 +126,66 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
     for name in context:
         if name not in interface.by_request:
             raise unknown_name("context", name, interface.by_request)
-    # In tensors, each row gets a copy of the context's values.
-    if context and len(json.dumps(context)) * len(rows) > _MOST_SHARED:
+    # The tensors contain a copy of the context's values for each row.
+    if context and len(json.dumps(context)) * len(rows) > _MAX_CONTEXT_CHARS:
         raise RequestError(
             "`context` is too large for this number of rows: send fewer rows per request.", 413
         )
     rows = [{**context, **row} if isinstance(row, dict) else row for row in rows]
-    return _not_empty(rows, "examples")
+    return _check_not_empty(rows, "examples")
 
 
-class _Rows:
-    """The response to `:predict` by row."""
+class _RowsFormat:
+    """The response to a `:predict` request with `instances`: the outputs by row."""
 
-    def part(self, answer: ResultSlice) -> bytes:
-        return b",".join(answer.row_texts)
+    def part(self, output: ResultSlice) -> bytes:
+        return b",".join(output.row_texts)
 
     def reply(self, parts: Sequence[bytes]) -> Reply:
         return Reply(b'{"predictions":[%b]}' % b",".join(parts))
 
 
-class _Columns:
-    """The response to `:predict` by column; a single output has no name."""
+class _ColumnsFormat:
+    """The response to a `:predict` request with `inputs`: the outputs by column.
 
-    def part(self, answer: ResultSlice) -> dict[str, bytes]:
-        return {name: b",".join(texts) for name, texts in answer.column_texts.items()}
+    If the model has only one output, the response contains its values without its name.
+    """
+
+    def part(self, output: ResultSlice) -> dict[str, bytes]:
+        return {name: b",".join(texts) for name, texts in output.column_texts.items()}
 
     def reply(self, parts: Sequence[dict[str, bytes]]) -> Reply:
         lists = {n: b"[%b]" % b",".join([part[n] for part in parts]) for n in parts[0]}
         if len(lists) == 1:
             return Reply(b'{"outputs":%b}' % next(iter(lists.values())))
-        named = [b"%b:%b" % (orjson.dumps(name), texts) for name, texts in lists.items()]
-        return Reply(b'{"outputs":{%b}}' % b",".join(named))
+        members = [b"%b:%b" % (orjson.dumps(name), texts) for name, texts in lists.items()]
+        return Reply(b'{"outputs":{%b}}' % b",".join(members))
 
 
-class _Results:
-    """The response to `:regress`: a number per row."""
+class _NumbersFormat:
+    """The response to a `:regress` request: a number per row."""
 
-    def part(self, answer: ResultSlice) -> bytes:
-        if "value" not in answer.batch.arrays:
+    def part(self, output: ResultSlice) -> bytes:
+        if "value" not in output.batch.arrays:
             raise RequestError("the model predicts a class: use :classify or :predict.")
-        return b",".join(answer.column_texts["value"])
+        return b",".join(output.column_texts["value"])
 
     def reply(self, parts: Sequence[bytes]) -> Reply:
         return Reply(b'{"results":[%b]}' % b",".join(parts))
 
 
-class _Classes(_Results):
-    """The response to `:classify`: pairs of a class and its score, per row."""
+class _ClassesFormat(_NumbersFormat):
+    """The response to a `:classify` request: for each row, pairs of a class and its score."""
 
-    def part(self, answer: ResultSlice) -> bytes:
-        if not {"classes", "scores"} <= answer.batch.arrays.keys():
+    def part(self, output: ResultSlice) -> bytes:
+        if not {"classes", "scores"} <= output.batch.arrays.keys():
             raise RequestError("the model predicts a number: use :regress or :predict.")
-        rows = zip(*(answer.column_texts[name] for name in ("classes", "scores")), strict=True)
+        rows = zip(*(output.column_texts[name] for name in ("classes", "scores")), strict=True)
         return b",".join(orjson.dumps([*zip(*map(orjson.loads, row), strict=True)]) for row in rows)
 
 
-_ROWS, _COLUMNS, _CLASSES, _NUMBERS = _Rows(), _Columns(), _Classes(), _Results()
+_ROWS, _COLUMNS = _RowsFormat(), _ColumnsFormat()
+_CLASSES, _NUMBERS = _ClassesFormat(), _NumbersFormat()
 
 
 def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
@@ -210,25 +215,35 @@ _DTYPES = {
 def _tensor_info(
     name: str, dtype: str, shape: Sequence[int | None], is_unknown: bool = False
 ) -> dict[str, Any]:
-    """Returns TF Serving's description of a tensor; a size of None becomes -1, which means any."""
+    """Returns TF Serving's description of a tensor, with -1 for sizes of None.
+
+    Args:
+      name: the name of the tensor.
+      dtype: the dtype of the tensor.
+      shape: the shape of the tensor.
+      is_unknown: whether the tensor may have any shape.
+    """
     sizes = [{"size": str(size or -1), "name": ""} for size in shape]
     tensor_shape = {"unknown_rank": is_unknown, "dim": sizes}
     return {"dtype": _DTYPES[dtype], "tensor_shape": tensor_shape, "name": name}
 
 
 def describe_signatures(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """Returns TF Serving's metadata of a model: inputs and outputs of its signatures."""
+    """Returns TF Serving's metadata of a model: the inputs and outputs of its signatures."""
     raw = {
         c.request: _tensor_info(c.request, c.dtype, (), c.width == 1)
         for c in model.interface.columns
     }
     examples = {EXAMPLES_INPUT: _tensor_info(EXAMPLES_INPUT, "string", (None,))}
-    outputs = {title: _tensor_info(title, *found) for title, found in model.outputs.items()}
+    outputs = {
+        output: _tensor_info(output, dtype, shape)
+        for output, (dtype, shape) in model.outputs.items()
+    }
     method = "tensorflow/serving/predict"
-    asked = {RAW: raw, EXAMPLES: examples} if model.takes_examples else {RAW: raw}
+    inputs_by_signature = {RAW: raw, EXAMPLES: examples} if model.takes_examples else {RAW: raw}
     signatures = {
-        title: {"inputs": inputs, "outputs": outputs, "method_name": method}
-        for title, inputs in asked.items()
+        signature: {"inputs": inputs, "outputs": outputs, "method_name": method}
+        for signature, inputs in inputs_by_signature.items()
     }
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(number)},

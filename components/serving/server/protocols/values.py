@@ -1,4 +1,4 @@
-"""Conversion of JSON to tensors, with checks of type, depth and number of values."""
+"""Conversion of JSON to tensors, with checks of the type and number of values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from components.serving.server.replies import RequestError, unknown_name
 from trainer_module.errors import counted, shorten
 from trainer_module.export.interface import ModelInterface, RawColumn
 
-_MOST_VALUES = 1 << 23
-"""The most values of a column of lists, padded to the longest list: a few bytes of JSON can require
-many values."""
+_MAX_VALUES = 1 << 23
+"""The most values of a column of lists after all lists are padded to the longest. Without this
+limit, a single long list in a small body could take much memory."""
 _LARGEST, _LARGEST_FLOAT32 = 2**63, float(np.finfo(np.float32).max)
 _TYPES = {str: "text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 _NUMBERS, _TEXTS, _LISTS = {float, int}, {str, type(None)}, {list}
@@ -33,7 +33,7 @@ def parse_json(body: bytes) -> Any:
     """Returns a body parsed as JSON, with NaN as a missing number, as in TF Serving.
 
     Raises:
-      RequestError: the body is no JSON, or nested too deep.
+      RequestError: the body is not JSON, or is nested too deep.
     """
     try:
         return orjson.loads(body)
@@ -47,72 +47,89 @@ def parse_json(body: bytes) -> Any:
 
 
 def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
-    """Returns the values of a column, a JSON value per row, as [rows] or [rows, values].
+    """Returns the values of a column as an array.
+
+    Args:
+      values: a JSON value per row.
+      column: the column of the model.
+
+    Returns:
+      An array of the shape [rows] or [rows, values].
 
     Raises:
-      RequestError: the model cannot take a row; the message names the first one.
+      RequestError: the model cannot take a row. The message names the first row with the problem.
     """
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
-        values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
+        values = [_flatten(v, column.shape, column, row) for row, v in enumerate(values)]
     if column.width == 1:
-        found = _convert_column(_flatten_single(values), column)
-        if found is None:
-            found = _convert_values(map(_unwrap, values), range(len(values)), column)
-        return found
+        array = _convert_column(_flatten_single(values), column)
+        if array is None:
+            array = _convert_values(map(_unwrap, values), range(len(values)), column)
+        return array
     if not _are_lists(values, column):
-        values = [_to_list(value, column, place) for place, value in enumerate(values)]
+        values = [_to_list(value, column, row) for row, value in enumerate(values)]
     lengths, flat = list(map(len, values)), list(chain.from_iterable(values))
-    found = _convert_column(flat, column)
-    if found is None:
-        places = np.repeat(range(len(values)), lengths).tolist()
-        found = _convert_values(flat, places, column)
+    array = _convert_column(flat, column)
+    if array is None:
+        rows = np.repeat(range(len(values)), lengths).tolist()
+        array = _convert_values(flat, rows, column)
     if column.width is not None:
-        return found.reshape(len(values), column.width)
+        return array.reshape(len(values), column.width)
     width = max(1, max(lengths))
     check_size(len(values), width, column.request)
     filled = np.full((len(values), width), MISSING.get(column.dtype, 0), numpy_dtype(column.dtype))
-    filled[np.arange(width) < np.array(lengths)[:, np.newaxis]] = found
+    filled[np.arange(width) < np.array(lengths)[:, np.newaxis]] = array
     return filled
 
 
 def _are_lists(values: list[Any], column: RawColumn) -> bool:
+    """Returns whether all values are lists, which have the column's width if the width is fixed."""
     is_fixed = column.width is not None
     are_lists = set(map(type, values)) == _LISTS
     return are_lists and not (is_fixed and set(map(len, values)) != {column.width})
 
 
-def _convert_values(values: Iterable[Any], places: Iterable[int], column: RawColumn) -> np.ndarray:
-    """Returns values of which one may be invalid; raises RequestError for the first of these."""
-    read = _to_text if column.dtype == "string" else _to_number
-    found = [read(value, column, place) for value, place in zip(values, places, strict=True)]
-    return np.array(found, numpy_dtype(column.dtype))
+def _convert_values(values: Iterable[Any], rows: Iterable[int], column: RawColumn) -> np.ndarray:
+    """Returns the values as an array. Raises RequestError for the first invalid value.
+
+    Args:
+      values: the values, without lists.
+      rows: the row of each value, for the message.
+      column: the column of the model.
+    """
+    convert = _to_text if column.dtype == "string" else _to_number
+    converted = [convert(value, column, row) for value, row in zip(values, rows, strict=True)]
+    return np.array(converted, numpy_dtype(column.dtype))
 
 
-def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int) -> list[Any]:
+def _flatten(value: Any, shape: tuple[int, ...], column: FeatureColumn, row: int) -> list[Any]:
     """Returns the nested values of a row in one list."""
     if not shape:
         return [value]
     if not isinstance(value, list) or len(value) != shape[0]:
         raise RequestError(
-            f"{column.request!r} of row {place} does not have the shape {list(column.shape)}."
+            f"{column.request!r} of row {row} does not have the shape {list(column.shape)}."
         )
-    return [one for item in value for one in _flat(item, shape[1:], column, place)]
+    return [leaf for item in value for leaf in _flatten(item, shape[1:], column, row)]
 
 
 def _flatten_single(values: list[Any]) -> list[Any]:
-    """Returns values without lists, if all are lists of one: rows may be [batch] or [batch, 1]."""
+    """Returns the items if all values are lists of one item, or else the values themselves.
+
+    A column of one value per row may have the shape [batch] or [batch, 1].
+    """
     if set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
         return list(chain.from_iterable(values))
     return values
 
 
 def _convert_column(values: list[Any], column: RawColumn) -> np.ndarray | None:
-    """Returns a column of valid values; None if a value is, or may be, invalid."""
-    kinds = set(map(type, values))
+    """Returns a column as an array, or None if a value is, or may be, invalid."""
+    types = set(map(type, values))
     if column.dtype == "string":
-        return _texts(values) if kinds <= _TEXTS else None
-    found = _convert_numbers(values, [column])
-    return None if found is None else found[column.request]
+        return _texts(values) if types <= _TEXTS else None
+    arrays = _convert_numbers(values, [column])
+    return None if arrays is None else arrays[column.request]
 
 
 def _convert_numbers(values: list[Any], columns: Sequence[RawColumn]) -> Arrays | None:
@@ -120,34 +137,37 @@ def _convert_numbers(values: list[Any], columns: Sequence[RawColumn]) -> Arrays 
 
     Args:
       values: the values of all columns, column by column.
-      columns: the columns; either all or none of them may have missing values.
+      columns: the columns. All of them, or none of them, may have missing values.
 
     Returns:
-      An array [values] per column; None if a value is, or may be, invalid.
+      An array of the shape [values] per column, or None if a value is, or may be, invalid.
     """
-    kinds = set(map(type, values))
+    types = set(map(type, values))
     if columns[0].dtype in MISSING:
-        numbers = _floats(values, kinds)
+        numbers = _floats(values, types)
     else:
-        numbers = _integers(values) if kinds == {int} else None
+        numbers = _integers(values) if types == {int} else None
     if numbers is None:
         return None
     shaped = numbers.reshape(len(columns), -1)
     if not are_whole(shaped[[column.is_whole for column in columns]]):
         return None
-    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in columns}}
-    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(columns)}
+    by_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in columns}}
+    return {c.request: by_dtype[c.dtype][index] for index, c in enumerate(columns)}
 
 
-def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
-    """Returns numbers as float64, with NaN for None; None if there are other values."""
-    if not kinds or not kinds <= _NUMBERS | {type(None)}:
+def _floats(values: list[Any], types: set[type]) -> np.ndarray | None:
+    """Returns numbers as float64, with NaN in place of None.
+
+    Returns None if a value is not a number or is not in the range of int64.
+    """
+    if not types or not types <= _NUMBERS | {type(None)}:
         return None
     try:
-        # Arrow takes a quarter of NumPy's time if there are Nones, and longer otherwise.
+        # Arrow takes a quarter of NumPy's time if values contain None, but longer otherwise.
         numbers = (
             pa.array(values, pa.float64()).to_numpy(zero_copy_only=False)
-            if type(None) in kinds
+            if type(None) in types
             else np.array(values, np.float64)
         )
     except (OverflowError, pa.ArrowInvalid):
@@ -178,62 +198,67 @@ def _integers(values: list[int]) -> np.ndarray | None:
 
 def check_size(rows: int, width: int, name: str = "") -> None:
     """Raises RequestError if lists of different lengths would take too much memory when padded."""
-    if rows * width > _MOST_VALUES:
+    if rows * width > _MAX_VALUES:
         where = f"{name!r}: " if name else ""
         raise RequestError(
-            f"{where}{rows} rows of lists of up to {width} values are too many: send rows"
-            " with long lists in their own requests.",
+            f"{where}{rows} rows of lists of up to {width} values are {rows * width:,} values,"
+            f" expected at most {_MAX_VALUES:,}: send rows with long lists in separate requests.",
             413,
         )
 
 
-def _to_list(value: Any, column: RawColumn, place: int) -> list[Any]:
+def _to_list(value: Any, column: RawColumn, row: int) -> list[Any]:
+    """Returns a value that is a list of the column's width. Raises RequestError otherwise."""
     if value is None and column.width is None:
         return []  # A missing list has no values.
     if not isinstance(value, list):
         raise RequestError(
-            f"{column.request!r} of row {place} is {type_of(value)}, expected a list of values."
+            f"{column.request!r} of row {row} is {type_of(value)}, expected a list of values."
         )
     if column.width is not None and len(value) != column.width:
         raise RequestError(
-            f"{column.request!r} of row {place} has {counted(len(value), 'value')}, expected"
+            f"{column.request!r} of row {row} has {counted(len(value), 'value')}, expected"
             f" {column.width}."
         )
     return value
 
 
 def _unwrap(value: Any) -> Any:
-    """Returns a value, or the only item of a list: rows may be [batch] or [batch, 1]."""
+    """Returns the only item of a list of one item, or else the value itself."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _to_number(value: Any, column: RawColumn, place: int) -> Any:
-    missing, kind = MISSING.get(column.dtype), type(value)
-    where = f"{column.request!r} of row {place}"
-    if kind is float:
+def _to_number(value: Any, column: RawColumn, row: int) -> Any:
+    """Returns a number, or the missing value for null. Raises RequestError for other values."""
+    missing, value_type = MISSING.get(column.dtype), type(value)
+    where = f"{column.request!r} of row {row}"
+    if value_type is float:
         if math.isinf(value):
             raise RequestError(f"{where} is infinite, expected a finite number.")
         is_whole = value != value or (value.is_integer() and abs(value) < _LARGEST)
         if column.is_whole and not is_whole:
             raise RequestError(f"{where} is {value}, expected a whole number.")
         if column.dtype == "float32" and abs(value) > _LARGEST_FLOAT32:
-            raise RequestError(f"{where} is {value}, which is too large for {column.dtype}.")
+            raise RequestError(f"{where} is {value}, which is too large for float32.")
         if missing is not None or value == value:
             return value
-    if kind is int and abs(value) < _LARGEST:
+    if value_type is int and abs(value) < _LARGEST:
         return value
     if value is None and missing is not None:
         return missing
     raise RequestError(
         f"{where} is {type_of(value)}, expected a number"
-        f"{', such as 1 or 0' if kind is bool else ''}"
+        f"{', such as 1 or 0' if value_type is bool else ''}"
         f"{', or null for a missing value' if missing is not None else ''}."
     )
 
 
-def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
-    """Returns the bytes of a value of a text column, where numbers may stand for their texts."""
-    reader, where = column.text_reader, f"{column.request!r} of row {place}"
+def _to_text(value: Any, column: RawColumn, row: int) -> bytes:
+    """Returns the bytes of a value of a text column.
+
+    If the model parses the texts as numbers, dates or booleans, a number is converted to its text.
+    """
+    reader, where = column.text_reader, f"{column.request!r} of row {row}"
     if isinstance(value, str):
         try:
             return value.encode()
@@ -249,17 +274,17 @@ def _to_text(value: Any, column: RawColumn, place: int) -> bytes:
         raise RequestError(
             f'{where} is {type_of(value)}, expected text, or bytes as {{"b64": "..."}}.'
         )
-    written = reader.write(value)
-    if written is None:
+    text = reader.write(value)
+    if text is None:
         raise RequestError(f"{where} is {type_of(value)}, expected {reader.right}.")
-    return written
+    return text
 
 
 def decode_base64(text: Any, where: str) -> bytes:
     """Returns the bytes that a base64 text encodes.
 
     Raises:
-      RequestError: the text is no valid base64.
+      RequestError: the text is not valid base64.
     """
     try:
         return base64.b64decode(text, validate=True)
@@ -277,7 +302,7 @@ def type_of(value: Any) -> str:
 Rows = list[Any]
 """JSON rows, each of which should be an object with a key per column."""
 Columns = dict[str, list[Any]]
-"""JSON values by request name, a value per row, whose types are not checked yet."""
+"""JSON values by request name: a list with a value per row. The values are not checked yet."""
 RequestInputs = Rows | Columns | Arrays
 """The inputs of a request: JSON rows, JSON columns, or tensors."""
 
@@ -312,7 +337,7 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
     """Returns the columns of JSON rows by request name, for at least one row.
 
     Raises:
-      RequestError: a row has other columns than the model; the message names the row.
+      RequestError: a row lacks a column, or has an unknown column. The message names the row.
     """
     names = list(interface.by_request)
     if len(names) > 1:
@@ -322,18 +347,18 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
                 return dict(zip(names, map(list, values), strict=True))
         except (KeyError, TypeError, ValueError):
             pass  # The next lines find the invalid row.
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if not isinstance(row, dict):
             if len(names) == 1:
                 return from_columns({names[0]: rows}, interface)
             raise RequestError(
-                f"instances[{place}] is {type_of(row)}, expected an object with a key per column:"
+                f"instances[{index}] is {type_of(row)}, expected an object with a key per column:"
                 f" {', '.join(sorted(names))}."
             )
         if row.keys() != set(names):
             if len(names) == 1 and row.keys() == {"b64"}:
                 return from_columns({names[0]: rows}, interface)
-            raise _wrong_keys(f"instances[{place}]", row, names)
+            raise _keys_error(f"instances[{index}]", row, names)
     return {name: [row[name] for row in rows] for name in names}
 
 
@@ -341,51 +366,57 @@ def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Colum
     """Returns JSON columns by request name, after checking names and lengths.
 
     Raises:
-      RequestError: a column is missing or unknown, is no list, or has another number of rows.
+      RequestError: a column is missing or unknown, a column is not a list, or the columns have
+        different numbers of rows.
     """
-    known = interface.by_request
-    if columns.keys() != known.keys():
-        raise _wrong_keys("inputs", columns, list(known))
-    for name in known:
+    names = list(interface.by_request)
+    if columns.keys() != set(names):
+        raise _keys_error("inputs", columns, names)
+    for name in names:
         if not isinstance(columns[name], list):
-            said = type_of(columns[name])
-            raise RequestError(f"{name!r} is {said}, expected a list of rows.")
+            raise RequestError(
+                f"{name!r} is {type_of(columns[name])}, expected a list with a value per row."
+            )
     lengths = {len(values) for values in columns.values()}
     if len(lengths) > 1:
         raise RequestError(
             f"the columns of `inputs` have different numbers of rows: {sorted(lengths)}."
         )
-    return {name: columns[name] for name in known}
+    return {name: columns[name] for name in names}
 
 
 def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
-    """Returns tensors of JSON rows by request name, [rows, ...] each, for at least one row.
+    """Returns the tensors of JSON rows by request name. Each tensor has the shape [rows, ...].
+
+    Args:
+      rows: at least one row.
+      interface: the interface of the model.
 
     Raises:
-      RequestError: the model cannot take a value; the message names its row and column.
+      RequestError: the model cannot take a value. The message names the row and the column.
     """
     return to_arrays(from_rows(rows, interface), interface)
 
 
 def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
-    """Returns tensors of JSON columns by request name, [rows, ...] each.
+    """Returns the tensors of JSON columns by request name. Each tensor has the shape [rows, ...].
 
     Raises:
-      RequestError: the model cannot take a value; the message names its row and column.
+      RequestError: the model cannot take a value. The message names the row and the column.
     """
-    known, found = interface.by_request, Arrays()
-    alone = [c for c in known.values() if c.width == 1 and c.dtype != "string"]
-    for may_miss in (True, False):
-        if group := [column for column in alone if (column.dtype in MISSING) == may_miss]:
+    by_name, arrays = interface.by_request, Arrays()
+    numeric = [c for c in by_name.values() if c.width == 1 and c.dtype != "string"]
+    for may_be_missing in (True, False):
+        if group := [c for c in numeric if (c.dtype in MISSING) == may_be_missing]:
             values = _flatten_single(list(chain.from_iterable(columns[c.request] for c in group)))
-            found |= _convert_numbers(values, group) or {}
+            arrays |= _convert_numbers(values, group) or {}
     return {
-        name: found[name] if name in found else to_array(columns[name], column)
-        for name, column in known.items()
+        name: arrays[name] if name in arrays else to_array(columns[name], column)
+        for name, column in by_name.items()
     }
 
 
-def _wrong_keys(where: str, keys: Mapping[str, Any], names: Sequence[str]) -> RequestError:
+def _keys_error(where: str, keys: Mapping[str, Any], names: Sequence[str]) -> RequestError:
     for name in keys:
         if name not in names:
             return unknown_name(where, str(name), names)

@@ -95,7 +95,7 @@ def test_account_without_a_right(kube: KubeServer, verb: str, resource: str, mes
     assert str(caught.value) == (
         f"system:serviceaccount:kubeflow:pipeline-runner may not {message} in namespace kubeflow; "
         "a role with the rights that the trainer needs is in deploy/kubernetes/trainer-rbac.yaml; "
-        "apply it: "
+        "apply this file with "
         "`kubectl apply --namespace kubeflow --filename deploy/kubernetes/trainer-rbac.yaml`."
     )
     assert kube.left == []
@@ -109,8 +109,9 @@ def test_account_that_is_not_the_subject_of_the_manifest(kube: KubeServer) -> No
     assert str(caught.value) == (
         "system:serviceaccount:kubeflow:default-editor may not list jobs.batch in namespace "
         "kubeflow; a role with the rights that the trainer needs is in "
-        "deploy/kubernetes/trainer-rbac.yaml; apply it, with default-editor as its subject: "
-        "`kubectl apply --namespace kubeflow --filename deploy/kubernetes/trainer-rbac.yaml`."
+        "deploy/kubernetes/trainer-rbac.yaml; apply this file with "
+        "`kubectl apply --namespace kubeflow --filename deploy/kubernetes/trainer-rbac.yaml`; "
+        "first make default-editor the subject in this file."
     )
 
 

@@ -67,7 +67,7 @@ DISRUPTED = [
         (
             pod("Failed", ended(137, "OOMKilled")),
             -9,
-            "out of memory (OOMKilled; it has no limit of its own)",
+            "out of memory (OOMKilled; the container has no memory limit of its own)",
         ),
         (
             pod("Failed", ended(128, "StartError", "exec: python: not found")),
@@ -167,7 +167,7 @@ def test_workers_travel_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_workers_that_are_told_too_much() -> None:
     noise = random.Random(1).randbytes(80_000).hex()  # noqa: S311
-    with pytest.raises(ConfigError, match=r"payloads of 1 tasks take \d+,"):
+    with pytest.raises(ConfigError, match=r"payloads of 1 workers take \d+,"):
         pack([WorkerSpec(Place("worker", 0), "m", {"noise": noise})])
 
 

@@ -144,7 +144,7 @@ def test_pod_that_finds_no_node_is_named(kube: KubeServer, monkeypatch: pytest.M
     with pytest.raises(StartTimeoutError) as caught:
         run(workers({"do": "look_up"}, {"do": "sleep"}, folder=VOLUME), start_timeout=1)
     job = kube.bodies("Job")[0]["metadata"]["name"]
-    named = f"not ready within 3 s: worker 1 (it does not run yet; pod {job}-1-"
+    named = f"not ready within 3 s: worker 1 (not running yet; pod {job}-1-"
     assert str(caught.value).startswith(named)
     assert str(caught.value).endswith(
         ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.); free resources for them, or "

@@ -174,7 +174,7 @@ def test_file_that_cannot_become_smaller_now_forgets_all_the_same(
     executions, artifacts = [e for e, _ in made[:-1]], [a for _, a in made[:-2]]
     forget_in_file(layout.metadata, 0.1, executions, artifacts)
     assert caplog.messages == [
-        f"{layout.metadata}: forgotten records still take room (database is locked)"
+        f"{layout.metadata}: the file could not be compacted after a deletion (database is locked)"
     ]
     assert len(state(connection)["artifacts"]) == 2
     assert rows_without_their_others(layout.metadata) == []

@@ -18,7 +18,7 @@ from trainer_module.settings.model import load_builder
 
 def test_a_column_without_a_token_is_refused() -> None:
     wanted = re.escape(
-        "column 'review' of type: text has no token in any row of the train split: leave it out by "
+        "column 'review' of type: text has no token in any row of the train split; set "
         "features: {review: {type: ignore}}."
     )
     for buckets in (None, 10):
@@ -30,15 +30,20 @@ def test_a_column_without_a_token_is_refused() -> None:
 
 def test_numbers_are_no_text() -> None:
     columns, features = {"price": tf.constant([[1.5]])}, {"price": TextFeature(type="text")}
-    with pytest.raises(DataError, match="'price' holds numbers, and cannot be text; use type: num"):
+    with pytest.raises(DataError, match="'price' holds numbers, and cannot be text; set type: num"):
         transform_texts(columns, features)
 
 
 @pytest.mark.parametrize(
     ("kind", "shape", "sizes", "message"),
     [
-        ("bag", None, {}, "model 'bag' needs text, but no column is or was found to be"),
-        ("text_cnn", (4, 2), {}, "needs text as a sequence of tokens; give a column {type: text}"),
+        ("bag", None, {}, "model 'bag' needs a column of text, but no column"),
+        (
+            "text_cnn",
+            (4, 2),
+            {},
+            "needs text as a sequence of tokens; set {type: text} for a column",
+        ),
         ("text_cnn", (4,), {"filters": [3, 3]}, "has 3 widths and 2 numbers of filters; give one"),
     ],
 )

@@ -76,12 +76,12 @@ def _write(name: str, text: str) -> Callable[[Path], object]:
     ("change", "says"),
     [
         (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt is missing"),
-        (lambda folder: (folder / "vocab.txt").write_bytes(b"\xff\xfe"), "no text in UTF-8"),
-        (_write("vocab.txt", ""), "its first line holds nothing; it has to be [PAD]"),
-        (_write("vocab.txt", "[UNK]\n[PAD]\n"), "holds '[UNK]'; it has to be [PAD]"),
+        (lambda folder: (folder / "vocab.txt").write_bytes(b"\xff\xfe"), "not text in UTF-8"),
+        (_write("vocab.txt", ""), "the first line is empty; it must be [PAD]"),
+        (_write("vocab.txt", "[UNK]\n[PAD]\n"), "line is '[UNK]'; it must be [PAD]"),
         (_write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n"), "the piece [SEP] is missing"),
         (_write("vocab.txt", "[PAD]\na\na\n"), "the piece 'a' is empty or occurs twice"),
-        (_write("tokenizer_config.json", "{"), "it is no JSON"),
+        (_write("tokenizer_config.json", "{"), "the file is not JSON"),
         (_write("tokenizer_config.json", '{"strip_accents": false}'), "strip_accents is False"),
     ],
 )

@@ -117,7 +117,7 @@ def test_pictures_may_be_mixed_and_precision_be_low(tmp_path: Path) -> None:
     """Under replicas and by the loop of ours as in one process by `fit`."""
     augment = {"flip": "horizontal", "mixup": 0.4}
     plain = run(tmp_path / "plain", augment=augment)
-    assert plain.notes[0].endswith("in each epoch, as train.augment changes the pictures")
+    assert plain.notes[0].endswith("in each epoch, because train.augment changes the pictures")
     options = {"strategy": "mirrored", "loop": "custom", "precision": "mixed_float16"}
     low = run(tmp_path / "low", replicas=2, augment=augment, **options)
     assert low.model.get_layer("photo_features").compute_dtype == "float32"
@@ -169,7 +169,9 @@ def test_features_that_do_not_fit_are_computed_each_epoch(
     with caplog.at_level("INFO", PROGRESS_LOGGER):
         job = run(tmp_path)
     assert "epoch 1 of 3" in caplog.messages, "those of both phases"
-    note = "transfer: the network's features are computed in each epoch, as they take 0.1 MB, and"
+    note = (
+        "transfer: the network's features are computed in each epoch, because they take 0.1 MB, but"
+    )
     assert job.notes[0].startswith(note)
     np.testing.assert_allclose(job.history["loss"], expected["loss"], rtol=1e-5)
 
@@ -179,7 +181,8 @@ def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
     job = begin(inputs)
     assert job.notes == [
         "transfer: the features of 32 pictures are computed once, 0.1 MB",
-        "transfer: the network is frozen with random weights; set model.weights to pretrained ones",
+        "transfer: the network is frozen with random weights; set model.weights to pretrained "
+        "weights",
     ]
     split: Split = job.train
     with inputs.strategy.scope():

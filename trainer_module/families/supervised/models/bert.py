@@ -24,17 +24,20 @@ from trainer_module.settings.model import POOLER, SIZES, unrestricted_models
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model, in which other features join the vector of the first token.
+    """Returns the uncompiled model.
+
+    The last layers read the vector of the first token, and the features that are not text.
 
     Raises:
       TrainingError: there is no text, the texts are too long, or the weights cannot be used.
     """
     texts = problem.of_kind("text")
     if not texts:
-        found = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)
+        content = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)
         raise TrainingError(
-            f"model 'bert' needs a text feature, but the data has {found or 'no feature'}; give a "
-            f"column {{type: text}}, or use {enumerate_names(unrestricted_models(), 'or')}."
+            f"model 'bert' needs a text feature, but the data has {content or 'no feature'}; set "
+            "{type: text} for a column, or use the model "
+            f"{enumerate_names(unrestricted_models(), 'or')}."
         )
     files = read_files(settings.weights) if settings.weights else None
     shape = _shape(texts, settings, files)
@@ -58,34 +61,32 @@ def _shape(
     )
     if vocabulary != shape.vocabulary:
         raise TrainingError(
-            f"{settings.weights}: the weights are of {shape.vocabulary:,} pieces, but "
-            f"column {texts[0].name!r} was cut into those of a vocabulary of {vocabulary:,}; leave "
-            "out what features say of its vocabulary."
+            f"{settings.weights}: the weights have a vocabulary of {shape.vocabulary:,} pieces, "
+            f"but the vocabulary of column {texts[0].name!r} has {vocabulary:,} pieces; remove "
+            f"features.{texts[0].name}.vocabulary."
         )
-    # Only the first text keeps its first token.
+    # Only the first text has a first token.
     tokens = sum(text.shape[0] for text in texts) - len(texts) + 1
     if tokens > shape.positions:
         columns = enumerate_names((repr(text.name) for text in texts), "and")
         raise TrainingError(
-            f"features: {columns} are up to {tokens} tokens long, but the model bert reads "
-            f"{shape.positions} at most; make max_tokens smaller."
+            f"features: {columns} have up to {tokens} tokens together, but the model bert reads at "
+            f"most {shape.positions}; set a smaller max_tokens."
         )
     return shape
 
 
 DEVIATION = 0.02
-"""The standard deviation of new weights, drawn from a normal distribution truncated at twice its
-value.
-"""
+"""The standard deviation of the truncated normal distribution of initial weights."""
 
 
 def encode(
     tokens: Sequence[tf.Tensor], shape: BertShape, dropout: float
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Encodes one text, or several concatenated texts like the paper's pairs of sentences.
+    """Encodes texts, which are concatenated as the pairs of sentences in the paper.
 
     Args:
-      tokens: Keras inputs, [batch, n] int64 each, beginning with the first token; 0 is padding.
+      tokens: the Keras inputs of the texts, [batch, n] int64 each, padded with 0.
       shape: the sizes of the network.
       dropout: the dropout rate of activations and of attention weights.
 
@@ -105,12 +106,13 @@ def encode(
 
 
 def _join(tokens: Sequence[tf.Tensor], token_types: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the concatenated tokens, with only the first text's first token, and the text of each
-    token.
+    """Returns the concatenated tokens, and the index of the text of each token.
+
+    The first token is included only for the first text.
     """
     parts = [tokens[0], *(text[:, 1:] for text in tokens[1:])]
     types = [
-        tf.fill(tf.shape(part), min(place, token_types - 1)) for place, part in enumerate(parts)
+        tf.fill(tf.shape(part), min(index, token_types - 1)) for index, part in enumerate(parts)
     ]
     if len(parts) == 1:
         return parts[0], types[0]
@@ -118,14 +120,14 @@ def _join(tokens: Sequence[tf.Tensor], token_types: int) -> tuple[tf.Tensor, tf.
 
 
 def _embed(ids: tf.Tensor, types: tf.Tensor, is_token: tf.Tensor, shape: BertShape) -> tf.Tensor:
-    """Returns the sum of the embeddings of the piece, its position and its text."""
-    # Padding between two texts has no position of its own.
-    places = tf.maximum(tf.cumsum(tf.cast(is_token, tf.int32), axis=1) - 1, 0)
+    """Returns the sum of the embeddings of each piece, its position and its text."""
+    # Padding between two texts does not count as a position.
+    positions = tf.maximum(tf.cumsum(tf.cast(is_token, tf.int32), axis=1) - 1, 0)
     embedded = [
         tf_keras.layers.Embedding(size, shape.hidden, _initializer(), name=f"bert_{name}")(indices)
         for name, size, indices in (
             ("words", shape.vocabulary, ids),
-            ("positions", shape.positions, places),
+            ("positions", shape.positions, positions),
             ("types", shape.token_types, types),
         )
     ]
@@ -135,7 +137,9 @@ def _embed(ids: tf.Tensor, types: tf.Tensor, is_token: tf.Tensor, shape: BertSha
 def _block(
     vectors: tf.Tensor, is_token: tf.Tensor, layer: int, shape: BertShape, dropout: float
 ) -> tf.Tensor:
-    """Applies a Transformer block: attention and two dense layers with residual connections."""
+    """Returns the output of a Transformer block: attention and two dense layers with residual
+    connections.
+    """
     name = f"layer_{layer}"
     attention = tf_keras.layers.MultiHeadAttention(
         shape.heads,
@@ -144,11 +148,12 @@ def _block(
         kernel_initializer=_initializer(),
         name=f"bert_{name}_attention",
     )
-    found = tf_keras.layers.Dropout(dropout)(attention(vectors, vectors, attention_mask=is_token))
-    vectors = _normalize(tf_keras.layers.Add()([vectors, found]), f"{name}_attention", shape)
-    between = _dense(shape.feed_forward, f"{name}_between", "gelu")(vectors)
-    found = tf_keras.layers.Dropout(dropout)(_dense(shape.hidden, f"{name}_out")(between))
-    return _normalize(tf_keras.layers.Add()([vectors, found]), name, shape)
+    attended = attention(vectors, vectors, attention_mask=is_token)
+    attended = tf_keras.layers.Dropout(dropout)(attended)
+    vectors = _normalize(tf_keras.layers.Add()([vectors, attended]), f"{name}_attention", shape)
+    hidden = _dense(shape.feed_forward, f"{name}_between", "gelu")(vectors)
+    output = tf_keras.layers.Dropout(dropout)(_dense(shape.hidden, f"{name}_out")(hidden))
+    return _normalize(tf_keras.layers.Add()([vectors, output]), name, shape)
 
 
 def _dense(units: int, name: str, activation: str | None = None) -> tf_keras.layers.Layer:
@@ -163,7 +168,7 @@ def _normalize(vectors: tf.Tensor, name: str, shape: BertShape) -> tf.Tensor:
 
 
 def _initializer() -> tf_keras.initializers.Initializer:
-    """Returns a new initializer, as an initializer that is used twice returns the same numbers."""
+    """Returns a new initializer; an initializer that is used twice would return equal weights."""
     return tf_keras.initializers.TruncatedNormal(stddev=DEVIATION)
 
 
@@ -177,24 +182,24 @@ _BLOCK = {
     "output.dense": "out",
     "output.LayerNorm": "norm",
 }
-"""Our names of a block's layers, by Hugging Face's names."""
+"""The suffixes of a block's layers in our models, by Hugging Face's names."""
 
 
 def load_weights(model: tf_keras.Model, values: Mapping[str, np.ndarray]) -> None:
-    """Assigns the weights of `bert_files.read_weights` to a model; call it in the strategy's scope.
+    """Assigns the weights of `bert_files.read_weights` to a model.
 
-    Weights without a value, perhaps those of the pooler, stay unchanged.
+    Weights that `values` lacks, such as those of the pooler, remain unchanged. Call the function in
+    the strategy's scope.
     """
     weights = {weight.name: weight for weight in weights_of(model)}
     for theirs, ours in _names(values):
-        # Keras's attention has an axis for heads, which are side by side in Hugging Face's
-        # matrices.
+        # Hugging Face's matrices are transposed, and have no separate axis for attention heads.
         value = values[theirs].T if ours.endswith("/kernel") else values[theirs]
         weights[ours].assign(value.reshape(weights[ours].shape))
 
 
 def _names(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str]]:
-    """Yields each of Hugging Face's weight names with our name."""
+    """Yields the name of each weight by Hugging Face, and the name in our models."""
     for name in values:
         layer, _, kind = name.rpartition(".")
         is_norm = layer.endswith("LayerNorm")

@@ -1,6 +1,6 @@
-"""Hugging Face's folder of a BERT (config.json, vocab.txt, model.safetensors), and its sizes.
+"""Reads a BERT in Hugging Face's format: config.json, vocab.txt and model.safetensors.
 
-The module does not import TensorFlow, so that a config can be checked first.
+The module does not import TensorFlow, so that the check of a config is fast.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ from trainer_module.settings.model import BertSizes
 
 @dataclass(frozen=True)
 class BertShape:
-    """The sizes and constants in Hugging Face's config.json."""
+    """The sizes and constants of a BERT, which Hugging Face's config.json contains."""
 
     vocabulary: int
-    """The number of word pieces with a vector."""
+    """The number of word pieces in the vocabulary."""
     layers: int
+    """The number of Transformer blocks."""
     hidden: int
+    """The length of a token's vector."""
     heads: int
+    """The number of attention heads in each block."""
     feed_forward: int
-    """The units between the two dense layers of each block."""
+    """The number of units of the first of the two dense layers in each block."""
     positions: int
-    """The largest number of tokens in an input."""
+    """The maximum number of tokens in an input."""
     token_types: int = 2
+    """The number of texts in an input that have different embeddings."""
     epsilon: float = 1e-12
     """The epsilon of layer normalisation."""
 
@@ -45,12 +49,13 @@ class BertShape:
         )
 
     def matches(self, sizes: BertSizes) -> bool:
-        """Returns whether the sizes match those of a config."""
+        """Returns whether the sizes are those of `model.size` in the config."""
         return (self.layers, self.hidden, self.heads) == (sizes.layers, sizes.hidden, sizes.heads)
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of the weights by Hugging Face's names; matrices are [outputs,
-        inputs].
+        """Returns the shapes of the weights, without the pooler, by Hugging Face's names.
+
+        Matrices are [outputs, inputs].
         """
         hidden, between = self.hidden, self.feed_forward
         shapes: dict[str, tuple[int, ...]] = {
@@ -85,9 +90,9 @@ def _norm_shapes(name: str, size: int) -> dict[str, tuple[int, ...]]:
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 PICKLES = ("pytorch_model.bin", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-"""Patterns of pickled weights, which are rejected, as unpickling can run any code."""
+"""Patterns of files with pickled weights, which are rejected, as unpickling can run any code."""
 PREFIX = "bert."
-"""The prefix of the encoder's weights in a file that also has the weights of a head."""
+"""The prefix of the encoder's weights in files that also contain the weights of a head."""
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 """The endings of layer normalisation's weights in files that were converted from TensorFlow."""
 
@@ -100,50 +105,50 @@ _SIZES = {
     "positions": "max_position_embeddings",
     "token_types": "type_vocab_size",
 }
+"""The keys of the sizes in config.json, by the fields of BertShape."""
 _FLOATS = ("F64", "F32", "F16", "BF16")
 """The safetensors types of weights that are not quantised."""
 _SUPPORTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-"""The keys of config.json for which only one value is supported."""
+"""Keys of config.json with their only supported value."""
 
 
 @dataclass(frozen=True)
 class BertFiles:
-    """A folder whose files fit each other."""
+    """A folder of a BERT whose files have been checked."""
 
     folder: Path
     shape: BertShape
 
 
 def read_files(folder: str) -> BertFiles:
-    """Reads the folder's config and vocabulary, and checks the names and shapes of its weights.
+    """Checks the files of a folder: the config, the vocabulary, and the weights' names and shapes.
 
     Args:
-      folder: the path of the folder, or the name of a cached hub model.
+      folder: the path of the folder, or the name of a downloaded hub model.
 
     Raises:
-      DataError: a file is missing or broken, or does not fit the others.
+      DataError: a file is missing or invalid, or does not belong to the other files.
     """
     path = Path(local_folder(folder))
     if not path.is_dir():
-        raise _error(folder, f"there is no such folder; right is a folder with {_required_files()}")
+        raise _error(folder, f"the folder does not exist; give a folder with {_required_files()}")
     shape = _read_shape(path / CONFIG)
     _check_weights(path, shape)
     pieces = len(read_pieces(path).pieces)
     if pieces != shape.vocabulary:
         raise _error(
             path / VOCABULARY,
-            f"it has {pieces:,} lines, but vocab_size in {CONFIG} is {shape.vocabulary:,}; use the "
-            "files of one model",
+            f"the file has {pieces:,} lines, but vocab_size in {CONFIG} is {shape.vocabulary:,}; "
+            "use files of the same model",
         )
     return BertFiles(path, shape)
 
 
 def read_weights(files: BertFiles) -> dict[str, np.ndarray]:
-    """Returns the encoder's weights in float32 by their current names, with the pooler's if it
-    exists.
+    """Returns the encoder's weights in float32 by their current names, and the pooler's if present.
 
     Raises:
-      DataError: the file is broken, or belongs to another model.
+      DataError: the file is damaged, or belongs to another model.
     """
     names = _check_weights(files.folder, files.shape)
     with _open(files.folder / WEIGHTS) as tensors:
@@ -176,7 +181,7 @@ def _read_shape(path: Path) -> BertShape:
     for name, key in _SIZES.items():
         size = config.get(key, 2 if key == "type_vocab_size" else None)
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise _error(path, f"{key} is {size!r}; it has to be a whole number above 0")
+            raise _error(path, f"{key} is {size!r}; {key} must be a whole number above 0")
         sizes[name] = size
     if sizes["hidden"] % sizes["heads"]:
         raise _error(
@@ -184,7 +189,7 @@ def _read_shape(path: Path) -> BertShape:
         )
     epsilon = config.get("layer_norm_eps", BertShape.epsilon)
     if not isinstance(epsilon, float | int) or not epsilon > 0:
-        raise _error(path, f"layer_norm_eps is {epsilon!r}; it has to be a number above 0")
+        raise _error(path, f"layer_norm_eps is {epsilon!r}; it must be a number above 0")
     return BertShape(**sizes, epsilon=float(epsilon))
 
 
@@ -192,7 +197,9 @@ def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
-        raise _error(path, f"it is damaged or incomplete ({error}); download it again") from None
+        raise _error(
+            path, f"the file is damaged or incomplete ({error}); download the file again"
+        ) from None
 
 
 def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
@@ -201,37 +208,44 @@ def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
     if not path.is_file():
         raise _no_weights(folder)
     with _open(path) as tensors:
-        found = {_current_name(name): name for name in tensors.keys()}  # noqa: SIM118 - no mapping
-        parts = {ours: tensors.get_slice(name) for ours, name in found.items()}
-        shapes = {ours: tuple(part.get_shape()) for ours, part in parts.items()}
-        types = {ours: part.get_dtype() for ours, part in parts.items()}
-    wanted, pooler = shape.tensors(), shape.pooler()
+        names = {_current_name(name): name for name in tensors.keys()}  # noqa: SIM118 - no mapping
+        slices = {current: tensors.get_slice(name) for current, name in names.items()}
+        shapes = {current: tuple(part.get_shape()) for current, part in slices.items()}
+        types = {current: part.get_dtype() for current, part in slices.items()}
+    expected, pooler = shape.tensors(), shape.pooler()
     if pooler.keys() <= shapes.keys():
-        wanted |= pooler
-    for name, size in wanted.items():
+        expected |= pooler
+    for name, size in expected.items():
         if name not in shapes:
             raise _error(
                 path,
-                f"the tensor {name} is missing, which {CONFIG} needs; use the files of one model",
+                f"the tensor {name} is missing, but {CONFIG} requires it; use files of the same "
+                "model",
             )
         if shapes[name] != size:
-            was, right = ("x".join(map(str, s)) for s in (shapes[name], size))
+            actual, required = ("x".join(map(str, s)) for s in (shapes[name], size))
             raise _error(
-                path, f"{name} is {was}, but {CONFIG} needs {right}; use the files of one model"
+                path,
+                f"{name} has the shape {actual}, but {CONFIG} requires {required}; use files of "
+                "the same model",
             )
         _check_type(path, name, types[name])
-    more = next(_extra_layers(shapes, shape.layers), None)
-    if more:
-        raise _error(path, f"it has {more}, but num_hidden_layers in {CONFIG} is {shape.layers}")
-    return {name: found[name] for name in wanted}
-
-
-def _check_type(path: Path, name: str, found: str) -> None:
-    if found not in _FLOATS:
+    extra = next(_extra_layers(shapes, shape.layers), None)
+    if extra:
         raise _error(
             path,
-            f"{name} has the type {found} of a quantised model, which is not supported; use the "
-            f"model before quantisation, with {enumerate_names(_FLOATS, 'or')}",
+            f"the file has {extra}, but num_hidden_layers in {CONFIG} is {shape.layers}; use files "
+            "of the same model",
+        )
+    return {name: names[name] for name in expected}
+
+
+def _check_type(path: Path, name: str, dtype: str) -> None:
+    if dtype not in _FLOATS:
+        raise _error(
+            path,
+            f"{name} has the type {dtype}; quantised models are not supported. Use the model "
+            f"before quantisation, with {enumerate_names(_FLOATS, 'or')}",
         )
 
 
@@ -253,7 +267,7 @@ def _no_weights(folder: Path) -> DataError:
         return _error(folder, f"{WEIGHTS} is missing; the folder needs {_required_files()}")
     return _error(
         folder,
-        f"{pickled[0]} is a pickle, which is rejected, as reading it may run any code; use "
-        f"{WEIGHTS} of the same model, which transformers writes by "
+        f"{pickled[0]} is a pickle; pickles are rejected, as reading a pickle can run any code. "
+        f"Use {WEIGHTS} of the same model, which transformers writes by "
         "save_pretrained(folder, safe_serialization=True)",
     )

@@ -1,4 +1,4 @@
-"""Layers that the built-in models share."""
+"""Functions that build parts of several built-in models."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KerasTensors = Mapping[str, tf.Tensor]
 FRESH_MOMENTUM = 0.9
 """The momentum of batch normalisation in networks that are trained from scratch, as in PyTorch.
 
-The 0.99 and 0.999 of Keras's networks need thousands of steps to forget the statistics of random
-weights.
+With the 0.99 and 0.999 of Keras's networks, the statistics of the random initial weights would
+matter for thousands of steps.
 """
 
 
@@ -30,13 +30,14 @@ def convolutional_model(
     kind: str,
     convolve: Callable[[TransformedFeature, tf.Tensor], tf.Tensor],
 ) -> tf_keras.Model:
-    """Returns the uncompiled model; features other than images join after the convolutions.
+    """Returns an uncompiled model of images; other features are added after the convolutions.
 
     Args:
       problem: the features and the label.
       settings: the settings of the model.
       kind: the name of the model.
-      convolve: a function from a feature's pixels, [batch, height, width, channels], to [batch, n].
+      convolve: a function from a feature and its pixels, [batch, height, width, channels], to the
+        encoded image, [batch, n].
 
     Raises:
       TrainingError: there is no image.
@@ -54,14 +55,14 @@ def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
     """Returns the features that are images.
 
     Raises:
-      TrainingError: there is no image, which models of this kind need.
+      TrainingError: there is no image.
     """
     images = problem.of_kind("image")
     if not images:
-        found = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)
+        content = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)
         raise TrainingError(
-            f"model {kind!r} needs an image feature, but the data has {found or 'no feature'}; "
-            "give a column {type: image, height: ..., width: ...}, or use "
+            f"model {kind!r} needs an image feature, but the data has {content or 'no feature'}; "
+            "set {type: image, height: ..., width: ...} for a column, or use the model "
             f"{enumerate_names(unrestricted_models(), 'or')}."
         )
     return images
@@ -70,7 +71,7 @@ def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
 def encode(
     features: Iterable[TransformedFeature], inputs: KerasTensors, embedding_size: int
 ) -> list[tf.Tensor]:
-    """Returns each feature as [batch, n] float32, with vectors and images flattened."""
+    """Returns the encoding of each feature, [batch, n] float32."""
     return [
         tf_keras.layers.Flatten(name=feature.layer_name("flat"))(
             feature_class(feature.kind).encode(feature, inputs[feature.name], embedding_size)
@@ -80,18 +81,18 @@ def encode(
 
 
 def concatenate(tensors: list[tf.Tensor]) -> tf.Tensor:
-    """Returns the tensors side by side; a single tensor unchanged."""
+    """Returns the concatenated tensors, or a single tensor unchanged."""
     return tf_keras.layers.Concatenate()(tensors) if len(tensors) > 1 else tensors[0]
 
 
 def normalization() -> tf_keras.layers.BatchNormalization:
-    """Returns batch normalisation over the examples of all replicas."""
+    """Returns a layer of batch normalisation over the examples of all replicas."""
     is_shared = tf.distribute.get_strategy().num_replicas_in_sync > 1
     return tf_keras.layers.BatchNormalization(momentum=FRESH_MOMENTUM, synchronized=is_shared)
 
 
 def hidden_layers(hidden: tf.Tensor, settings: ModelSettings) -> tf.Tensor:
-    """Applies dense layers with ReLU, then dropout."""
+    """Returns the output of dense layers with ReLU, and of dropout."""
     for units in settings.hidden_units:
         hidden = tf_keras.layers.Dense(units, activation="relu")(hidden)
     return tf_keras.layers.Dropout(settings.dropout)(hidden) if settings.dropout else hidden

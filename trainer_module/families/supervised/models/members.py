@@ -1,4 +1,4 @@
-"""The layers of `tabular`: vectors of numbers, and members that share most of their weights."""
+"""The layers of `tabular`: vectors of numbers, and an ensemble whose members share most weights."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ register = tf_keras.saving.register_keras_serializable("scopeline")
 
 @register
 class NumberVectors(tf_keras.layers.Layer):
-    """Encodes each number as a vector: the number, and a linear map of cosines with learnt
-    frequencies.
+    """A layer that encodes each number as a vector: [batch, n] becomes [batch, n * size].
 
-    Numbers are first scaled robustly and clipped smoothly, as in RealMLP (arXiv:2407.04491, whose
-    embedding is called PBLD). The layer always computes in float32, as the cosine of a large number
-    needs the precision. [batch, n] becomes [batch, n * size].
+    The vector consists of the scaled number, and of a linear map of cosines with trained
+    frequencies. Numbers are scaled robustly and clipped smoothly, as in RealMLP (arXiv:2407.04491,
+    embedding PBLD). The layer computes in float32, as the cosine of a large number is imprecise in
+    float16.
     """
 
     FREQUENCIES = 16
+    """The number of frequencies per number."""
     DEVIATION = 0.1
-    """The standard deviation of the initial frequencies, so that most numbers begin with less than
-    one wave.
+    """The standard deviation of the initial frequencies; with it, most scaled numbers initially
+    span less than one wave.
     """
     CLIP = 3.0
-    """The limit of scaled numbers."""
+    """The limit that scaled numbers approach."""
     MAX_SCALED = 1e6
-    """The limit of scaled numbers before smooth clipping, so that their squares stay finite."""
+    """The limit of scaled numbers before smooth clipping; the square of this number is finite."""
     column_axes: ClassVar = {"frequencies": 0, "phases": 0, "kernel": 0, "bias": 0}
     """The axis of each weight that counts the inputs, by the weight's name."""
 
@@ -54,7 +55,7 @@ class NumberVectors(tf_keras.layers.Layer):
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the weights of each number."""
         count, waves = input_shape[-1], self.FREQUENCIES
-        learnt = self._config["size"] - 1
+        outputs = self._config["size"] - 1
         uniform = tf_keras.initializers.RandomUniform
         self.frequencies = self.add_weight(
             "frequencies",
@@ -64,24 +65,24 @@ class NumberVectors(tf_keras.layers.Layer):
         self.phases = self.add_weight("phases", (count, waves), initializer=uniform(-0.5, 0.5))
         bound = 1 / math.sqrt(waves)
         self.kernel = self.add_weight(
-            "kernel", (count, waves, learnt), initializer=uniform(-bound, bound)
+            "kernel", (count, waves, outputs), initializer=uniform(-bound, bound)
         )
-        self.bias = self.add_weight("bias", (count, learnt), initializer="zeros")
+        self.bias = self.add_weight("bias", (count, outputs), initializer="zeros")
 
     def get_prunable_weights(self) -> list[tf.Variable]:
-        """Returns no weights: there are few, and each belongs to one number."""
+        """Returns no weights, as pruning the few weights of this layer would save little."""
         return []
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the vectors of all columns, each beginning with the scaled number."""
+        """Returns the vectors of all numbers; each vector begins with the scaled number."""
         # An infinite value times a scale of 0 would be NaN.
         finite = tf.clip_by_value(inputs, tf.float32.min / 2, tf.float32.max / 2)
         scaled = (finite - np.float32(self._config["medians"])) * np.float32(self._config["scales"])
         scaled = tf.clip_by_value(scaled, -self.MAX_SCALED, self.MAX_SCALED)
         scaled /= tf.sqrt(1 + tf.square(scaled / self.CLIP))
         turns = scaled[:, :, tf.newaxis] * self.frequencies + self.phases
-        learnt = tf.einsum("bnw,nwe->bne", tf.cos(2 * math.pi * turns), self.kernel) + self.bias
-        vectors = tf.concat([scaled[:, :, tf.newaxis], learnt], 2)
+        mapped = tf.einsum("bnw,nwe->bne", tf.cos(2 * math.pi * turns), self.kernel) + self.bias
+        vectors = tf.concat([scaled[:, :, tf.newaxis], mapped], 2)
         return tf.reshape(vectors, [-1, vectors.shape[1] * vectors.shape[2]])
 
     def get_config(self) -> dict[str, Any]:
@@ -91,11 +92,12 @@ class NumberVectors(tf_keras.layers.Layer):
 
 @register
 class MembersDense(tf_keras.layers.Layer):
-    """A dense layer of several networks with a shared kernel, and biases and signs of each member.
+    """A dense layer of an ensemble: [batch, members, inputs] becomes [batch, members, units].
 
-    The signs exist only in the first layer. They start randomly and are learnt, so that each member
-    has another view of the inputs (TabM-mini, arXiv:2410.24210). [batch, inputs] or [batch,
-    members, inputs] becomes [batch, members, units].
+    The members share the kernel, and each member has its own biases. The first layer, whose input
+    is [batch, inputs], also multiplies the inputs by trained factors of each member, which are
+    random signs at first. Each member thus has a different view of the inputs (TabM-mini,
+    arXiv:2410.24210).
     """
 
     def __init__(self, members: int, units: int, **options: Any) -> None:
@@ -106,9 +108,9 @@ class MembersDense(tf_keras.layers.Layer):
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the shared kernel and the weights of each member."""
         members, width = self._config["members"], input_shape[-1]
-        self._splits = len(input_shape) == 2
-        if self._splits:
-            # Weight decay skips weights with the name of batch normalisation's factor.
+        self._is_first = len(input_shape) == 2
+        if self._is_first:
+            # Weight decay does not apply to `gamma`, the name of batch normalisation's factor.
             self.gamma = self.add_weight("gamma", (members, width), initializer=random_signs)
             self.column_axes = {"kernel": 0, "gamma": 1}
         self.kernel = self.add_weight(
@@ -125,8 +127,8 @@ class MembersDense(tf_keras.layers.Layer):
         return [self.kernel]
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the SiLU of the products with the biases."""
-        if self._splits:
+        """Returns SiLU(inputs * kernel + bias) of each member."""
+        if self._is_first:
             inputs = inputs[:, tf.newaxis] * self.gamma
         members, units = self._config["members"], self._config["units"]
         flat = tf.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), self.kernel)
@@ -144,11 +146,12 @@ def random_signs(shape: Sequence[int], dtype: tf.DType = tf.float32, **_: Any) -
 
 @register
 class MembersMean(tf_keras.layers.Layer):
-    """Predicts logits with each member's own weights and returns their mean: [batch, units].
+    """The last layer of an ensemble, which returns the mean of the members' logits, [batch, units].
 
-    During training the layer passes the members' spread to `MembersLoss`, which adds it to the loss
-    of the mean. For cross-entropy and the squared error the sum is exactly the mean of the members'
-    losses, so that each member learns independently and the members differ.
+    Each member has its own weights. During training, the layer passes the spread to `MembersLoss`,
+    which adds the spread to the loss of the mean. For cross-entropy and the squared error, the sum
+    is exactly the mean of the members' losses. Each member then learns independently, so that the
+    members differ.
     """
 
     def __init__(
@@ -159,20 +162,20 @@ class MembersMean(tf_keras.layers.Layer):
         shift: Sequence[float] = (),
         **options: Any,
     ) -> None:
-        """Stores the task and the scale of the output; without a scale the layer passes no spread.
+        """Stores the arguments of the layer.
 
         Args:
-          units: the logits of each member.
-          task: the kind of label.
-          scale: the scale of the output.
-          shift: the loss's shift of the logits: `Problem.class_shift`.
-          **options: Keras's options.
+          units: the number of logits of each member.
+          task: the kind of the label.
+          scale: the factor between the logits and the label; None for a layer without a spread.
+          shift: the shift of the logits in the loss, `Problem.class_shift`.
+          **options: the options of Keras's base layer.
         """
         super().__init__(**options)
         self._config: dict[str, Any] = {
             "units": units, "task": str(task), "scale": scale, "shift": list(shift)
         }  # fmt: skip
-        # Each replica of this machine calls the model and its loss in a thread of its own.
+        # Each replica on this machine calls the model and its loss in its own thread.
         self._latest = threading.local()
 
     def build(self, input_shape: tf.TensorShape) -> None:
@@ -200,25 +203,22 @@ class MembersMean(tf_keras.layers.Layer):
 
     @property
     def computes_spread(self) -> bool:
-        """Whether the layer computes the spread, which is only useful with some losses."""
+        """Whether the layer computes the spread, which is useful only for some losses."""
         return self._config["scale"] is not None
 
     def take_spread(self) -> tf.Tensor | None:
-        """Returns the members' spread in the latest call and clears it, [batch]; None outside of
-        training.
+        """Returns the spread of the latest call, [batch], and deletes it; None outside of training.
 
-        The spread is cleared, as a tensor of one graph cannot be used in another graph.
+        The spread is deleted, as a tensor of one graph cannot be used in another graph.
         """
         spread = getattr(self._latest, "spread", None)
         self._latest.spread = None
         return spread
 
-    # AutoGraph is not needed, and would warn of each `match`.
+    # AutoGraph is not needed, and would log a warning for each `match`.
     @tf.autograph.experimental.do_not_convert
     def _spread(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
-        """Returns by how much the mean of the members' losses exceeds the loss of their mean,
-        [batch].
-        """
+        """Returns the mean of the members' losses minus the loss of their mean, [batch]."""
         if shift := self._config["shift"]:
             logits, mean = logits + shift, mean + shift
         match self._config["task"]:
@@ -226,10 +226,10 @@ class MembersMean(tf_keras.layers.Layer):
                 spread = tf.reduce_mean(tf.square(logits - mean[:, tf.newaxis]), [1, 2])
                 return scale_reported(spread, self._config["scale"] ** 2)
             case Task.BINARY:
-                of_members = tf.reduce_mean(tf.nn.softplus(logits), [1, 2])
-                return of_members - tf.reduce_mean(tf.nn.softplus(mean), 1)
-        of_members = tf.reduce_mean(tf.reduce_logsumexp(logits, -1), 1)
-        return of_members - tf.reduce_logsumexp(mean, -1)
+                member_losses = tf.reduce_mean(tf.nn.softplus(logits), [1, 2])
+                return member_losses - tf.reduce_mean(tf.nn.softplus(mean), 1)
+        member_losses = tf.reduce_mean(tf.reduce_logsumexp(logits, -1), 1)
+        return member_losses - tf.reduce_logsumexp(mean, -1)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -238,9 +238,9 @@ class MembersMean(tf_keras.layers.Layer):
 
 @register
 class MembersLoss(WrappedLoss):
-    """A loss of the members' mean plus their spread, both weighted by example.
+    """A loss of the members' mean, plus the members' spread.
 
-    The layers are not saved with the loss.
+    A saved loss does not contain the layers, and then adds no spread.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class MembersLoss(WrappedLoss):
         name: str = "members_loss",
         **options: Any,
     ) -> None:
-        """Stores the loss of the mean, and the layers whose spread it adds."""
+        """Stores the loss of the mean, and the layers whose spread is added."""
         super().__init__(loss, name, **options)
         self._layers = tuple(layers)
 
@@ -263,7 +263,7 @@ class MembersLoss(WrappedLoss):
 
 
 def wrap_ensemble_loss(loss: Any, model: tf_keras.Model) -> Any:
-    """Returns the loss to compile a model with, which includes the spread of its members."""
+    """Returns the loss for compiling a model: with the members' spread if the model has members."""
     layers = [
         part for part in model.submodules if isinstance(part, MembersMean) and part.computes_spread
     ]

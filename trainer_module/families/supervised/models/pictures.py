@@ -1,14 +1,15 @@
-"""The networks of pictures that are trained from scratch: `cnn`, and the default `convnet`.
+"""The models of pictures that are trained from scratch: `cnn`, and the default `convnet`.
 
-`cnn`: https://www.tensorflow.org/tutorials/distribute/keras: a 3x3 convolution of 32 filters, 2x2
-max-pooling and a dense layer of 64 units. More `filters` make it deeper; `layers` define each
-layer, such as the two convolutions without pooling of https://www.tensorflow.org/guide/tpu.
+`cnn` has a 3x3 convolution of 32 filters, 2x2 max-pooling and a dense layer of 64 units, as in
+https://www.tensorflow.org/tutorials/distribute/keras. More `filters` add convolutions. `layers`
+define each layer, such as two convolutions without pooling as in
+https://www.tensorflow.org/guide/tpu.
 
-`convnet`: stages of two 3x3 convolutions with batch normalisation (Ioffe and Szegedy, 2015,
-arXiv:1502.03167) and a max-pooling between them, as in VGG (Simonyan and Zisserman, 2014,
-arXiv:1409.1556). The features of the last stage are averaged over their places (Lin et al., 2013,
-arXiv:1312.4400), so that the number of weights does not grow with the picture, and few pictures are
-enough.
+`convnet` has stages of two 3x3 convolutions with batch normalisation (Ioffe and Szegedy, 2015,
+arXiv:1502.03167), and max-pooling between stages, as VGG (Simonyan and Zisserman, 2014,
+arXiv:1409.1556). The features of the last stage are averaged over the picture (Lin et al., 2013,
+arXiv:1312.4400). The number of weights therefore does not depend on the size of pictures, and the
+model can be trained with few pictures.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from trainer_module.settings.model import PictureLayer, too_small_for
 
 
 def build_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; features other than images join after the convolutions.
+    """Returns the uncompiled model; other features are added after the convolutions.
 
     Raises:
       TrainingError: there is no image, or an image is too small for the layers.
@@ -39,25 +40,28 @@ def build_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     return layers.convolutional_model(problem, settings, "cnn", convolve)
 
 
-def _convolve_and_pool(every: list[int], image: TransformedFeature, pixels: tf.Tensor) -> tf.Tensor:
-    for filters in every:
+def _convolve_and_pool(
+    filters: list[int], image: TransformedFeature, pixels: tf.Tensor
+) -> tf.Tensor:
+    for count in filters:
         if min(pixels.shape[1:3]) < 4:
             raise TrainingError(
                 f"image {image.name!r} of {image.shape[0]}x{image.shape[1]} pixels is too small "
-                f"for {len(every)} convolutions; use fewer filters or a larger image."
+                f"for {len(filters)} convolutions; give fewer numbers in model.filters, or a "
+                "larger height and width."
             )
-        pixels = tf_keras.layers.Conv2D(filters, 3, activation="relu")(pixels)
+        pixels = tf_keras.layers.Conv2D(count, 3, activation="relu")(pixels)
         pixels = tf_keras.layers.MaxPooling2D()(pixels)
     return tf_keras.layers.Flatten()(pixels)
 
 
 def _apply_layers(
-    every: list[PictureLayer], image: TransformedFeature, pixels: tf.Tensor
+    settings: list[PictureLayer], image: TransformedFeature, pixels: tf.Tensor
 ) -> tf.Tensor:
-    """Applies all layers to pixels [batch, height, width, channels] and returns [batch, n]."""
-    if why := too_small_for(every, *image.shape[:2]):
-        raise TrainingError(f"model.layers: image {image.name!r}: {why}.")
-    for layer in every:
+    """Returns the output of all layers, [batch, n], for pixels [batch, height, width, channels]."""
+    if reason := too_small_for(settings, *image.shape[:2]):
+        raise TrainingError(f"model.layers: image {image.name!r}: {reason}.")
+    for layer in settings:
         pixels = _make_layer(layer)(pixels)
     return tf_keras.layers.Flatten()(pixels)
 
@@ -79,25 +83,26 @@ def _make_layer(layer: PictureLayer) -> tf_keras.layers.Layer:
 
 
 FIRST_FILTERS, MAX_FILTERS = 16, 128
-"""The filters of the first stage and of the largest stage by default; they double with each stage.
+"""The default numbers of filters: the first stage's number, which doubles with each stage up to the
+maximum.
 """
 
 LARGEST_SIDE = 48
-"""The largest smaller side, in pixels, of the first stage's input.
+"""The maximum of the smaller side, in pixels, of the first stage's input.
 
-Larger pictures pass through pairs of a convolution and a max-pooling first, so that a step costs
-little more.
+Larger pictures first pass through pairs of a convolution and max-pooling, as full stages would be
+slow.
 """
 
 SMALLEST_SIDE = 4
-"""The smallest smaller side, in pixels, of the last stage's input by default."""
+"""The minimum of the smaller side, in pixels, of the last stage's input by default."""
 
 CONVOLUTIONS = 2
 """The number of convolutions in each stage."""
 
 
 def build_convnet(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; features other than images join after the convolutions.
+    """Returns the uncompiled model; other features are added after the convolutions.
 
     Raises:
       TrainingError: there is no image, or an image is too small for the number of `filters`.
@@ -107,7 +112,7 @@ def build_convnet(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def default_filters(side: int) -> list[int]:
-    """Returns the filters of each stage for pictures with a smaller side.
+    """Returns the default number of filters of each stage.
 
     Args:
       side: the smaller side of the first stage's input, in pixels.
@@ -120,17 +125,24 @@ def default_filters(side: int) -> list[int]:
 
 
 def _convolve_in_stages(
-    given_filters: list[int], image: TransformedFeature, pixels: tf.Tensor
+    configured: list[int], image: TransformedFeature, pixels: tf.Tensor
 ) -> tf.Tensor:
-    """Applies all stages to pixels and returns [batch, filters of the last stage]."""
-    first = (given_filters or [FIRST_FILTERS])[0]
+    """Returns the output of all stages, [batch, filters of the last stage].
+
+    Args:
+      configured: the filters of each stage in the config; empty for the default.
+      image: the feature, for messages.
+      pixels: the pixels, [batch, height, width, channels].
+    """
+    first = (configured or [FIRST_FILTERS])[0]
     while _side(pixels) > LARGEST_SIDE:
         pixels = tf_keras.layers.MaxPooling2D()(_convolution(pixels, first))
-    filters = given_filters or default_filters(_side(pixels))
+    filters = configured or default_filters(_side(pixels))
     if _side(pixels) >> (len(filters) - 1) < 1:
         raise TrainingError(
             f"image {image.name!r} of {image.shape[0]}x{image.shape[1]} pixels is too small "
-            f"for {len(filters)} stages; use fewer filters or a larger image."
+            f"for {len(filters)} stages; give fewer numbers in model.filters, or a larger height "
+            "and width."
         )
     for stage, width in enumerate(filters):
         if stage:
@@ -145,10 +157,7 @@ def _side(pixels: tf.Tensor) -> int:
 
 
 def _convolution(pixels: tf.Tensor, filters: int) -> tf.Tensor:
-    """Applies a 3x3 convolution whose output is normalised over the examples of all replicas.
-
-    Therefore a step does not depend on the number of replicas.
-    """
+    """Returns the output of a 3x3 convolution, batch normalisation and ReLU."""
     pixels = tf_keras.layers.Conv2D(
         filters, 3, padding="same", use_bias=False, kernel_initializer="he_normal"
     )(pixels)

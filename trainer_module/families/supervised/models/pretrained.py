@@ -1,6 +1,6 @@
-"""A network of tf_keras.applications with a head of our own on its features.
+"""Models that consist of a network of tf_keras.applications and a head.
 
-The network and the head are nested models, so that each can be trained separately:
+The network and the head are nested models, so that each can be trained separately, as in
 https://www.tensorflow.org/guide/keras/transfer_learning.
 """
 
@@ -26,11 +26,12 @@ from trainer_module.settings.model import IMAGENET_MEANS, NETWORKS, Network
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model, in which pictures share the network and other features join the
-    head.
+    """Returns the uncompiled model.
+
+    All pictures share the network; other features are inputs of the head.
 
     Raises:
-      TrainingError: there is no image, an image is too small, or the weights do not fit the
+      TrainingError: there is no image, an image is too small, or the weights belong to another
         network.
     """
     network = NETWORKS[settings.kind]
@@ -46,9 +47,9 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     pool = _choose_pool(settings, base)
     for image in images:
         pixels = _prepare(inputs[image.name], network)
-        # Frozen batch normalisation uses the statistics of its original training data.
-        found = base(pixels, training=False) if settings.begins_frozen else base(pixels)
-        parts[image.name] = pool(dtype="float32", name=image.layer_name("features"))(found)
+        # In a frozen network, batch normalisation keeps the statistics of the published weights.
+        features = base(pixels, training=False) if settings.begins_frozen else base(pixels)
+        parts[image.name] = pool(dtype="float32", name=image.layer_name("features"))(features)
     width = parts[images[0].name].shape[-1]
     head = _build_head(problem, settings, width)
     return tf_keras.Model(inputs, head(parts), name=settings.kind)
@@ -60,19 +61,19 @@ def _build_published(
     settings: ModelSettings,
     network: Network,
 ) -> tf_keras.Model:
-    """Returns the network with its own top, which classifies a picture by ImageNet's classes."""
+    """Returns the network with its published top, which predicts ImageNet's classes."""
     others = [feature.name for feature in problem.features if feature not in images[:1]]
     if others:
         raise TrainingError(
-            f"model.transfer.head is published, whose only input is the picture "
-            f"{images[0].name!r}; "
-            f"set `type: ignore` for {enumerate_names(others, 'and')}."
+            "model.transfer.head is published, and a published head has the picture "
+            f"{images[0].name!r} as its only input; set `type: ignore` for "
+            f"{enumerate_names(others, 'and')}."
         )
     if len(problem.classes) != IMAGENET_CLASSES:
         raise TrainingError(
-            f"model.transfer.head is published, which has {IMAGENET_CLASSES:,} classes, but the "
-            f"label has {len(problem.classes):,}; give task: {{kind: multiclass, classes: "
-            "imagenet}."
+            f"model.transfer.head is published, and a published head has {IMAGENET_CLASSES:,} "
+            f"classes, but the label has {len(problem.classes):,}; set task: {{kind: multiclass, "
+            "classes: imagenet}, or remove model.transfer.head."
         )
     constructed = getattr(tf_keras.applications, network.constructor)(
         include_top=True, weights=None, input_shape=(*images[0].shape[:2], 3)
@@ -81,8 +82,8 @@ def _build_published(
     path = local_weights(settings.kind, settings.weights or "", with_top=True)
     load_weights(published, settings.kind, path)
     inputs = problem.make_inputs()
-    found = published(_prepare(inputs[images[0].name], network), training=False)
-    output = tf_keras.layers.Activation("linear", dtype="float32", name="output")(found)
+    scores = published(_prepare(inputs[images[0].name], network), training=False)
+    output = tf_keras.layers.Activation("linear", dtype="float32", name="output")(scores)
     return tf_keras.Model(inputs, output, name=settings.kind)
 
 
@@ -105,13 +106,13 @@ def _build_base(
 
 
 def _choose_pool(settings: ModelSettings, base: tf_keras.Model) -> type[tf_keras.layers.Layer]:
-    """Returns the layer that turns the network's feature map into a vector."""
+    """Returns the class of the layer that converts the network's feature map to a vector."""
     if settings.transfer is None or settings.transfer.head != "flatten":
         return tf_keras.layers.GlobalAveragePooling2D
     if None in base.output_shape[1:]:
         raise TrainingError(
             "model.transfer.head is flatten, but columns of pictures have different sizes; set "
-            "the same height and width for all, or use `head: average`."
+            "the same height and width for all columns of pictures, or `head: average`."
         )
     return tf_keras.layers.Flatten
 
@@ -134,7 +135,7 @@ def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_ker
 
 
 def _prepare(pixels: tf.Tensor, network: Network) -> tf.Tensor:
-    """Converts pixels in 0..1, grey or RGB, to the network's inputs: [batch, height, width, 3]."""
+    """Returns the network's inputs, [batch, height, width, 3], for grey or RGB pixels in 0..1."""
     if pixels.shape[-1] == 1:
         pixels = tf_keras.layers.Concatenate(dtype="float32")([pixels, pixels, pixels])
     if not network.is_bgr:
@@ -149,9 +150,10 @@ def _check_images(images: tuple[TransformedFeature, ...], kind: str, network: Ne
         if min(height, width) < network.least:
             raise TrainingError(
                 f"image {image.name!r} of {height}x{width} pixels is too small for {kind}; set its "
-                f"height and width to {network.least} or more: pictures are resized."
+                f"height and width to {network.least} or more; pictures are resized to them."
             )
         if channels not in (1, 3):
             raise TrainingError(
-                f"image {image.name!r} has {channels} channels; {kind} takes 1 (grey) or 3 (RGB)."
+                f"image {image.name!r} has {channels} channels; {kind} supports 1 (grey) and 3 "
+                "(RGB)."
             )

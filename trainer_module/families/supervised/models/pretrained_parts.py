@@ -1,4 +1,4 @@
-"""The names and parts of a model with a pretrained network."""
+"""The names and parts of models that `pretrained.build_model` returns."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ HEAD = "head"
 
 
 def network_of(model: tf_keras.Model, kind: str) -> tf_keras.Model:
-    """Returns the network within a model of `pretrained.build_model`."""
+    """Returns the network in a model."""
     return model.get_layer(base_name(kind))
 
 
 def head_of(model: tf_keras.Model) -> tf_keras.Model:
-    """Returns the head of a model, which maps features by name, with pooled pictures, to the
-    output.
-    """
+    """Returns the head of a model; its inputs are pooled pictures and other features, by name."""
     return model.get_layer(HEAD)
 
 
 def pooling_model_of(
     model: tf_keras.Model, images: tuple[TransformedFeature, ...]
 ) -> tf_keras.Model:
-    """Returns a model from pictures to their pooled features before the head, [batch, n] each."""
+    """Returns a model that maps pictures to pooled features, the head's inputs, [batch, n] each."""
     return tf_keras.Model(
         {image.name: model.get_layer(image.name).output for image in images},
         {i.name: model.get_layer(i.layer_name("features")).output for i in images},

@@ -1,4 +1,4 @@
-"""The weights in a file, matched with the layers of a network."""
+"""Loads the weights in a file into the layers of a network."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from trainer_module.settings.model import IMAGENET_DEVIATIONS
 
 @contextmanager
 def open_weights(path: str) -> Iterator[h5py.Group]:
-    """Yields the HDF5 file at a path, or in the .keras archive there; also on gs://.
+    """Yields the HDF5 file at a path or URI, or the HDF5 file in the .keras archive at the path.
 
     Raises:
-      TrainingError: the file is missing, truncated, a pickle, or of another format.
+      TrainingError: the file is missing, damaged, a pickle, or has another format.
     """
     with _local_copy(path) as file, _open_content(file, path) as content:
         try:
             opened = h5py.File(content, "r")
         except OSError as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged: {_hdf5_reason(error)}; download it again."
+                f"model.weights: {path} is damaged: {_hdf5_reason(error)}; download the file again."
             ) from error
         with opened:
             yield opened
@@ -63,7 +63,7 @@ def _local_copy(path: str) -> Iterator[Path]:
 
 @contextmanager
 def _open_content(file: Path, path: str) -> Iterator[Any]:
-    """Yields the object for h5py to open: the file itself, or the member of an archive."""
+    """Yields the file, or the content of the HDF5 file in an archive."""
     if check_format(file, path) == HDF5:
         yield file
         return
@@ -78,20 +78,20 @@ def _hdf5_reason(error: Exception) -> str:
 
 
 StoredWeights = Mapping[str, Sequence[Any]]
-"""The arrays of each layer in order: NumPy arrays, or datasets of a file that are read later."""
+"""The arrays of each layer, in order: NumPy arrays, or datasets in an open file."""
 
 MAX_NAMED_LAYERS = 3
-"""The number of layers that a message names."""
+"""The maximum number of layers in a message."""
 
 
 def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
     """Assigns the weights in a file, or in an exported model's folder, to a network.
 
-    Call the function in the scope of the strategy. The file may contain the network's top.
+    Call the function in the scope of the strategy. The file may also contain the network's top.
 
     Args:
       network: the network without its top.
-      kind: the kind of the model for messages.
+      kind: the kind of the model, for messages.
       path: the path of the file or folder.
 
     Raises:
@@ -103,7 +103,7 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
     else:
         try:
             with open_weights(path) as file:
-                is_numbered = "layers" in file  # Keras's layout since 2.13.
+                is_numbered = "layers" in file  # The layout of Keras since 2.13.
                 stored = (
                     _weights_by_position(network, file)
                     if is_numbered
@@ -113,22 +113,22 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
                 _assign(layers, stored, kind, path)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(
-                f"model.weights: {path} is damaged: {error_line(error)}; download it again."
+                f"model.weights: {path} is damaged: {error_line(error)}; download the file again."
             ) from error
     _finish_scaling(network)
 
 
 def _layers(network: tf_keras.Model) -> dict[str, list[Weight]]:
-    """Returns the weights of each layer that has any, in the order of the layers."""
-    found: dict[str, list[Weight]] = {}
+    """Returns the weights of each layer that has weights, in the order of the layers."""
+    layers: dict[str, list[Weight]] = {}
     for layer in network.layers:
         weights: dict[str, Weight] = {}
         for variable in layer.weights:
             name = plain_name(variable)
             weights.setdefault(name, Weight(name)).variables.append(variable)
         if weights:
-            found[_layer_name(layer.name)] = list(weights.values())
-    return found
+            layers[_layer_name(layer.name)] = list(weights.values())
+    return layers
 
 
 def _layer_name(layer: str) -> str:
@@ -137,7 +137,7 @@ def _layer_name(layer: str) -> str:
 
 
 def _exported_weights(layers: Mapping[str, list[Weight]], path: str) -> StoredWeights:
-    """Returns the weights of a model that Scopeline exported, matched by their names."""
+    """Returns the weights of a model that Scopeline has exported, by their names."""
     if not tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
         raise TrainingError(
             f"model.weights: {path} is a folder without a saved_model.pb; use the folder of an "
@@ -149,9 +149,9 @@ def _exported_weights(layers: Mapping[str, list[Weight]], path: str) -> StoredWe
         raise TrainingError(
             f"model.weights: the model at {path} cannot be read: {error_line(error)}."
         ) from error
-    plain = {_weight_path(name): value for name, value in values.items()}
-    names = {layer: [_weight_path(w.name) for w in weights] for layer, weights in layers.items()}
-    return {layer: [plain[n] for n in within if n in plain] for layer, within in names.items()}
+    by_path = {_weight_path(name): value for name, value in values.items()}
+    paths = {layer: [_weight_path(w.name) for w in weights] for layer, weights in layers.items()}
+    return {layer: [by_path[p] for p in own if p in by_path] for layer, own in paths.items()}
 
 
 def _weight_path(weight: str) -> str:
@@ -160,20 +160,23 @@ def _weight_path(weight: str) -> str:
 
 
 def _weights_by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> StoredWeights:
-    """Returns the weights in Keras's older layout by layer name, also of a nested network."""
+    """Returns the weights of a file in Keras's older layout, by the names of the layers.
+
+    The network may be nested in the model of the file.
+    """
     root = file.get("model_weights", file)
-    found: dict[str, list[Any]] = {}
+    stored: dict[str, list[Any]] = {}
     for group in _names(root, "layer_names"):
         for name in _names(root[group], "weight_names"):
-            within = _layer_name(name.rpartition("/")[0])
-            own = _layer_name(group)
-            layer = within if own not in layers and within in layers else own
-            found.setdefault(layer, []).append(root[group][name])
-    return found
+            nested = _layer_name(name.rpartition("/")[0])
+            outer = _layer_name(group)
+            layer = nested if outer not in layers and nested in layers else outer
+            stored.setdefault(layer, []).append(root[group][name])
+    return stored
 
 
 def _names(group: h5py.Group, key: str) -> Iterator[str]:
-    """Yields a list of names, which is split into numbered parts if it is long."""
+    """Yields the names in an attribute; Keras splits long lists into numbered attributes."""
     parts = [key] if key in group.attrs else []
     while (part := f"{key}{len(parts)}") in group.attrs:
         parts.append(part)
@@ -183,15 +186,16 @@ def _names(group: h5py.Group, key: str) -> Iterator[str]:
 
 
 def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> StoredWeights:
-    """Returns the weights in Keras's newer layout, in which `conv2d_3` is the fourth layer of its
-    kind.
+    """Returns the weights of a file in Keras's newer layout, by the names of the network's layers.
+
+    In this layout, `conv2d_3` is the fourth layer of its kind.
     """
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = {}
     for layer in network.layers:
         kind = _snake_case(type(layer).__name__)
-        names[f"{kind}_{seen[kind]}" if seen[kind] else kind] = _layer_name(layer.name)
-        seen[kind] += 1
+        names[f"{kind}_{counts[kind]}" if counts[kind] else kind] = _layer_name(layer.name)
+        counts[kind] += 1
     root = _best_match(file["layers"], names)
     return {
         names.get(name, name): [group["vars"][str(i)] for i in range(len(group["vars"]))]
@@ -201,7 +205,7 @@ def _weights_by_position(network: tf_keras.Model, file: h5py.Group) -> StoredWei
 
 
 def _best_match(layers: h5py.Group, names: Iterable[str]) -> h5py.Group:
-    """Returns the layers of the file, or of a nested model if more of its names match."""
+    """Returns the group of layers with the most matching names: the file's, or a nested model's."""
     candidates = [layers, *(group["layers"] for group in layers.values() if "layers" in group)]
     return max(candidates, key=lambda group: len(set(names) & set(group)))
 
@@ -232,28 +236,29 @@ def _assign(
 
 
 def _rename_by_order(layers: Mapping[str, list[Weight]], stored: StoredWeights) -> StoredWeights:
-    """Returns the weights under the network's names by their order, if only the order makes them
-    fit.
+    """Returns the stored weights, renamed to the network's layers if they match only by order.
 
     Other versions of Keras may have given the layers other names.
     """
-    beyond = [*stored.items()][len(layers) :]
-    in_order = {**dict(zip(layers, stored.values(), strict=False)), **dict(beyond)}
-    fits = any(_mismatches(layers, stored)) and not any(_mismatches(layers, in_order))
-    return in_order if fits else stored
+    extra = [*stored.items()][len(layers) :]
+    by_order = {**dict(zip(layers, stored.values(), strict=False)), **dict(extra)}
+    match_only_by_order = any(_mismatches(layers, stored)) and not any(
+        _mismatches(layers, by_order)
+    )
+    return by_order if match_only_by_order else stored
 
 
 def _mismatches(layers: Mapping[str, list[Weight]], stored: StoredWeights) -> Iterator[str]:
-    """Yields a message for each layer that does not fit."""
+    """Yields a message for each layer whose stored weights are missing or have other shapes."""
     for layer, weights in layers.items():
-        wanted, found = ([tuple(x.shape) for x in xs] for xs in (weights, stored.get(layer, [])))
-        if not found:
+        expected, actual = ([tuple(x.shape) for x in xs] for xs in (weights, stored.get(layer, [])))
+        if not actual:
             yield f"the file has no layer {layer}"
-        elif found != wanted:
-            shapes = f"{_format_shapes(found)}, not {_format_shapes(wanted)}"
+        elif actual != expected:
+            shapes = f"{_format_shapes(actual)}, not {_format_shapes(expected)}"
             yield f"layer {layer} has the shapes {shapes}"
     for layer, values in stored.items():
-        # A top may consist of convolutions too, but with kernels of a single place.
+        # The convolutions of a network's top have kernels of size 1; the top is ignored.
         if layer not in layers and any(len(v.shape) == 4 and v.shape[0] > 1 for v in values):
             yield f"the network has no layer {layer}"
 
@@ -263,14 +268,14 @@ def _format_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def _finish_scaling(network: tf_keras.Model) -> None:
-    """Applies the loaded means and variances of EfficientNet, which Keras keeps as constants.
+    """Applies the loaded means and variances of EfficientNet, which Keras stores as constants.
 
-    Keras's published files hold deviations in place of variances, which its own graph corrects by a
-    second division: https://github.com/tensorflow/tensorflow/issues/49930.
+    Keras's published files contain standard deviations instead of variances; Keras's own network
+    divides a second time: https://github.com/tensorflow/tensorflow/issues/49930.
     """
     for layer in network.layers:
         if isinstance(layer, tf_keras.layers.Normalization):
-            found = np.asarray(layer.adapt_variance)
-            if np.allclose(found, IMAGENET_DEVIATIONS, atol=1e-3):
-                layer.adapt_variance.assign(np.square(found))
+            variance = np.asarray(layer.adapt_variance)
+            if np.allclose(variance, IMAGENET_DEVIATIONS, atol=1e-3):
+                layer.adapt_variance.assign(np.square(variance))
             layer.finalize_state()

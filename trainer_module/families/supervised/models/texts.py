@@ -1,11 +1,12 @@
-"""The networks of texts: a linear model on TF-IDF, and convolutions over word vectors.
+"""The models `bag` and `text_cnn` of text.
 
-`bag`: the linear model is a baseline that is hard to beat on short texts (Wang and Manning, 2012,
-"Baselines and Bigrams", ACL); with dense layers it is fastText's (Joulin et al., 2016,
-arXiv:1607.01759).
+`bag` is a linear model on TF-IDF, which few models surpass on short texts (Wang and Manning, 2012,
+"Baselines and Bigrams", ACL). With dense layers, the model is similar to fastText (Joulin et al.,
+2016, arXiv:1607.01759).
 
-`text_cnn`: Kim, 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:1408.5882:
-filters of 3, 4 and 5 words, 100 of each, dropout of 0.5. Its vectors start at random ("CNN-rand").
+`text_cnn` applies convolutions to word vectors (Kim, 2014, "Convolutional Neural Networks for
+Sentence Classification", arXiv:1408.5882): 100 filters each of 3, 4 and 5 words, and dropout of
+0.5. Its word vectors are random at first ("CNN-rand").
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tf_keras
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.families.supervised.models import layers
 from trainer_module.features.text.layers import LargestInText, sum_of_terms
-from trainer_module.features.text.text import WIDER
+from trainer_module.features.text.text import VECTOR_FACTOR
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
@@ -24,15 +25,18 @@ from trainer_module.settings.model import unrestricted_models
 
 
 def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model: linear logits of the terms plus logits of dense layers, if any.
+    """Returns the uncompiled model.
+
+    Its logits are the linear logits of the bags, plus the logits of dense layers if the model has
+    hidden units or other features.
 
     Raises:
       TrainingError: no column is text.
     """
     if not problem.of_kind("text"):
         raise TrainingError(
-            "model 'bag' needs text, but no column is or was found to be; give one {type: text}, "
-            f"or use {enumerate_names(unrestricted_models(), 'or')}."
+            "model 'bag' needs a column of text, but no column has type text; set {type: text} for "
+            f"a column, or use the model {enumerate_names(unrestricted_models(), 'or')}."
         )
     inputs = problem.make_inputs()
     bags = [feature for feature in problem.features if feature.is_bag]
@@ -43,7 +47,7 @@ def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     if others or settings.hidden_units:
         encoded = layers.encode(others, inputs, settings.embedding_size)
         if settings.hidden_units:
-            size = WIDER * settings.embedding_size
+            size = VECTOR_FACTOR * settings.embedding_size
             encoded += [sum_of_terms(bag, inputs[bag.name], size, "embedding") for bag in bags]
         hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
         logits.append(tf_keras.layers.Dense(problem.output_units, name="deep")(hidden))
@@ -52,15 +56,15 @@ def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 
 def build_text_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model; columns other than text join after the convolutions.
+    """Returns the uncompiled model; other columns are added after the convolutions.
 
     Raises:
-      TrainingError: no column is a text as a sequence of tokens.
+      TrainingError: no column is text that is encoded as a sequence of tokens.
     """
     texts = [feature for feature in problem.of_kind("text") if not feature.is_bag]
     if not texts:
         raise TrainingError(
-            "model 'text_cnn' needs text as a sequence of tokens; give a column {type: text}, "
+            "model 'text_cnn' needs text as a sequence of tokens; set {type: text} for a column, "
             "without encoding: bag, or use the model bag."
         )
     inputs = problem.make_inputs()
@@ -74,7 +78,7 @@ def build_text_cnn(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 def _convolve(
     text: TransformedFeature, tokens: tf.Tensor, settings: ModelSettings
 ) -> list[tf.Tensor]:
-    """Returns the largest activations over the text, [batch, filters] for each width."""
+    """Returns the maxima of the activations over the text, [batch, filters] for each width."""
     vectors = tf_keras.layers.Embedding(
         text.vocabulary_size, settings.embedding_size, name=text.layer_name("embedding")
     )(tokens)
@@ -82,10 +86,10 @@ def _convolve(
     if len(filters) != len(settings.widths):
         raise TrainingError(
             f"model 'text_cnn' has {len(settings.widths)} widths and {len(filters)} numbers of "
-            "filters; give one number for all, or one for each."
+            "filters; give one number for all widths, or a number for each width."
         )
-    found = [
+    activations = [
         tf_keras.layers.Conv1D(count, width, padding="same", activation="relu")(vectors)
         for count, width in zip(filters, settings.widths, strict=True)
     ]
-    return [LargestInText()([values, tokens]) for values in found]
+    return [LargestInText()([values, tokens]) for values in activations]

@@ -1,4 +1,4 @@
-"""The format of a weights file by its first bytes, checked without TensorFlow before a run."""
+"""The check of a weights file's format by its first bytes, before a run and without TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from pathlib import Path
 from trainer_module.errors import TrainingError
 
 HDF5, ZIP, PICKLE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"\x80"
-"""The first bytes of the formats; a pickle's next byte is the number of its protocol."""
+"""The first bytes of the formats. The second byte of a pickle is the version of its protocol."""
 
 PICKLES_IN_ZIP = (".pkl", ".npy")
-"""The endings of pickles, or possible pickles, in the archives of PyTorch and NumPy."""
+"""The endings of files that are or may be pickles, in archives of PyTorch and NumPy."""
 
 WEIGHTS_IN_KERAS = "model.weights.h5"
-"""The file of weights in a .keras archive."""
+"""The name of the weights' file in a .keras archive."""
 
 EXPECTED = (
-    "right is a file of Keras's model.save_weights, such as resnet50.weights.h5, or a published "
-    ".h5 file of Keras"
+    "give a file of Keras's model.save_weights, such as resnet50.weights.h5, or a published .h5 "
+    "file of Keras"
 )
 
 
 def check_format(file: Path, path: str) -> bytes:
-    """Checks the first bytes of a file, and the names in an archive.
+    """Returns the format of a weights file, which is checked by its first bytes.
 
     Args:
       file: the path on this machine.
       path: the path in the config, for messages.
 
     Returns:
-      The first bytes of the format: `HDF5`, or `ZIP` for a .keras archive.
+      `HDF5`, or `ZIP` for a .keras archive.
 
     Raises:
       TrainingError: the file cannot be read, or is neither an HDF5 file nor a .keras archive.
@@ -41,18 +41,19 @@ def check_format(file: Path, path: str) -> bytes:
         names = zipfile.ZipFile(file).namelist() if start.startswith(ZIP) else []
     except zipfile.BadZipFile:
         raise TrainingError(
-            f"model.weights: {path} is damaged: the archive has no end; download it again."
+            f"model.weights: {path} is damaged: the end of the archive is missing; download the "
+            "file again."
         ) from None
     except OSError as error:
         raise TrainingError(f"model.weights: {path} cannot be read: {error.strerror}.") from None
     is_pickle = start[:1] == PICKLE and start[1:2] <= b"\x05"
     if is_pickle or any(name.endswith(PICKLES_IN_ZIP) for name in names):
         raise TrainingError(
-            f"model.weights: {path} is a pickle, which is rejected, as reading it may run any "
-            f"code; {EXPECTED}."
+            f"model.weights: {path} is a pickle; pickles are rejected, as reading a pickle can run "
+            f"any code; {EXPECTED}."
         )
     if start != HDF5 and WEIGHTS_IN_KERAS not in names:
         raise TrainingError(
-            f"model.weights: {path} is no file of weights: it begins with {start!r}; {EXPECTED}."
+            f"model.weights: {path} is not a file of weights: it begins with {start!r}; {EXPECTED}."
         )
     return HDF5 if start == HDF5 else ZIP

@@ -1,4 +1,4 @@
-"""The tasks whose label is a class: binary, multiclass and ordinal."""
+"""The tasks whose label is a class: `binary`, `multiclass` and `ordinal`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 
 class ClassTask(BaseTask):
-    """The base of tasks whose label is a class, for which a model predicts probabilities."""
+    """The base class of tasks whose label is a class; a model predicts probabilities."""
 
     needs_activation: ClassVar[bool] = True
     shown_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the index among the train split's classes; numbers sort as numbers, text
-        bytewise.
+        """Returns the index of each label among the train split's classes.
+
+        Classes that are numbers are ordered by number, other classes by their bytes.
         """
         import tensorflow as tf
 
@@ -52,17 +53,19 @@ class ClassTask(BaseTask):
         return labels >= 0
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
-        """Raises TrainingError if the preprocessing has not numbered the classes."""
+        """Raises TrainingError if the user's preprocessing has not indexed the classes."""
         if not classes:
             raise TrainingError(
-                f"preprocessing did not number the classes of the label {label!r}: return what "
-                "trainer_module.preprocessing.transform_label(inputs, settings) gives."
+                f"preprocessing returned the label {label!r} without an index of its classes; "
+                "return the result of trainer_module.preprocessing.transform_label(inputs, "
+                "settings)."
             )
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns scores without exact 0 and 1, whose logarithms TFMA turns into NaN.
+        """Returns the output as `predictions`, clipped so that no score is 0 or 1.
 
-        The scores change by no more than Keras's own losses allow for.
+        TFMA's log loss of a score of 0 or 1 would be NaN. Keras's losses clip scores in the same
+        way.
         """
         import tensorflow as tf
         import tf_keras
@@ -75,11 +78,11 @@ class ClassTask(BaseTask):
         return output
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """Returns the outputs that clients read, for n classes.
+        """Returns the outputs in a response, for n classes.
 
         Returns:
-          class: [batch] string, the most probable class. classes: [batch, n] string. scores:
-          [batch, n] float32, which add up to 1.
+          `class`, the most probable class, [batch] string; `classes`, the names of all classes,
+          [batch, n] string; and `scores`, the probabilities of all classes, [batch, n] float32.
         """
         import tensorflow as tf
 
@@ -92,7 +95,7 @@ class ClassTask(BaseTask):
 
 
 class ManyClassTask(ClassTask):
-    """The base of tasks whose model predicts a probability for each class."""
+    """The base class of tasks whose model predicts a probability for each class."""
 
     label_kind: ClassVar[Task] = Task.MULTICLASS
 
@@ -100,8 +103,8 @@ class ManyClassTask(ClassTask):
         """Raises TrainingError if there are fewer than two classes."""
         super().check_classes(label, classes)
         if len(classes) < 2:
-            found = describe_classes(label, classes)
-            raise TrainingError(f"task: {self.kind} needs 2 classes or more, but {found}.")
+            content = describe_classes(label, classes)
+            raise TrainingError(f"task: {self.kind} needs 2 classes or more, but {content}.")
 
     @property
     def output_description(self) -> str:
@@ -117,7 +120,7 @@ class ManyClassTask(ClassTask):
     def make_class_loss(
         self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
     ) -> tf_keras.losses.Loss:
-        """Returns cross-entropy or focal loss of the probabilities of all classes."""
+        """Returns a cross-entropy loss, or a focal loss, of the probabilities of all classes."""
         from trainer_module.families.supervised.losses import OneHotLoss
 
         return OneHotLoss(len(problem.classes), label_smoothing, gamma or 0.0)
@@ -129,25 +132,28 @@ class ManyClassTask(ClassTask):
         return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the scores with an additional class of probability 0, for unknown labels."""
+        """Returns the scores with an additional class of probability 0.
+
+        The additional class is the label of rows whose class the train split does not contain.
+        """
         import tensorflow as tf
 
         return super().measured(tf.pad(output, [[0, 0], [0, 1]]))
 
     def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
-        """Returns the label, with the index of the additional class for unknown labels."""
+        """Returns the label; an unknown label has the index of the class that `measured` adds."""
         import tensorflow as tf
 
         return tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
 
 
 def describe_classes(label: str, classes: tuple[str, ...]) -> str:
-    """Returns a text with the number and the names of classes, for a message."""
-    return f"label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
+    """Returns the number and the names of a label's classes, for a message."""
+    return f"the label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
 
 
 class BinaryTask(ClassTask):
-    """A task with two classes; the class that sorts last is the positive class."""
+    """The task of predicting one of two classes; the second class is the positive class."""
 
     kind: Literal["binary"]
     label_kind: ClassVar[Task] = Task.BINARY
@@ -178,17 +184,17 @@ class BinaryTask(ClassTask):
         }
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the default metrics, of which the area under the ROC curve decides."""
+        """Returns the main default metrics; the area under the ROC curve decides."""
         return ("auc", "accuracy", "log_loss")
 
     def reported_metrics(self) -> tuple[str, ...]:
-        """Returns metrics that users of imbalanced classes look for."""
+        """Returns two metrics that are informative for imbalanced classes."""
         return ("f1", "average_precision")
 
     def make_class_loss(
         self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
     ) -> tf_keras.losses.Loss:
-        """Returns cross-entropy or focal loss of the positive class's probability."""
+        """Returns a cross-entropy loss, or a focal loss, of the positive class's probability."""
         import tf_keras
 
         if gamma is None:
@@ -196,7 +202,7 @@ class BinaryTask(ClassTask):
         return tf_keras.losses.BinaryFocalCrossentropy(gamma=gamma, label_smoothing=label_smoothing)
 
     def logit_shift(self, class_weights: Sequence[float]) -> list[float]:
-        """Returns the logit shift of the second class against the first, or an empty list."""
+        """Returns the shift of the only logit, in a list; an empty list without class weights."""
         shift = super().logit_shift(class_weights)
         return [shift[1] - shift[0]] if shift else []
 
@@ -204,11 +210,11 @@ class BinaryTask(ClassTask):
         """Raises TrainingError if there are not exactly two classes."""
         super().check_classes(label, classes)
         if len(classes) != 2:
-            found = describe_classes(label, classes)
-            raise TrainingError(f"task: binary needs 2 classes, but {found}.")
+            content = describe_classes(label, classes)
+            raise TrainingError(f"task: binary needs 2 classes, but {content}.")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns a single name: the output is the second class's probability against the first."""
+        """Returns the name of the only unit, which depends on both classes."""
         return (json.dumps(classes),)
 
     @property
@@ -217,7 +223,7 @@ class BinaryTask(ClassTask):
         return "the probability of the second class"
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a layer from a logit to a probability."""
+        """Returns a layer that maps a logit to a probability."""
         import tensorflow as tf
         import tf_keras
 
@@ -266,34 +272,34 @@ METRICS = {
         "TopLabelCalibrationError", higher_is_better=False, module=CLASS_METRICS
     ),
     "calibration_curve": Metric("TopLabelCalibrationPlot", module=CLASS_METRICS, is_number=False),
-    # Under this name, TFMA's results and views show the matrix beside the curve instead of
-    # replacing it.
+    # With this name, TFMA's results and views show the matrix and the curve. With another name, the
+    # matrix would replace the curve.
     "confusion_matrix": Metric(
         "MultiClassConfusionMatrixPlot",
         options={"name": "confusion_matrix_plot"},
         is_number=False,
     ),
 }
-"""The metrics of the most probable class and of the probabilities, by name."""
+"""The metrics of tasks with a probability for each class, by name."""
 
 
 class MulticlassTask(ManyClassTask):
-    """A task with two or more classes."""
+    """The task of predicting one of two or more classes."""
 
     kind: Literal["multiclass"]
     classes: Literal["imagenet"] | None = None
-    """`imagenet`: the names of its 1,000 classes, including those that do not occur; default: the
-    classes of the train split.
+    """`imagenet`: the 1,000 classes of ImageNet, including classes that do not occur in the data.
+    Default: the classes of the train split.
     """
 
     @property
     def needs(self) -> str:
-        """A description of valid labels for messages, if the classes are ImageNet's."""
+        """A description of valid labels for messages; empty unless `classes` is set."""
         return f"the name of a class in {class_index()}" if self.classes else ""
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Returns whether each label is valid; with ImageNet's classes, whether it is one of their
-        names.
+        """Returns whether each label is valid; if `classes` is set, whether it is one of the
+        classes.
         """
         if not self.classes or not class_index().exists():
             return super().valid_labels(labels)
@@ -301,7 +307,7 @@ class MulticlassTask(ManyClassTask):
         return np.isin(texts, imagenet_classes())
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the index among the classes."""
+        """Returns the index of each label among the classes."""
         if not self.classes:
             return super().transform_label(column, label)
         from trainer_module.features.raw_columns import dense_strings
@@ -311,11 +317,11 @@ class MulticlassTask(ManyClassTask):
         return compute_and_apply_classes(dense_strings(column), order)
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns the metrics of several classes by name."""
+        """Returns the metrics of tasks with a probability for each class, by name."""
         return METRICS
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the default metrics, of which accuracy decides."""
+        """Returns the main default metrics; the accuracy decides."""
         return ("accuracy", "log_loss")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -323,7 +329,7 @@ class MulticlassTask(ManyClassTask):
         return classes
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a layer from logits to probabilities."""
+        """Returns a layer that maps logits to probabilities."""
         import tensorflow as tf
         import tf_keras
 
@@ -343,25 +349,27 @@ def _check_classes(order: object) -> object:
     for value in order if isinstance(order, list) else []:
         if isinstance(value, bool):
             raise ValueError(
-                "YAML reads yes, no, on and off as true and false; put such words in quotes"
+                f"the class {value} is a boolean: YAML reads yes, no, on and off as true and "
+                "false; put these words in quotes"
             )
-        # JSON may have turned an integer into a float.
+        # An integer may be a float after it was stored as JSON.
         is_whole = isinstance(value, int | float) and float(value).is_integer()
         if not (isinstance(value, str) or is_whole):
             raise ValueError(
-                f"{value} is neither text nor a whole number; put a fraction in quotes"
+                f"the class {value} is neither text nor a whole number; put fractions in quotes"
             )
     return order
 
 
 def _check_order(order: list[str | int]) -> list[str | int]:
     if len(set(map(str, order))) < len(order):
-        raise ValueError("each class is named once")
+        repeated = next(name for name in order if [*map(str, order)].count(str(name)) > 1)
+        raise ValueError(f"the class {repeated} occurs more than once; list each class once")
     return order
 
 
 class OrdinalTask(ManyClassTask):
-    """A task with ordered classes, where an error by two ranks is worse than an error by one."""
+    """The task of predicting one of several ordered classes, such as ratings."""
 
     kind: Literal["ordinal"]
     order: Annotated[
@@ -372,7 +380,7 @@ class OrdinalTask(ManyClassTask):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes as text."""
+        """The classes as strings."""
         return tuple(map(str, self.order))
 
     @property
@@ -382,23 +390,21 @@ class OrdinalTask(ManyClassTask):
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
         """Returns whether each label is a class of the order."""
-        values, places = np.unique(labels, return_inverse=True)
+        values, indices = np.unique(labels, return_inverse=True)
         texts = [v.decode(errors="replace") if isinstance(v, bytes) else as_text(v) for v in values]
-        return np.isin(texts, self.names)[places]
+        return np.isin(texts, self.names)[indices]
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns the metrics of several classes, and the error in ranks of the most probable
-        class.
-        """
+        """Returns the metrics of tasks with a probability for each class, and the rank error."""
         rank_error = Metric("RankError", False, NUMBER_METRICS, has_unit=True)
         return METRICS | {"rank_error": rank_error}
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the default metrics, of which accuracy decides."""
+        """Returns the main default metrics; the accuracy decides."""
         return ("accuracy", "rank_error", "log_loss")
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """Returns the index of the class in the order."""
+        """Returns the index of each label in the order."""
         from trainer_module.features.raw_columns import dense_strings
         from trainer_module.features.vocabularies import compute_and_apply_classes
 
@@ -406,15 +412,15 @@ class OrdinalTask(ManyClassTask):
         return compute_and_apply_classes(dense_strings(column), order)
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns a single name: the output is a number that increases with the class."""
+        """Returns the name of the only unit, a number that is larger for higher classes."""
         return (json.dumps(classes),)
 
     def output_width(self, classes: tuple[str, ...]) -> int:
-        """Returns the number of classes, as the model predicts a probability for each."""
+        """Returns the number of classes: the output has a probability for each class."""
         return len(classes)
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a layer from a number to class probabilities, by learnt thresholds."""
+        """Returns a layer that maps a number to class probabilities, by trained thresholds."""
         import tensorflow as tf
 
         from trainer_module.families.supervised.tasks.layers import CumulativeLogits
@@ -422,7 +428,7 @@ class OrdinalTask(ManyClassTask):
         return CumulativeLogits(len(problem.classes), dtype=tf.float32)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a dense layer of one number, followed by the thresholds."""
+        """Returns a dense layer with one unit, followed by the layer of `make_activation`."""
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units, use_bias=False)

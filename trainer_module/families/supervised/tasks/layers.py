@@ -1,4 +1,4 @@
-"""The layers, losses and metrics of single tasks: quantiles of a number, thresholds of classes."""
+"""The layers, losses and metrics of quantiles and of ordered classes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainer_module.settings.tasks import LabelStatistics
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class NumberAndQuantiles(tf_keras.layers.Rescaling):
-    """Brings [batch, 1 + quantiles] to the label's scale, with quantiles that never cross.
+    """A layer that scales a number and quantiles to the label, and sorts the quantiles.
 
-    Sorting crossing quantiles brings them nearer to the true quantiles: Chernozhukov et al., 2010,
-    "Quantile and Probability Curves Without Crossing", doi:10.3982/ECTA7880.
+    Sorting moves predicted quantiles nearer to the true quantiles (Chernozhukov et al., 2010,
+    "Quantile and Probability Curves Without Crossing", doi:10.3982/ECTA7880).
     """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the number first, then the quantiles in ascending order."""
+        """Returns the number and then the ascending quantiles, [batch, 1 + quantiles]."""
         scaled = super().call(inputs)
         return tf.concat([scaled[:, :1], tf.sort(scaled[:, 1:], axis=1)], 1)
 
@@ -30,23 +30,27 @@ class NumberAndQuantiles(tf_keras.layers.Rescaling):
 def make_number_and_quantiles(
     problem: LabelStatistics, levels: Sequence[float]
 ) -> NumberAndQuantiles:
-    """Returns a new activation that starts with the quantiles of a normal distribution."""
+    """Returns a new layer that maps zeros to the label's mean and to quantiles around the mean.
+
+    The quantiles are those of a normal distribution with the label's mean and deviation.
+    """
     normal = NormalDist(problem.label_mean, problem.label_deviation)
-    begin = [problem.label_mean, *(normal.inv_cdf(level) for level in levels)]
-    return NumberAndQuantiles(problem.label_deviation, begin, dtype=tf.float32)
+    offsets = [problem.label_mean, *(normal.inv_cdf(level) for level in levels)]
+    return NumberAndQuantiles(problem.label_deviation, offsets, dtype=tf.float32)
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class NumberAndPinballLoss(tf_keras.losses.Loss):
-    """A loss of the number, plus the mean pinball loss of its quantiles.
+    """A loss of the number, plus the mean pinball loss of the quantiles.
 
-    Koenker and Bassett, 1978, "Regression Quantiles", doi:10.2307/1913643.
+    The pinball loss is from Koenker and Bassett, 1978, "Regression Quantiles",
+    doi:10.2307/1913643.
 
     Args:
-      number: the loss of the number, by labels and predictions that are divided by `unit`.
+      number: the loss of the number, which compares labels and predictions divided by `unit`.
       levels: the levels of the quantiles, ascending.
-      unit: the divisor of labels and predictions, so that a squared error in large units does not
-        dominate the quantiles' loss.
+      unit: the number that divides labels and predictions, so that a squared error of large labels
+        does not dominate the pinball loss.
     """
 
     def __init__(
@@ -64,12 +68,17 @@ class NumberAndPinballLoss(tf_keras.losses.Loss):
         self._levels, self._unit = [float(level) for level in levels], float(unit)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the losses, [batch], of labels [batch, 1] and outputs [batch, 1 + quantiles]."""
-        truth = tf.reshape(tf.cast(y_true, y_pred.dtype), [-1, 1]) / self._unit
+        """Returns the losses, [batch].
+
+        Args:
+          y_true: the labels, [batch, 1].
+          y_pred: the number and the quantiles, [batch, 1 + quantiles].
+        """
+        label = tf.reshape(tf.cast(y_true, y_pred.dtype), [-1, 1]) / self._unit
         output = y_pred / self._unit
-        error, levels = truth - output[:, 1:], tf.constant(self._levels, y_pred.dtype)
+        error, levels = label - output[:, 1:], tf.constant(self._levels, y_pred.dtype)
         pinball = tf.reduce_mean(tf.maximum(levels * error, (levels - 1) * error), 1)
-        return self._number.call(truth, output[:, :1]) + pinball
+        return self._number.call(label, output[:, :1]) + pinball
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -79,12 +88,12 @@ class NumberAndPinballLoss(tf_keras.losses.Loss):
 
 
 class _NumberMetric:
-    """A metric of the number, which ignores the quantiles."""
+    """A mixin that makes a metric ignore the quantiles."""
 
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        """Updates the metric with the first of the outputs [batch, 1 + quantiles]."""
+        """Updates the metric with the number, the first of the outputs [batch, 1 + quantiles]."""
         return super().update_state(y_true, y_pred[:, :1], sample_weight)  # type: ignore[misc]
 
 
@@ -95,24 +104,25 @@ class NumberMeanAbsoluteError(_NumberMetric, tf_keras.metrics.MeanAbsoluteError)
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class NumberRootMeanSquaredError(_NumberMetric, tf_keras.metrics.RootMeanSquaredError):
-    """The root of the number's mean squared error."""
+    """The root mean squared error of the number."""
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class CumulativeLogits(tf_keras.layers.Layer):
-    """Turns a number, [batch, 1], into the probabilities of ordered classes, [batch, classes].
+    """A layer that maps a number, [batch, 1], to the probabilities of ordered classes, [batch,
+    classes].
 
-    The proportional odds model: McCullagh, 1980, "Regression Models for Ordinal Data",
-    doi:10.1111/j.2517-6161.1980.tb01109.x.
+    The layer is the proportional odds model (McCullagh, 1980, "Regression Models for Ordinal Data",
+    doi:10.1111/j.2517-6161.1980.tb01109.x).
     """
 
     APART = 2.0
-    """The initial distance between thresholds, at which each class is the most probable for some
-    number.
+    """The initial distance between thresholds. At this distance, each class is the most probable
+    class of some number.
     """
     RATE = 10.0
-    """The factor of the thresholds' learning rate. With a network's small steps, the thresholds
-    would hardly move, and the classes in between would stay improbable.
+    """The factor by which steps of the thresholds are larger than those of other weights. Without
+    it, the thresholds would hardly move, and the classes in the middle would remain improbable.
     """
 
     def __init__(self, classes: int, **options: Any) -> None:
@@ -120,7 +130,7 @@ class CumulativeLogits(tf_keras.layers.Layer):
         self.classes = classes
 
     def build(self, input_shape: Any) -> None:
-        """Creates the lowest threshold and the distances between thresholds."""
+        """Creates the weights: the lowest threshold and the distances between thresholds."""
         super().build(input_shape)
         lowest = -self.APART * (self.classes - 2) / 2 / self.RATE
         self.lowest = self.add_weight("lowest", (1,), initializer=_constant(lowest))
@@ -128,13 +138,13 @@ class CumulativeLogits(tf_keras.layers.Layer):
         self.steps = self.add_weight("steps", (self.classes - 2,), initializer=_constant(step))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the differences between the cumulative probabilities of the classes."""
+        """Returns the probabilities: the differences between cumulative probabilities."""
         lowest = self.RATE * self.lowest
         above = lowest + tf.cumsum(tf.nn.softplus(self.RATE * self.steps))
         at_most = tf.sigmoid(tf.concat([lowest, above], 0) - inputs)
-        ends = tf.zeros_like(at_most[:, :1])
-        reached = tf.concat([ends, at_most, ends + 1], 1)
-        return reached[:, 1:] - reached[:, :-1]
+        zeros = tf.zeros_like(at_most[:, :1])
+        cumulative = tf.concat([zeros, at_most, zeros + 1], 1)
+        return cumulative[:, 1:] - cumulative[:, :-1]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""

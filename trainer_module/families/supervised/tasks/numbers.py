@@ -1,4 +1,4 @@
-"""The tasks whose label is a number: regression with optional quantiles, and counts."""
+"""The tasks whose label is a number: `regression` and `count`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ERRORS = {
 
 
 class NumberTask(BaseTask):
-    """The base of tasks whose label is a number."""
+    """The base class of tasks whose label is a number."""
 
     label_kind: ClassVar[Task] = Task.REGRESSION
     shown_metrics: ClassVar[tuple[str, ...]] = ("rmse", "mae")
@@ -52,7 +52,7 @@ class NumberTask(BaseTask):
 
     @property
     def needs(self) -> str:
-        """A description of valid labels for messages, also for labels that are no text."""
+        """A description of valid labels for messages."""
         return "a finite number"
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ class NumberTask(BaseTask):
         if column.dtype == tf.string:
             raise DataError(
                 f"label {label!r} holds text, but task: {self.kind} predicts a number; use task: "
-                "binary or multiclass."
+                "binary or task: multiclass."
             )
         return dense_numbers(column)
 
@@ -83,7 +83,7 @@ class NumberTask(BaseTask):
         return (self.kind,)
 
     def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a dense layer whose output is brought to the label's scale."""
+        """Returns a dense layer, followed by the layer of `make_activation`."""
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units)
@@ -92,8 +92,9 @@ class NumberTask(BaseTask):
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """Returns the loss in units of the label, with gradients in units of its standard
-        deviation.
+        """Returns a loss whose value is in the label's unit.
+
+        Its gradients are those of labels that are divided by their standard deviation.
         """
         from trainer_module.families.supervised.losses import ShownLoss
 
@@ -119,19 +120,20 @@ def _check_quantiles(levels: list[float]) -> list[float]:
     ascend = all(low < high for low, high in pairwise([0.0, *levels, 1.0]))
     if levels and (len(levels) < 2 or not ascend):
         raise ValueError(
-            "right are two or more numbers between 0 and 1 in ascending order, such as "
-            "[0.05, 0.95], between which nine of ten labels lie"
+            "give two or more numbers between 0 and 1 in ascending order, such as "
+            "[0.05, 0.95] for an interval that contains 90 percent of the labels"
         )
     return levels
 
 
 class RegressionTask(NumberTask):
-    """A task with a real number as the label."""
+    """The task of predicting a real number."""
 
     kind: Literal["regression"]
     quantiles: Annotated[list[float], AfterValidator(_check_quantiles)] = []
-    """Quantiles of the label to predict beside the number, such as `[0.05, 0.95]`; the first and
-    the last are the ends of the interval.
+    """The levels of quantiles that the model predicts in addition to the number, such as `[0.05,
+    0.95]`. The first and the last quantile are the ends of a prediction interval. Default: no
+    quantiles.
     """
 
     def without_model_keys(self) -> BaseTask:
@@ -140,49 +142,46 @@ class RegressionTask(NumberTask):
 
     @property
     def takes_own_loss(self) -> bool:
-        """Whether a user's loss is supported, which excludes quantiles."""
+        """Whether `train.loss` can be the user's own loss: true without quantiles."""
         return not self.quantiles
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns error metrics, the explained variance, and metrics of the quantiles if there are
-        any.
-        """
-        of_number = {
+        """Returns the metrics of the number, and of the quantiles if there are quantiles."""
+        number_metrics = {
             **ERRORS,
             "mape": Metric("MeanAbsolutePercentageError", False, has_unit=True),
             "squared_correlation": Metric("SquaredPearsonCorrelation"),
         }
         if not self.quantiles:
-            return of_number
-        return of_number | {
+            return number_metrics
+        return number_metrics | {
             "coverage": Metric("Coverage", module=NUMBER_METRICS, is_compared=False),
-            "interval_width": _of_quantiles("IntervalWidth"),
-            "pinball_loss": _of_quantiles("PinballLoss", levels=self.quantiles),
+            "interval_width": _quantile_metric("IntervalWidth"),
+            "pinball_loss": _quantile_metric("PinballLoss", levels=self.quantiles),
         }
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the default metrics, of which the squared error decides."""
+        """Returns the main default metrics; the mean squared error decides."""
         return ("mse", "mae", *(("coverage", "interval_width") if self.quantiles else ()))
 
     def reported_metrics(self) -> tuple[str, ...]:
-        """Returns the squared error in the label's unit and as a share of the label's variance."""
+        """Returns two forms of the mean squared error, which show its size."""
         return ("rmse", "r2")
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the names of the outputs: the number, then the quantiles."""
+        """Returns the names of the units: the number, and then the quantiles."""
         return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
 
     @property
     def output_description(self) -> str:
-        """A description of the output for messages: a number and any quantiles."""
+        """A description of the output for messages: the number and the quantiles."""
         levels = "".join(f", the quantile {level:g}" for level in self.quantiles)
         return f"the number{levels}"
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a layer from the scale of a fresh model, about -1 to 1, to the scale of the
-        label.
+        """Returns a layer that scales the outputs of a new model, about -1 to 1, to the label.
 
-        Without this layer, a label in the thousands would take thousands of steps to approach.
+        Without this layer, a model would need thousands of steps to reach labels in the thousands.
         """
         if self.quantiles:
             from trainer_module.families.supervised.tasks.layers import make_number_and_quantiles
@@ -196,19 +195,19 @@ class RegressionTask(NumberTask):
         )
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
-        """Returns the mean squared error, with the pinball loss of any quantiles."""
+        """Returns the mean squared error, plus the pinball loss if there are quantiles."""
         import tf_keras
 
         return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
 
     def loss_unit(self, problem: LabelStatistics) -> float:
-        """Returns the divisor in the loss: with quantiles the label's standard deviation."""
+        """Returns the label's standard deviation if there are quantiles, otherwise 1."""
         return problem.label_deviation if self.quantiles else 1.0
 
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """Returns the loss, with the quantiles' pinball loss if there are any."""
+        """Returns the loss of the number, plus the pinball loss if there are quantiles."""
         if not self.quantiles:
             return super().whole_loss(loss, problem, degree)
         from trainer_module.families.supervised.tasks.layers import NumberAndPinballLoss
@@ -216,7 +215,7 @@ class RegressionTask(NumberTask):
         return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """Returns the number's mean absolute error and root mean squared error."""
+        """Returns the mean absolute error and the root mean squared error of the number."""
         if not self.quantiles:
             return super().make_metrics()
         from trainer_module.families.supervised.tasks import layers
@@ -227,24 +226,26 @@ class RegressionTask(NumberTask):
         ]
 
     def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the number as `predictions`, and the `quantiles`."""
+        """Returns the number as `predictions`, and if there are quantiles, the `quantiles`."""
         if not self.quantiles:
             return super().measured(output)
         return {"predictions": output[:, :1], "quantiles": output[:, 1:]}
 
     def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
-        """Returns `value` [batch], and any ascending `quantiles` [batch, levels]."""
+        """Returns the number as `value`, [batch], and if there are quantiles, `quantiles`, [batch,
+        levels].
+        """
         if not self.quantiles:
             return super().served(output, problem)
         return {"value": output[:, 0], "quantiles": output[:, 1:]}
 
 
-def _of_quantiles(class_name: str, **options: object) -> Metric:
+def _quantile_metric(class_name: str, **options: object) -> Metric:
     return Metric(class_name, False, NUMBER_METRICS, options, is_compared=False, has_unit=True)
 
 
 class CountTask(NumberTask):
-    """A task with a count as the label, whose expected value the model predicts."""
+    """The task of predicting a count; the model predicts its expected value."""
 
     kind: Literal["count"]
     alternatives: ClassVar[str] = "regression"
@@ -252,34 +253,36 @@ class CountTask(NumberTask):
 
     @property
     def usual_objective(self) -> str:
-        """The default objective of a search: the deviance up to a constant."""
+        """The default objective of a hyperparameter search: the loss, which is the Poisson deviance
+        up to a constant and a factor.
+        """
         return self.monitor
 
     @property
     def needs(self) -> str:
-        """A description of valid labels for messages: integers that are not negative."""
+        """A description of valid labels for messages."""
         return "a whole number that is not negative"
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Returns whether each label is an integer from 0 on."""
+        """Returns whether each label is a whole number of at least 0."""
         return super().valid_labels(labels) & (labels >= 0) & (labels == np.floor(labels))
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Returns the deviance of a Poisson distribution, and error metrics."""
+        """Returns the Poisson deviance and the metrics of all numeric tasks."""
         deviance = Metric("PoissonDeviance", False, NUMBER_METRICS, has_unit=True)
         return {"poisson_deviance": deviance, **ERRORS}
 
     def usual_metrics(self) -> tuple[str, ...]:
-        """Returns the default metrics, of which the deviance decides."""
+        """Returns the main default metrics; the Poisson deviance decides."""
         return ("poisson_deviance", "mae")
 
     @property
     def output_description(self) -> str:
-        """A description of the output for messages: a positive number."""
+        """A description of the output for messages: the expected count."""
         return "the expected count, which is never negative"
 
     def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
-        """Returns a bounded exponential, whose initial output is near the label's mean."""
+        """Returns a bounded exponential; a new model then predicts about the label's mean."""
         import tensorflow as tf
         import tf_keras
 
