@@ -55,8 +55,8 @@ class Retention:
     """
 
     schedule: ScheduleSettings | None
-    """The schedule, whose `keep` has the number of versions and runs to keep. None keeps all versions
-    and runs."""
+    """The schedule, whose `keep` has the number of versions and runs to keep. None keeps all
+    versions and runs."""
     drift: DriftSettings
     """The settings of drift, which determine the span with which drift is measured."""
     metadata: str | None

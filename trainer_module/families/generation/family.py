@@ -36,8 +36,8 @@ def doublings(height: int, width: int) -> int:
         return times
     raise DataError(
         f"found {height}x{width} pixels, but dcgan starts from a picture of {MIN_BASE} to"
-        f" {MAX_BASE} pixels a side and doubles it; give a height and a width, such as 28x28, 32x32,"
-        " 48x64 or 64x64, and pictures are resized to them"
+        f" {MAX_BASE} pixels a side and doubles it; give a height and a width, such as 28x28,"
+        " 32x32, 48x64 or 64x64, and pictures are resized to them"
     )
 
 
