@@ -55,7 +55,8 @@ class Retention:
     """
 
     schedule: ScheduleSettings | None
-    """The schedule, whose `keep` has the number of versions and runs to keep. None keeps all."""
+    """The schedule, whose `keep` has the number of versions and runs to keep. None keeps all
+    versions and runs."""
     drift: DriftSettings
     """The settings of drift, which determine the span with which drift is measured."""
     metadata: str | None
@@ -94,6 +95,9 @@ class Retention:
 
     @property
     def _keep(self) -> KeepSettings:
+        """The settings `keep`; without a schedule the defaults, which then only limit the models
+        that wait.
+        """
         return (self.schedule or ScheduleSettings()).keep
 
     def _apply(self) -> tuple[list[str], list[str]]:

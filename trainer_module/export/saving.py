@@ -41,7 +41,7 @@ def apply_with_outputs(model: Any, problem: Problem, settings: ModelSettings) ->
 
     Args:
       model: the function from transformed features to the output of the task, with an argument
-        `training`. If the outputs contain an embedding, it is a Keras model of the zoo.
+        `training`. If `model.outputs` contains `embedding`, a Keras model of Scopeline's own.
       problem: the learning problem, which has the names of the columns.
       settings: the settings of the model.
 
@@ -146,7 +146,7 @@ def describe_inputs(
         is_fixed = isinstance(column, tf.io.FixedLenFeature)
         is_list = feature is not None and feature.is_list and not is_fixed
         parses_text = feature is not None and column.dtype == tf.string
-        written = feature.written if isinstance(feature, NumericFeature) and parses_text else None
+        notation = feature.written if isinstance(feature, NumericFeature) and parses_text else None
         columns.append(
             RawColumn(
                 name,
@@ -156,8 +156,8 @@ def describe_inputs(
                 None if is_list else math.prod(column.shape) if is_fixed else 1,
                 feature.origin if isinstance(feature, ImageFeature) else "",
                 tuple(feature.forms().items()) if feature is not None and parses_text else (),
-                written or "",
-                (feature.unit or "") if isinstance(feature, NumericFeature) and written else "",
+                notation or "",
+                (feature.unit or "") if isinstance(feature, NumericFeature) and notation else "",
             )
         )
     label = labelled_spec[problem.label].dtype.name

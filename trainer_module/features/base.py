@@ -42,9 +42,9 @@ def underscored(name: str) -> str:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Returns an unused name in which underscores replace `BESIDE`, such as `age_missing`.
+    """Replaces `BESIDE` by an underscore, and appends underscores until the name is unused.
 
-    A name that is itself the name of a column is returned unchanged.
+    A name in `taken` stays unchanged, as it is the name of a raw column that contains `BESIDE`.
 
     Args:
       name: the name of a tensor that a feature type returns.
@@ -86,7 +86,7 @@ class BaseFeature(Settings):
 
     @property
     def indices_of(self) -> str:
-        """A description of the indices if they have no vocabulary, such as "hash".
+        """The origin of the indices if they are not from a vocabulary, such as "hash".
 
         It is empty if the indices have a vocabulary, or if the feature has no indices.
         """
@@ -135,7 +135,7 @@ class BaseFeature(Settings):
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Returns whether a transformed tensor without settings can be of this type.
+        """Returns whether a transformed tensor can be of this type, for a column without settings.
 
         Args:
           dtype: the name of the data type, such as `float32`.

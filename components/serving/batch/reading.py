@@ -297,7 +297,9 @@ def _check_columns(
     inputs: Input,
     interface: ModelInterface,
 ) -> None:
-    """Raises an error if a file lacks a column, or has text in a column of numbers."""
+    """Raises an error if a file lacks a column, or if a file other than CSV has text in a column of
+    numbers; in CSV, each unreadable value is reported with its row.
+    """
     needed = [*(column.name for column in interface.columns), *inputs.extra_columns]
     references = {f"column {name!r}, which the model needs": name for name in needed}
     references |= {f"--columns {name}": name for name in inputs.copied}
