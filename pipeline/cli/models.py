@@ -148,11 +148,14 @@ def _state(
     if version.withdrawn:
         state = "withdrawn"
         reasons.insert(0, ": ".join(filter(None, (version.withdrawal, version.reason))))
+    origin = []
     if version.provenance.copy_of is not None:
-        reasons.append(f"copy of version {version.provenance.copy_of}")
-    if rollback is not None:
+        origin.append(f"copy of version {version.provenance.copy_of}")
+    if rollback is not None:  # The copy may have lost the file with its provenance.
         why = f": {rollback.details['reason']}" if rollback.details.get("reason") else ""
-        reasons[-1] += f", by `rollback` on {rollback.at.astimezone():{_TIME}}{why}"
+        origin.append(f"by `rollback` on {rollback.at.astimezone():{_TIME}}{why}")
+    if origin:
+        reasons.append(", ".join(origin))
     if not version.is_ours:
         reasons.append("not pushed by this pipeline")
     if not reasons and version is not serving and serving is not None:
@@ -162,8 +165,9 @@ def _state(
 
 def _kind(details: dict[str, Any], run: str | None, layout: Layout) -> str | None:
     """Returns the model's kind, from the details or, if they lack it, from the run's summary."""
-    if "model_kind" in details or run is None:
-        return details.get("model_kind")
+    kind: str | None = details.get("model_kind")
+    if kind is not None or run is None:
+        return kind
     try:
         summary = json.loads(layout.run(run).summary.read_text())
         return str(summary["training"]["model"])

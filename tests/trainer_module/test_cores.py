@@ -15,8 +15,8 @@ GB = 1 << 30
 
 def set_groups(monkeypatch: pytest.MonkeyPatch, root: Path, own: str = "0::/\n") -> None:
     """Has control groups be found below a folder, and the process in some of them."""
-    monkeypatch.setattr(machine, "_ROOT", root)
-    monkeypatch.setattr(machine, "_OWN", root / "own")
+    monkeypatch.setattr(machine, "_CGROUPS", root)
+    monkeypatch.setattr(machine, "_OWN_GROUPS", root / "own")
     (root / "own").write_text(own)
 
 

@@ -92,7 +92,7 @@ def test_a_variant_whose_file_was_changed_is_not_pushed(
 def test_a_version_without_variants_says_so(model: Path, artifact: Path, tmp_path: Path) -> None:
     plain = push_new_version(model, tmp_path / "serving")
     assert read_manifest(plain) == {}
-    with pytest.raises(ConfigError, match="it has none"):
+    with pytest.raises(ConfigError, match="no variants were pushed with it"):
         find_variant(plain, "int8")
     version = push_new_version(model, tmp_path / "serving", variants=artifact)
     with pytest.raises(ConfigError, match=r"--variant float16: .* it has int8"):

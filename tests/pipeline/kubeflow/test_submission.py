@@ -35,7 +35,7 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
     ("given", "message"),
     [
         (["epoch=3"], "epoch=3: there is no parameter `epoch`; did you mean `epochs`?"),
-        (["x=3"], "x=3: there is no parameter `x`; known: epochs, span, strategy"),
+        (["x=3"], "x=3: there is no parameter `x`; expected one of epochs, span, strategy"),
         (["epochs=many"], "epochs=many: expected a whole number, or 0 for"),
         (["epochs=2.5"], "epochs=2.5: expected a whole number, or 0 for"),
         (["epochs=-1"], "epochs=-1: expected a whole number, or 0 for"),

@@ -63,7 +63,7 @@ def test_a_first_look_asks_how_dated_rows_are_split(pipeline: TinyPipeline) -> N
         return [] if columns is None else list(columns.notes)
 
     assert ["data: {order_by: when};" in note for note in notes()] == [True]
-    assert ["when} in place of split_by; if" in note for note in notes(split_by="when")] == [True]
+    assert ["when} in place of split_by;" in note for note in notes(split_by="when")] == [True]
     assert notes(order_by=None) == []
     assert notes(order_by="when") == []
 

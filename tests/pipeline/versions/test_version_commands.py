@@ -116,6 +116,29 @@ def test_each_version_is_listed_with_the_reason_for_its_state(service: Service) 
         assert shown[-1] == "run a-run: the model was not blessed: accuracy 0.4 is below 0.9"
 
 
+def test_versions_are_listed_without_provenance_and_kind(service: Service) -> None:
+    first = service.push("first")
+    summary = service.layout.run("a-run").summary
+    summary.parent.mkdir(parents=True)
+    summary.write_text(json.dumps({"training": {"model": "cnn"}}))
+    # As of a model that has waited since before its kind was recorded.
+    service.event_log.record(
+        EventKind.PUSHED,
+        "approved",
+        run="a-run",
+        version=str(first),
+        path=str(service.folder(first)),
+        model_kind=None,
+    )
+    service.push("second")
+    service.rollback(reason="complaints")
+    copy = max(int(path.name) for path in Path(service.layout.serving).iterdir())
+    (service.folder(copy) / "assets.extra" / "pushed.json").unlink()
+    listed = {version["version"]: version for version in service.models()}
+    assert re.fullmatch(r"by `rollback` on \S+ \S+: complaints", listed[copy]["why"])
+    assert listed[first]["kind"] == "cnn"
+
+
 def test_model_of_lost_metadata_is_said_and_not_mistaken(service: Service) -> None:
     first, second = service.push("first"), service.push("second")
     service.layout.metadata.unlink()
