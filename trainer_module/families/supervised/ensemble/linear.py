@@ -19,6 +19,7 @@ from trainer_module.families.supervised.ensemble.member import (
     Member,
     as_outputs,
     column_means,
+    free_name,
     numeric_matrix,
     sample,
 )
@@ -77,7 +78,8 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
     for fold in range(1, folds.count):
-        unseen[folds.held_out(fold)] = predict(strength, fold)
+        if len(folds.held_out(fold)):
+            unseen[folds.held_out(fold)] = predict(strength, fold)
     rows = sample(np.arange(len(label)), seed)
     model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
 
@@ -86,7 +88,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
         names = [feature.name for feature in problem.features if feature.name in used]
         layer = LinearColumns(
             _codes(examples.columns, names), problem.output_units, len(examples.columns),
-            sum(column.codes for column in examples.columns), name="linear",
+            sum(column.codes for column in examples.columns), name=free_name(problem, "linear"),
         )  # fmt: skip
         logits = layer([inputs[name] for name in names])
         layer.fill(*_coefficients(model, problem, examples.columns), means, scales)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.supervised.ensemble.member import LEAST, Build
+from trainer_module.families.supervised.ensemble.member import LEAST, Build, free_name
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -86,7 +86,7 @@ def build_ensemble(
     """
     inputs = problem.make_inputs()
     outputs = [members[name](inputs) for name in weights]
-    output = WeightedMean(list(weights.values()), name="mean")(outputs)
+    output = WeightedMean(list(weights.values()), name=free_name(problem, "mean"))(outputs)
     if temperature != 1:
-        output = ChangedOdds(temperature, name="calibration")(output)
+        output = ChangedOdds(temperature, name=free_name(problem, "calibration"))(output)
     return tf_keras.Model(inputs, output, name="ensemble")
