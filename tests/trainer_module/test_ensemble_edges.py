@@ -109,8 +109,14 @@ def test_held_out_examples_without_weight_count_alike() -> None:
     weight = np.asarray(examples.label, np.float32)
     part_of = np.where(examples.label == 0, np.arange(ROWS) % 2, 1 + np.arange(ROWS) % 2)
     unweighted = TreeExamples(examples.columns, examples.values, examples.label, weight)
-    fitted = fit_linear(unweighted, problem, Folds(Parts(part_of), 3), 3)
+    folds = Folds(Parts(part_of), 3)
+    fitted = fit_linear(unweighted, problem, folds, 3)
     assert np.isfinite(predict(problem, fitted, make_tensors(1))).all()
+    settings = TrainerSettings(
+        label="y", task=Task.BINARY, model=ModelSettings(kind="ensemble", trees=5)
+    )
+    grown = grow_boosted(unweighted, problem, settings, folds).member
+    assert np.isfinite(predict(problem, grown, make_tensors(1))).all()
 
 
 def test_the_size_of_leaves_follows_the_rows_that_are_learnt(

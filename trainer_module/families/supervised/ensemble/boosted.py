@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from trainer_module.families.supervised.ensemble.member import Folds, Member, as_outputs, free_name
@@ -49,7 +50,7 @@ def grow_boosted(
     grown = grow_to(depth, 1 if _tries_depths(settings, examples, folds) else folds.count)
     if _tries_depths(settings, examples, folds):
         shallow = grow_to(SHALLOW, 1)
-        if min(shallow.history["val_loss"]) < min(grown.history["val_loss"]):
+        if _least_loss(shallow) < _least_loss(grown):
             depth, grown = SHALLOW, shallow
         if folds.count > 1:
             grown = grow_to(depth, folds.count)
@@ -62,6 +63,11 @@ def grow_boosted(
         (f"boosted trees of depth {depth}",),
     )
     return Boosted(member, grown)
+
+
+def _least_loss(grown: GrownForest) -> float:
+    """Returns the least loss on held-out examples; infinity if they have no weight."""
+    return min(grown.history.get("val_loss", [math.inf]))
 
 
 def _tries_depths(settings: TrainerSettings, examples: TreeExamples, folds: Folds) -> bool:
