@@ -113,6 +113,15 @@ def _labels(train: Split, examples: TreeExamples) -> Labels:
     return Labels(problem, examples.label, weight)
 
 
+def _weights_of_data(data: TrainingData, examples: TreeExamples) -> np.ndarray | None:
+    """Returns the weights of the data, 0 for classes of weight 0; None if all count alike."""
+    weight, by_class = _labels(data.train, examples).weight, data.problem.class_weights
+    if 0 not in by_class:
+        return weight
+    is_learnt = np.asarray(by_class, np.float32)[examples.label] > 0
+    return is_learnt * (1 if weight is None else weight)
+
+
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
     if NETWORK_MEMBER not in inputs.settings.model.ensemble_members:
         raise TrainingError(
@@ -144,7 +153,10 @@ class _Team:
         """Trains a member; a failure leaves the other members."""
         started = time.monotonic()
         try:
-            self.members[name] = fit()
+            found = fit()
+            if np.isinf(found.unseen).any():
+                raise TrainingError("some of its predictions of unseen examples are infinite")
+            self.members[name] = found
         except (TrainingError, MemoryError, ValueError) as error:
             logger.warning("member %s of the ensemble failed", name, exc_info=True)
             self.failures[name] = error
@@ -164,7 +176,14 @@ def _fits(
         return team.boosted.member
 
     def averaged(kind: str) -> Callable[[], Member]:
-        return lambda: grow_averaged(kind, examples, problem, folds, settings.train.global_seed)
+        """Returns the training of forests that learn the frequencies of the classes in the data.
+
+        Weights of classes hardly change the pure leaves of deep trees, so that no shift of the
+        logits could correct them.
+        """
+        alike = replace(examples, weight=_weights_of_data(inputs.data, examples))
+        plain = replace(problem, class_weights=())
+        return lambda: grow_averaged(kind, alike, plain, folds, settings.train.global_seed)
 
     fits = {
         "boosted": boosted,

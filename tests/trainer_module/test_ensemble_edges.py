@@ -185,3 +185,32 @@ def test_a_base_model_may_have_seen_the_held_out_rows(trips: Transformed, tmp_pa
         "seconds": record["members"]["tabular"]["seconds"],
     }
     assert any("its base model may have learnt from them" in note for note in record["notes"])
+
+
+def test_forests_do_not_depend_on_the_weights_of_classes(
+    trips: Transformed, tmp_path: Path
+) -> None:
+    """Leaves of one example keep their class, so that a shift of the logits would be wrong."""
+    data = using(trips, "ensemble", members=["extra"])
+    losses = [
+        read_record(export(data, tmp_path / str(weights), epochs=1, class_weights=weights))[
+            "members"
+        ]["extra"]["unseen_loss"]
+        for weights in (None, "balanced")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_member_with_infinite_predictions_is_left_out(
+    trips: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = ensemble_trainer.fit_linear
+
+    def break_down(*args: Any) -> member.Member:
+        found = make(*args)
+        found.unseen[3] = np.inf
+        return found
+
+    monkeypatch.setattr(ensemble_trainer, "fit_linear", break_down)
+    record = read_record(export(using(trips, "ensemble", members=["linear", "extra"]), tmp_path))
+    assert list(record["members"]) == ["extra"]

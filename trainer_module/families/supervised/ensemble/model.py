@@ -24,7 +24,8 @@ class WeightedMean(tf_keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the mean of a list of outputs."""
-        pairs = zip(self._shares, inputs, strict=True)
+        # Keras loads a list of one tensor as the tensor.
+        pairs = zip(self._shares, tf.nest.flatten(inputs), strict=True)
         return tf.add_n([weight * tf.cast(output, tf.float32) for weight, output in pairs])
 
     def get_config(self) -> dict[str, Any]:
