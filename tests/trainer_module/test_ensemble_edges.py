@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from test_ensemble import FOLDS, fit, make_examples, predict
 from test_trees import ROWS, make_problem, make_tensors
 from trainer_data import Transformed, read_record
@@ -214,3 +215,36 @@ def test_a_member_with_infinite_predictions_is_left_out(
     monkeypatch.setattr(ensemble_trainer, "fit_linear", break_down)
     record = read_record(export(using(trips, "ensemble", members=["linear", "extra"]), tmp_path))
     assert list(record["members"]) == ["extra"]
+
+
+@pytest.mark.parametrize("kind", ["boosted", "random", "linear"])
+@pytest.mark.parametrize("column", ["numbers", "area"])
+def test_a_model_of_one_member_and_one_column_can_be_loaded(
+    column: str, kind: str, tmp_path: Path
+) -> None:
+    """Keras loads a list of one tensor as the tensor."""
+    is_number = column == "numbers"
+    feature = TransformedFeature(
+        column, "numeric" if is_number else "categorical", (3,), 0 if is_number else 5
+    )
+    problem = Problem(Task.BINARY, "y", ("no", "yes"), (feature,))
+    random = np.random.default_rng(1)
+    found = random.normal(size=(60, 3)).astype(np.float32) if is_number else None
+    values = random.integers(0, 5, (60, 3)) if found is None else found
+    tensors, columns = {column: tf.constant(values)}, columns_of(problem)
+    label = np.arange(60) % 2
+    examples = TreeExamples(columns, split_columns(tensors, columns), label, None)
+    folds = Folds(Parts(np.arange(60) // 2 % 5), 5)
+    settings = TrainerSettings(
+        label="y", task=Task.BINARY, model=ModelSettings(kind="ensemble", trees=5)
+    )
+    if kind == "boosted":
+        trained = grow_boosted(examples, problem, settings, folds).member
+    elif kind == "linear":
+        trained = fit_linear(examples, problem, folds, 3)
+    else:
+        trained = grow_averaged(kind, examples, problem, folds, 3)
+    model = build_ensemble(problem, {kind: trained.build}, {kind: 1.0}, 1.0)
+    model.save(tmp_path / "model")
+    loaded = tf_keras.models.load_model(tmp_path / "model", compile=False)
+    np.testing.assert_allclose(loaded(tensors).numpy(), model(tensors).numpy(), atol=1e-6)

@@ -26,7 +26,7 @@ from trainer_module.families.supervised.ensemble.member import (
 from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
-from trainer_module.families.supervised.trees.model import flatten
+from trainer_module.families.supervised.trees.model import as_list, flatten
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -216,7 +216,7 @@ class LinearColumns(tf_keras.layers.Layer):
         self.kernel, self.bias = add("kernel", columns, units), add("bias", units)
         if rows:
             self.categories = add("categories", rows, units)
-        widths = [tf.TensorShape(shape)[1:].num_elements() for shape in input_shape]
+        widths = [tf.TensorShape(shape)[1:].num_elements() for shape in as_list(input_shape)]
         self._offsets = _offsets(self._codes, widths)
         super().build(input_shape)
 
@@ -238,7 +238,7 @@ class LinearColumns(tf_keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the weighted sums with the bias."""
-        values = tf.concat(list(map(flatten, inputs, self._codes)), 1)
+        values = tf.concat(list(map(flatten, as_list(inputs), self._codes)), 1)
         numbers = tf.where(tf.math.is_nan(values), self.means, values)
         numbers = tf.clip_by_value((numbers - self.means) * self.scales, -CLIP, CLIP)
         total = tf.matmul(numbers, self.kernel) + self.bias

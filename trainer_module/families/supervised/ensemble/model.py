@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.families.supervised.ensemble.member import LEAST, Build, free_name
+from trainer_module.families.supervised.trees.model import as_list
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -24,8 +25,7 @@ class WeightedMean(tf_keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the mean of a list of outputs."""
-        # Keras loads a list of one tensor as the tensor.
-        pairs = zip(self._shares, tf.nest.flatten(inputs), strict=True)
+        pairs = zip(self._shares, as_list(inputs), strict=True)
         return tf.add_n([weight * tf.cast(output, tf.float32) for weight, output in pairs])
 
     def get_config(self) -> dict[str, Any]:
