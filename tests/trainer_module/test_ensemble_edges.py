@@ -11,12 +11,13 @@ import tensorflow as tf
 import tf_keras
 from test_ensemble import FOLDS, fit, make_examples, predict
 from test_trees import ROWS, make_problem, make_tensors
-from trainer_data import Transformed, read_record
+from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
 from trainer_module import ensemble_trainer
 from trainer_module.data.dealing import Parts
 from trainer_module.errors import TrainingError
+from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.ensemble import averaged, member
 from trainer_module.families.supervised.ensemble.averaged import grow_averaged
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
@@ -248,3 +249,18 @@ def test_a_model_of_one_member_and_one_column_can_be_loaded(
     model.save(tmp_path / "model")
     loaded = tf_keras.models.load_model(tmp_path / "model", compile=False)
     np.testing.assert_allclose(loaded(tensors).numpy(), model(tensors).numpy(), atol=1e-6)
+
+
+def test_numbers_are_transformed_in_float32_in_any_precision(
+    trips: Transformed, tmp_path: Path
+) -> None:
+    data = using(trips, "ensemble", members=["tabular", "linear"])
+    try:
+        exported = export(data, tmp_path, epochs=1, precision="mixed_bfloat16")
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+    serve = tf.saved_model.load(exported).signatures["serving_default"]
+    scores = serve(tf.constant([to_example(row) for row in trips.evaluation]))["scores"].numpy()
+    reference = KerasReference(exported, str(trips.root / "graph"), data.settings)
+    again = reference.answer([to_example(row) for row in trips.evaluation])["scores"]
+    np.testing.assert_allclose(again, scores, atol=1e-5)
