@@ -113,7 +113,21 @@ def _labels(train: Split, examples: TreeExamples) -> Labels:
     return Labels(problem, examples.label, weight)
 
 
+def _weights_of_data(data: TrainingData, examples: TreeExamples) -> np.ndarray | None:
+    """Returns the weights of the data, 0 for classes of weight 0; None if all count alike."""
+    weight, by_class = _labels(data.train, examples).weight, data.problem.class_weights
+    if 0 not in by_class:
+        return weight
+    is_learnt = np.asarray(by_class, np.float32)[examples.label] > 0
+    return is_learnt * (1 if weight is None else weight)
+
+
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
+    if NETWORK_MEMBER not in inputs.settings.model.ensemble_members:
+        raise TrainingError(
+            f"no member of the ensemble can be trained, as {reason}; add {NETWORK_MEMBER} to "
+            "model.members."
+        )
     trained = train_best_length(train_network, inputs)
     note = f"ensemble: {reason}, so that the network is the only member"
     return replace(trained, notes=[*trained.notes, note])
@@ -139,7 +153,10 @@ class _Team:
         """Trains a member; a failure leaves the other members."""
         started = time.monotonic()
         try:
-            self.members[name] = fit()
+            found = fit()
+            if np.isinf(found.unseen).any():
+                raise TrainingError("some of its predictions of unseen examples are infinite")
+            self.members[name] = found
         except (TrainingError, MemoryError, ValueError) as error:
             logger.warning("member %s of the ensemble failed", name, exc_info=True)
             self.failures[name] = error
@@ -159,7 +176,14 @@ def _fits(
         return team.boosted.member
 
     def averaged(kind: str) -> Callable[[], Member]:
-        return lambda: grow_averaged(kind, examples, problem, folds, settings.train.global_seed)
+        """Returns the training of forests that learn the frequencies of the classes in the data.
+
+        Weights of classes hardly change the pure leaves of deep trees, so that no shift of the
+        logits could correct them.
+        """
+        alike = replace(examples, weight=_weights_of_data(inputs.data, examples))
+        plain = replace(problem, class_weights=())
+        return lambda: grow_averaged(kind, alike, plain, folds, settings.train.global_seed)
 
     fits = {
         "boosted": boosted,
@@ -173,12 +197,31 @@ def _fits(
 def _divide(train: Split) -> Folds:
     """Divides the usable examples of the train split like `hold_out`."""
     content = train.content
-    parts = min(10 if content.examples > LARGE_SPLIT else FOLDS, count_units(content))
-    if parts < 2:
+    wanted = 10 if content.examples > LARGE_SPLIT else FOLDS
+    if count_units(content) < 2:
         return Folds(Parts(np.full(content.examples, -1)), 1)
-    divided = exempt_rare_classes(divide_examples(content, parts, train.shuffle_seed), content)
-    count = 1 if divided.is_ordered else min(FOLDS, parts, EXAMPLES_OF_FOLDS // content.examples)
-    return Folds(divided, max(1, count))
+    divided = divide_examples(content, min(wanted, count_units(content)), train.shuffle_seed)
+    remaining = exempt_rare_classes(divided, content)
+    if divided.is_ordered:
+        return Folds(remaining, 1)
+    parts = int(divided.part_of.max()) + 1
+    part_of, count = _renumber(remaining.part_of, parts, content.examples / wanted)
+    return Folds(Parts(part_of), max(1, min(FOLDS, count, EXAMPLES_OF_FOLDS // content.examples)))
+
+
+def _renumber(part_of: np.ndarray, parts: int, size: float) -> tuple[np.ndarray, int]:
+    """Returns the parts in the order in which they are held out, and the number of those that have
+    examples.
+
+    The first part, which the network holds out, is the one with the nearest size, as groups may be
+    of very different sizes. The examples in no part, whose number is `parts`, keep it.
+    """
+    sizes = np.bincount(part_of, minlength=parts)[:parts]
+    used = np.flatnonzero(sizes)
+    order = used[np.argsort(np.abs(sizes[used] - size), kind="stable")]
+    numbers = np.full(parts + 1, parts)
+    numbers[order] = np.arange(len(order))
+    return numbers[part_of], len(order)
 
 
 def _fit_network(inputs: TrainingInputs, folds: Folds, team: _Team) -> Member:
@@ -194,10 +237,18 @@ def _fit_network(inputs: TrainingInputs, folds: Folds, team: _Team) -> Member:
         parts = make_fold(data.train, data.evaluation, replace(folds.parts, part_of=part_of), 0)
 
         def predict(model: tf_keras.Model) -> None:
-            unseen[held_out] = _predict(model, parts[1], data)
+            if not inputs.base_model:
+                unseen[held_out] = _predict(model, parts[1], data)
 
         team.network = trained = train_on_part(train_network, inputs, parts, predict)
-    return Member(lambda given: trained.model(given), unseen)
+    notes = (_MAY_HAVE_SEEN,) if inputs.base_model and len(held_out) else ()
+    return Member(lambda given: trained.model(given), unseen, notes)
+
+
+_MAY_HAVE_SEEN = (
+    "the weight of the network does not depend on held-out examples, as its base model may have "
+    "learnt from them"
+)
 
 
 def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndarray:

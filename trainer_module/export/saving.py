@@ -379,7 +379,7 @@ def export_model(
     """
     description = describe_model(model, problem, tft_output, settings.model.kind)
     # The layer is an attribute of the model, so TensorFlow saves its vocabularies with the model.
-    model.tft_layer = tft_output.transform_features_layer()
+    model.tft_layer = _transform_layer(tft_output)
     signatures = build_signatures(model, model.tft_layer, tft_output, problem, settings)
     # Keras needs a trace of every layer only to load a model without its code. Models of the zoo
     # are rebuilt from their config, and serving uses the signatures. Layers of the user and of
@@ -397,6 +397,16 @@ def export_model(
         del model.tft_layer  # Checkpoints of the model do not contain it.
     write_description(description, directory)
     write_interface(describe_inputs(tft_output, problem, settings), directory)
+
+
+def _transform_layer(tft_output: tft.TFTransformOutput) -> tf_keras.layers.Layer:
+    """Returns the layer of the transform graph, which takes float32 in any precision."""
+    precision = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("float32")
+    try:
+        return tft_output.transform_features_layer()
+    finally:
+        tf_keras.mixed_precision.set_global_policy(precision)
 
 
 def try_export(

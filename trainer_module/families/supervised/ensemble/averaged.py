@@ -17,10 +17,12 @@ from sklearn.ensemble import (
 )
 
 from trainer_module.families.supervised.ensemble.member import (
+    MAX_EXAMPLES,
     Folds,
     Member,
     as_outputs,
     column_means,
+    free_name,
     numeric_matrix,
     sample,
 )
@@ -76,8 +78,9 @@ def grow_averaged(
     )
     unseen = np.full((len(label), problem.output_units), np.nan)
     trees = max(1, _count_trees(problem, len(label)) // folds.count)
+    learnt = min(len(label), MAX_EXAMPLES)
     for fold in range(folds.count):
-        grown = _learner(kind, problem, len(label), trees, seed + fold)
+        grown = _learner(kind, problem, learnt, trees, seed + fold)
         held_out, train_rows = folds.held_out(fold), sample(folds.train_rows(fold), seed)
         grown.fit(values[train_rows], label[train_rows], _weights(examples, train_rows))
         if len(held_out):
@@ -88,7 +91,10 @@ def grow_averaged(
         for tree in grown.estimators_:
             _add(forest, tree.tree_, grown, problem, 1 / (trees * folds.count))
     return Member(
-        lambda inputs: to_output(problem, walk_trees(problem, forest, inputs, kind)), unseen
+        lambda inputs: to_output(
+            problem, walk_trees(problem, forest, inputs, free_name(problem, kind))
+        ),
+        unseen,
     )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from trainer_module.families.supervised.ensemble.member import Folds, Member, as_outputs
+from trainer_module.families.supervised.ensemble.member import Folds, Member, as_outputs, free_name
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.problem import Problem
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import ModelSettings, TrainerSettings
 
 MAX_EXAMPLES_TO_TRY = 20_000
 """The largest number of examples with which a second depth is tried."""
 
 SHALLOW = 3
-"""The depth that is tried beside `model.max_depth`, which suits small or additive data."""
+"""The depth that is tried beside the default one, which suits small or additive data."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,14 @@ def grow_boosted(
     grown = grow_to(depth, 1 if _tries_depths(settings, examples, folds) else folds.count)
     if _tries_depths(settings, examples, folds):
         shallow = grow_to(SHALLOW, 1)
-        if min(shallow.history["val_loss"]) < min(grown.history["val_loss"]):
+        if _least_loss(shallow) < _least_loss(grown):
             depth, grown = SHALLOW, shallow
         if folds.count > 1:
             grown = grow_to(depth, folds.count)
 
     member = Member(
         lambda inputs: problem.make_activation()(
-            walk_trees(problem, grown.forest, inputs, "boosted")
+            walk_trees(problem, grown.forest, inputs, free_name(problem, "boosted"))
         ),
         as_outputs(problem, grown.unseen),
         (f"boosted trees of depth {depth}",),
@@ -64,10 +65,18 @@ def grow_boosted(
     return Boosted(member, grown)
 
 
+def _least_loss(grown: GrownForest) -> float:
+    """Returns the least loss on held-out examples; infinity if they have no weight."""
+    return min(grown.history.get("val_loss", [math.inf]))
+
+
 def _tries_depths(settings: TrainerSettings, examples: TreeExamples, folds: Folds) -> bool:
-    """Returns whether held-out examples choose the depth, which the config leaves open."""
+    """Returns whether held-out examples choose the depth, which the config leaves at its default.
+
+    The settings of a training have a value for every key, so that the value alone is known.
+    """
     return (
-        "max_depth" not in settings.model.model_fields_set
+        settings.model.max_depth == ModelSettings.model_fields["max_depth"].default
         and len(examples.label) <= MAX_EXAMPLES_TO_TRY
         and len(folds.held_out(0)) > 0
     )

@@ -19,13 +19,14 @@ from trainer_module.families.supervised.ensemble.member import (
     Member,
     as_outputs,
     column_means,
+    free_name,
     numeric_matrix,
     sample,
 )
 from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
-from trainer_module.families.supervised.trees.model import flatten
+from trainer_module.families.supervised.trees.model import as_list, flatten
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -77,7 +78,8 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
     for fold in range(1, folds.count):
-        unseen[folds.held_out(fold)] = predict(strength, fold)
+        if len(folds.held_out(fold)):
+            unseen[folds.held_out(fold)] = predict(strength, fold)
     rows = sample(np.arange(len(label)), seed)
     model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
 
@@ -86,7 +88,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
         names = [feature.name for feature in problem.features if feature.name in used]
         layer = LinearColumns(
             _codes(examples.columns, names), problem.output_units, len(examples.columns),
-            sum(column.codes for column in examples.columns), name="linear",
+            sum(column.codes for column in examples.columns), name=free_name(problem, "linear"),
         )  # fmt: skip
         logits = layer([inputs[name] for name in names])
         layer.fill(*_coefficients(model, problem, examples.columns), means, scales)
@@ -214,7 +216,7 @@ class LinearColumns(tf_keras.layers.Layer):
         self.kernel, self.bias = add("kernel", columns, units), add("bias", units)
         if rows:
             self.categories = add("categories", rows, units)
-        widths = [tf.TensorShape(shape)[1:].num_elements() for shape in input_shape]
+        widths = [tf.TensorShape(shape)[1:].num_elements() for shape in as_list(input_shape)]
         self._offsets = _offsets(self._codes, widths)
         super().build(input_shape)
 
@@ -236,7 +238,7 @@ class LinearColumns(tf_keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the weighted sums with the bias."""
-        values = tf.concat(list(map(flatten, inputs, self._codes)), 1)
+        values = tf.concat(list(map(flatten, as_list(inputs), self._codes)), 1)
         numbers = tf.where(tf.math.is_nan(values), self.means, values)
         numbers = tf.clip_by_value((numbers - self.means) * self.scales, -CLIP, CLIP)
         total = tf.matmul(numbers, self.kernel) + self.bias

@@ -21,6 +21,14 @@ Predict = Callable[[np.ndarray], np.ndarray]
 """A function that returns the predictions for rows of the train split, [rows, units]."""
 
 
+def free_name(problem: Problem, name: str) -> str:
+    """Returns the name of a layer that no column has, as Keras names its inputs like columns."""
+    taken = {feature.name for feature in problem.features}
+    while name in taken:
+        name = f"{name}_layer"
+    return name
+
+
 @dataclass(frozen=True)
 class Member:
     """A trained member of an ensemble."""

@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.supervised.ensemble.member import LEAST, Build
+from trainer_module.families.supervised.ensemble.member import LEAST, Build, free_name
+from trainer_module.families.supervised.trees.model import as_list
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -24,7 +25,7 @@ class WeightedMean(tf_keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the mean of a list of outputs."""
-        pairs = zip(self._shares, inputs, strict=True)
+        pairs = zip(self._shares, as_list(inputs), strict=True)
         return tf.add_n([weight * tf.cast(output, tf.float32) for weight, output in pairs])
 
     def get_config(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def build_ensemble(
     """
     inputs = problem.make_inputs()
     outputs = [members[name](inputs) for name in weights]
-    output = WeightedMean(list(weights.values()), name="mean")(outputs)
+    output = WeightedMean(list(weights.values()), name=free_name(problem, "mean"))(outputs)
     if temperature != 1:
-        output = ChangedOdds(temperature, name="calibration")(output)
+        output = ChangedOdds(temperature, name=free_name(problem, "calibration"))(output)
     return tf_keras.Model(inputs, output, name="ensemble")

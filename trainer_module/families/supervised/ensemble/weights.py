@@ -49,8 +49,12 @@ class Labels:
         return Labels(self.problem, self.values[rows], weight)
 
     def loss(self, predicted: np.ndarray) -> float:
-        """Returns the mean squared error, or the mean log loss, of outputs [examples, units]."""
-        return float(np.average(self.losses(predicted), weights=self.weight))
+        """Returns the mean squared error, or the mean log loss, of outputs [examples, units].
+
+        Examples that all have a weight of 0, like those of a class of weight 0, count alike.
+        """
+        weight = None if self.weight is None or not self.weight.any() else self.weight
+        return float(np.average(self.losses(predicted), weights=weight))
 
     def losses(self, predicted: np.ndarray) -> np.ndarray:
         """Returns the squared error, or the log loss, of each example: [examples]."""

@@ -37,6 +37,10 @@ sum.
 L2 = 1.0
 """The L2 regularisation of leaf values, which shrinks leaves with few examples."""
 
+FEWEST_TO_SAMPLE = 25
+"""The smallest number of examples from which each tree takes a sample. With few examples a sample
+may be empty, and YDF then ends the process without a message; with 25, one of 10**13 is empty."""
+
 MAX_LOGIT = 20.0
 """The limit of initial logits, beyond which probabilities are 0 and 1 in float32."""
 
@@ -137,15 +141,19 @@ def grow(
         stops_early = bool(held_out.any())
         learner = functools.partial(_learner, spec, examples, problem, settings, member)
         try:
-            model = learner(settings.model.trees, stops_early).train(
+            learnt = int(np.count_nonzero(~held_out))
+            model = learner(settings.model.trees, learnt, stops_early).train(
                 examples.to_ydf(problem, ~held_out),
                 valid=examples.to_ydf(problem, held_out) if stops_early else None,
                 verbose=0,
             )
+            _check_outputs(model, problem)
             grown, trees = model, model.num_trees() // problem.output_units
             if parts.is_ordered and stops_early and trees:
                 all_examples = examples.to_ydf(problem, np.arange(len(examples.label)))
-                grown = learner(trees, stops_early=False).train(all_examples, verbose=0)
+                grown = learner(trees, len(held_out), stops_early=False).train(
+                    all_examples, verbose=0
+                )
         except ValueError as error:
             reason = " ".join(str(error).split())
             raise TrainingError(
@@ -173,6 +181,14 @@ def grow(
         importances,
         unseen,
     )
+
+
+def _check_outputs(model: Any, problem: Problem) -> None:
+    if len(model.initial_predictions()) != problem.output_units:
+        raise TrainingError(
+            "trees need examples of all classes, but the train split has none of a class, or none "
+            f"with a weight; its classes are {', '.join(problem.classes)}."
+        )
 
 
 def _measure_importances(
@@ -250,6 +266,7 @@ def _learner(
     settings: TrainerSettings,
     member: int,
     trees: int,
+    learnt: int,
     stops_early: bool,
 ) -> ydf.GradientBoostedTreesLearner:
     import ydf
@@ -265,7 +282,7 @@ def _learner(
         num_trees=trees,
         max_depth=settings.model.max_depth,
         shrinkage=settings.model.shrinkage,
-        subsample=SUBSAMPLE,
+        subsample=SUBSAMPLE if learnt >= FEWEST_TO_SAMPLE else 1.0,
         num_candidate_attributes_ratio=CANDIDATES,
         l2_regularization=L2,
         early_stopping="LOSS_INCREASE" if stops_early else "NONE",
@@ -324,12 +341,20 @@ def _to_network_units(losses: Sequence[float], problem: Problem) -> list[float]:
 
 
 def _mean(histories: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
-    """Returns the mean over the members; those that stopped early keep their last value."""
+    """Returns the mean over the members; those that stopped early keep their last value.
+
+    A member without held-out examples has no `val_loss`.
+    """
     longest = max(len(history["loss"]) for history in histories)
+    found = {
+        name: [history[name] for history in histories if name in history]
+        for name in ("loss", "val_loss")
+    }
     return {
         name: [
-            float(np.mean([history[name][min(i, len(history[name]) - 1)] for history in histories]))
+            float(np.mean([losses[min(i, len(losses) - 1)] for losses in of_members]))
             for i in range(longest)
         ]
-        for name in histories[0]
+        for name, of_members in found.items()
+        if of_members
     }

@@ -80,7 +80,8 @@ class Walk(tf_keras.layers.Layer):
         def add(name: str, size: int, dtype: tf.DType) -> tf.Variable:
             return self.add_weight(name, [size], dtype, "zeros", trainable=False)
 
-        columns = sum(shape[1:].num_elements() for shape in map(tf.TensorShape, input_shape))
+        shapes = map(tf.TensorShape, as_list(input_shape))
+        columns = sum(shape[1:].num_elements() for shape in shapes)
         self.means = add("means", columns, tf.float32)
         self.bias = add("bias", self._outputs * self._width, tf.float32)
         self.roots = add("roots", self._trees, tf.int32)
@@ -112,7 +113,7 @@ class Walk(tf_keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the sums of the trees' leaves plus the bias."""
-        values = tf.concat(list(map(flatten, inputs, self._codes)), 1)
+        values = tf.concat(list(map(flatten, as_list(inputs), self._codes)), 1)
         values = tf.where(tf.math.is_nan(values), self.means, values)
         slice_size = max(1, MAX_PARALLEL_TREES // (self._outputs * self._width)) * self._outputs
         if self._trees <= slice_size:
@@ -193,6 +194,11 @@ def walk_trees(
     output = layer([inputs[feature] for feature in features])
     layer.fill(forest)
     return output
+
+
+def as_list(inputs: Any) -> list[Any]:
+    """Returns tensors or their shapes as a list; Keras loads a list of one tensor as the tensor."""
+    return list(inputs) if isinstance(inputs, list | tuple) else [inputs]
 
 
 def flatten(values: tf.Tensor, codes: int) -> tf.Tensor:
