@@ -144,7 +144,7 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
         """Sets the spans of the window.
 
         Args:
-          spans: the numbers of the spans, which may have gaps; None for a range.
+          spans: the numbers of the spans, which may have gaps, or None for a range.
           range_config: the range for TFX's strategy, if `spans` is None.
         """
         if spans is not None:

@@ -68,7 +68,7 @@ class ShardResult:
 
     rows: int
     error: str = ""
-    """The error message; empty if the predictions were written."""
+    """The error message, or an empty string if the predictions were written."""
     stamps: list[list[int]] = field(default_factory=list)
     """The sizes and modification times of the files before their prediction."""
     unreadable: dict[str, int] = field(default_factory=dict)

@@ -113,22 +113,22 @@ class StrategyChoice(Settings):
 
     strategy: StrategySettings
     reason: str = ""
-    """The reason for the choice; empty if the config names the strategy."""
+    """The reason for the choice, or an empty string if the config names the strategy."""
 
 
 class WorkerContext(Settings):
     """The context of one training process, which `run_fn` reads from `fn_args.runtime`."""
 
     choice: StrategyChoice | None = None
-    """The strategy to use; None for `train.strategy`."""
+    """The strategy to use, or None for `train.strategy`."""
     backup_directory: str | None = None
-    """The folder of the checkpoints to resume from; None for a folder in the model run."""
+    """The folder of the checkpoints to resume from, or None for a folder in the model run."""
     writes_backup: bool = True
     """Whether this process writes checkpoints; False if another process writes them to the same
     folder.
     """
     backup_steps: PositiveInt | None = None
-    """The steps between checkpoints; None for a checkpoint at the end of each epoch."""
+    """The steps between checkpoints, or None for a checkpoint at the end of each epoch."""
     continued_epochs: NonNegativeInt = 0
     """The number of finished epochs of the training that this training continues; 0 for none."""
     restarts: tuple[str, ...] = ()

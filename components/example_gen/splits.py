@@ -182,7 +182,7 @@ def cut_groups(
       parts: the ranks of all batches, in any order.
       split_names: the names of the splits. Train is filled first, then the other splits in order.
       shares: the number of hash buckets of each split.
-      order_by: the column that orders the rows; empty for stratified splits.
+      order_by: the column that orders the rows, or an empty string for stratified splits.
     """
     order = np.array(sorted(range(len(shares)), key=lambda i: split_names[i] != TRAIN_SPLIT))
     cumulative_shares = np.cumsum(np.array(shares)[order])[:-1] / sum(shares)

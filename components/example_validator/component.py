@@ -77,7 +77,9 @@ class ValidationSettings:
     compared_with: str = ""
     """The name of the older data from which drift is measured, such as `span 2026-01-05`."""
     group: str = ""
-    """The column by which rows are grouped into splits (`data.split_by`); empty for no column."""
+    """The column by which rows are grouped into splits (`data.split_by`), or an empty string for no
+    column.
+    """
     dates: Mapping[str, str | None] | None = None
     """The declared columns that may hold the date of a row, with the format in the config. None if
     the config sets `data.order_by`, so that the split is not reviewed."""

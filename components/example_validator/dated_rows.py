@@ -76,8 +76,8 @@ def review_split(
       columns: the features, [rows] each of numbers or bytes, null where a value is missing.
       labels: the labels, or the indices of classes, [rows]; NaN where a label is missing.
       task: the label's kind of task.
-      formats: the date columns with their formats; None for a column whose format is not known.
-      group: the column by which rows are grouped into splits; empty for no column.
+      formats: the date columns with their formats, or None for a column whose format is not known.
+      group: the column by which rows are grouped into splits, or an empty string for no column.
 
     Returns:
       The finding. None if no column holds the date of a row, if `group` does not hold dates, or,

@@ -176,7 +176,7 @@ def describe_measured(
       measured: TFDV's measurement, which may be below its threshold.
       column: the column's name.
       now: the statistics of the new data.
-      older: the older data; None if it is not known.
+      older: the older data, or None if it is not known.
     """
     key, quantity = MEASURES[measured.type]
     result = f"{measured.value:.3g}"

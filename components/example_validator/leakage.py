@@ -55,7 +55,7 @@ class Target:
         Args:
           labels: the labels, or the indices of classes, [rows]; NaN where a label is missing.
           task: the label's kind of task.
-          groups: the group of each row, [rows]; None if rows are independent.
+          groups: the group of each row, [rows], or None if rows are independent.
         """
         self._groups = np.arange(len(labels)) if groups is None else value_codes(groups)
         folds = np.arange(self._groups.max(initial=0) + 1) % _FOLDS
@@ -81,8 +81,8 @@ class Target:
         Args:
           column: the column's name.
           values: the values, [rows].
-          numbers: the values as numbers, [rows], NaN where a value is missing; None for values that
-            are not numbers.
+          numbers: the values as numbers, [rows], NaN where a value is missing, or None for values
+            that are not numbers.
         """
         is_known = values.is_valid().to_numpy(zero_copy_only=False)
         if numbers is not None:

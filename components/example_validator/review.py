@@ -88,9 +88,9 @@ class Review:
     findings: tuple[ColumnFinding, ...] = ()
     """The findings about columns. Columns that leak the label come first."""
     strongest: Strength | None = None
-    """The column that predicts the label best; None if there are too few rows."""
+    """The column that predicts the label best, or None if there are too few rows."""
     split: SplitFinding | None = None
-    """The finding about a random split of dated rows; None if there is no finding."""
+    """The finding about a random split of dated rows, or None if there is no finding."""
 
 
 _REVIEW = TypeAdapter(Review)
@@ -114,10 +114,10 @@ def review_examples(
       label: the label's column.
       task: the label's kind of task.
       exempt: columns that are not reviewed, for instance because the config declares them.
-      group: the column by which rows are grouped into splits; empty for no column.
+      group: the column by which rows are grouped into splits, or an empty string for no column.
       counts: the counts of all rows of the split, by column.
-      dates: exempt columns that may hold the date of a row, with the config's format; None if the
-        split is not reviewed.
+      dates: exempt columns that may hold the date of a row, with the config's format, or None if
+        the split is not reviewed.
     """
     required = {label, group, *(dates or ())}
     features = [f for f in schema.feature if f.name in required or f.name not in exempt]
@@ -249,7 +249,7 @@ def review_columns(
         cannot be parsed.
       typed: columns of other types than numeric or categorical, which may be constant in the
         sample.
-      groups: the group of each row, [rows]; None if rows are independent.
+      groups: the group of each row, [rows], or None if rows are independent.
       counts: the counts of all rows of the split, if `columns` are a sample of the split.
     """
     counts = counts or {}

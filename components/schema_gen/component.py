@@ -111,7 +111,7 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
 
     Args:
       path: the path of the schema.
-      curated: the path of the user's own schema; empty if there is none.
+      curated: the path of the user's own schema, or an empty string if there is none.
       columns: the columns that are integers in the data and floats in the schema.
 
     Raises:
@@ -275,7 +275,7 @@ class SchemaGen(base_component.BaseComponent):
           statistics: a channel of ExampleStatistics.
           examples: a channel of the Examples of the statistics. A sample determines the types of
             columns.
-          curated: the path of the user's own schema.pbtxt; None if there is none.
+          curated: the path of the user's own schema.pbtxt, or None if there is none.
           kept: the path at which the inferred schema is stored.
           revision: the result of `schema_revision(curated, kept)`.
           label: the label's column.

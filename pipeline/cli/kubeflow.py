@@ -119,7 +119,7 @@ def show_status(kubeflow: Kubeflow, config: PipelineConfig, run_id: str | None) 
     Args:
       kubeflow: the client.
       config: the config of the pipeline.
-      run_id: the run's id; None for the pipeline's latest run.
+      run_id: the run's id, or None for the pipeline's latest run.
 
     Raises:
       ConfigError: there is no such run.

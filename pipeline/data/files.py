@@ -94,7 +94,7 @@ class File:
 
 
 def label_files(data: DataSettings) -> tuple[File, ...]:
-    """Returns the separate files of labels; empty if the config has no `data.labels`.
+    """Returns the separate files of labels, or an empty tuple if the config has no `data.labels`.
 
     Raises:
       DataError: no file matches.

@@ -49,7 +49,7 @@ def check_local_data(settings: ExampleGenSettings, named: Mapping[str, str], spa
 
 
 def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | None:
-    """Returns the first rows of a table; None for remote files, pictures and large data.
+    """Returns the first rows of a table, or None for remote files, pictures and large data.
 
     Args:
       settings: the settings for reading the files.

@@ -21,7 +21,7 @@ class Ingestion:
 
     settings: ExampleGenSettings
     curated_schema: str | None
-    """The path of the user's own schema; None if the schema is inferred."""
+    """The path of the user's own schema, or None if the schema is inferred."""
     fingerprint: str
     """A hash of all settings that affect the examples; it does not depend on the data files."""
 

@@ -148,7 +148,7 @@ def create_trainer(
     Args:
       graph_inputs: the arguments of the family.
       examples: examples to train on, if nodes of the family make some.
-      schema: the schema, from which the Trainer takes inferred settings; None if the family has
+      schema: the schema, from which the Trainer takes inferred settings, or None if the family has
         no schema.
     """
     settings, run_fn = graph_inputs.context.config.trainer_settings, graph_inputs.family.run_fn

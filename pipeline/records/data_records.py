@@ -145,7 +145,7 @@ def report_empty_spans(
       pipeline: the name of the pipeline.
       spans: the empty spans.
       event_log: the event log of the pipeline.
-      run: the id of the run that has the spans in its window; None for a check without a run.
+      run: the id of the run that has the spans in its window, or None for a check without a run.
 
     Returns:
       Whether one of the spans was not recorded before.

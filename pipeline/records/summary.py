@@ -99,7 +99,7 @@ class MetricSummary(BaseModel):
 
     value: Number
     in_service: Number | None
-    """The value of the model in service; None if there is no model in service."""
+    """The value of the model in service, or None if there is no model in service."""
     needs: str
     """The requirements of the thresholds in words; empty without a threshold."""
     ok: bool
@@ -121,7 +121,7 @@ class EvaluationReport:
     """The metrics and the `example_count` by slice, such as `plan=gold`; NaN if undefined."""
     notes: list[str]
     nearly_perfect: str | None = None
-    """The first metric whose value is nearly perfect; None if there is no such metric."""
+    """The first metric whose value is nearly perfect, or None if there is no such metric."""
 
 
 class WindowSummary(BaseModel):
@@ -148,7 +148,7 @@ class AgreementSummary(BaseModel):
     """The largest difference of an interface's predictions from the expected predictions."""
 
     largest_difference: float | None
-    """The absolute or relative difference; None if the predictions are no numbers."""
+    """The absolute or relative difference, or None if the predictions are no numbers."""
     row: str
     output: str
 

@@ -125,7 +125,7 @@ class ArtifactReader:
         ]
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made no model."""
+        """Returns the URI of the model, or None if the Trainer made no model."""
         models = self.outputs(ComponentId.TRAINER, "model")
         return str(models[0].uri) if models else None
 
@@ -221,7 +221,7 @@ class ArtifactReader:
         return any(not b.get_int_custom_property(BLESSED_PROPERTY) for b in blessings)
 
     def variants_uri(self) -> str | None:
-        """Returns the URI of the model's variants; None if the Optimizer made no variants."""
+        """Returns the URI of the model's variants, or None if the Optimizer made no variants."""
         artifacts = self.outputs(ComponentId.OPTIMIZER, "variants")
         return str(artifacts[0].uri) if artifacts else None
 
@@ -231,7 +231,7 @@ class ArtifactReader:
         return None if uri is None else read_report(uri)
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that the Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made, or None if it pushed nothing."""
         for artifact in self.outputs(ComponentId.PUSHER, "pushed_model"):
             if artifact.get_int_custom_property("pushed"):
                 destination = artifact.get_string_custom_property("pushed_destination")

@@ -241,7 +241,7 @@ class Measured:
 
     name: str
     where: str
-    """The slice; empty for the whole eval split."""
+    """The slice, or an empty string for the whole eval split."""
     value: float
     in_service: float | None
     intervals: MetricIntervals
@@ -363,7 +363,7 @@ def _why_undefined(measured: Measured) -> str:
 
 
 def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
-    """Returns the bound that a metric breaks; empty if there is none."""
+    """Returns the bound that a metric breaks, or an empty string if there is none."""
     value, interval = measured.value, measured.intervals.interval
     if threshold.min_value is not None and value < threshold.min_value:
         return f"below the threshold of {threshold.min_value:g}"

@@ -67,11 +67,11 @@ class RunResults(Protocol):
         return ""
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made no model."""
+        """Returns the URI of the model, or None if the Trainer made no model."""
         return None
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that the Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made, or None if it pushed nothing."""
         return None
 
 

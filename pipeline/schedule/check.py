@@ -294,7 +294,7 @@ def settle_run(
     """Makes sure that the event log has the end of a run.
 
     Args:
-      config: the config, for notifications; None if it is invalid.
+      config: the config, for notifications, or None if it is invalid.
       layout: the layout of the pipeline.
       event_log: the event log of the pipeline.
       result: the result of the run's process.

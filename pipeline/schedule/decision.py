@@ -99,7 +99,7 @@ class Due:
 
     reason: str
     through: int | None = None
-    """The last span to train on; None for data without spans."""
+    """The last span to train on, or None for data without spans."""
     validate_only: bool = False
     details: dict[str, Any] = field(default_factory=dict)
     """The details for the event log, which later decisions read."""
@@ -115,7 +115,7 @@ class NotDue:
 
     reason: str
     details: dict[str, Any] | None = None
-    """The details for the event log; None if the decision is not recorded."""
+    """The details for the event log, or None if the decision is not recorded."""
     exit_code: int = EXIT_PUSHED
     """The exit code of the check: not 0 while there is a problem."""
     is_problem: bool = False

@@ -41,9 +41,9 @@ class ListedSpan:
     span: Span
     state: SpanState
     why: str = ""
-    """The reason for the state; empty if the state needs no reason."""
+    """The reason for the state, or an empty string if the state needs no reason."""
     rows: int | None = None
-    """The number of rows in all splits; None if the span has not been read."""
+    """The number of rows in all splits, or None if the span has not been read."""
     read: datetime | None = None
     """The time of the last reading."""
 

@@ -44,7 +44,9 @@ class Version:
     reason: str | None
     """The reason of the withdrawal."""
     withdrawal: str
-    """The command and the time of the withdrawal; empty if the event log does not have them."""
+    """The command and the time of the withdrawal, or an empty string if the event log does not have
+    them.
+    """
     is_recorded: bool
     """False if the version is the copy of a rollback that was interrupted before its record."""
 

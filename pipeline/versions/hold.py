@@ -29,7 +29,7 @@ class Hold:
     reason: str
     since: datetime
     until: datetime | None
-    """The time when the hold ends; None if it lasts until it is released."""
+    """The time when the hold ends, or None if it lasts until it is released."""
     stops_runs: bool
     """Whether the hold also stops scheduled runs."""
 

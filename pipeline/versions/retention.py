@@ -59,7 +59,7 @@ class Retention:
     drift: DriftSettings
     """The settings of drift, which determine the span with which drift is measured."""
     metadata: str | None
-    """The config's key `metadata`; None for a SQLite file in the output folder."""
+    """The config's key `metadata`, or None for a SQLite file in the output folder."""
     layout: Layout
     """The layout of the pipeline."""
     event_log: EventLog

@@ -133,7 +133,7 @@ def began_later(event_log: EventLog, version: Version, run: str) -> bool:
 def find_obstacle(
     approve: Approve, layout: Layout, event_log: EventLog, candidate: Candidate, run: str
 ) -> WaitingSummary | None:
-    """Returns the reason why a blessed model is not pushed; None if nothing prevents the push.
+    """Returns the reason why a blessed model is not pushed, or None if nothing prevents the push.
 
     Args:
       approve: the value of `push.approve`.

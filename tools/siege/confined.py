@@ -28,7 +28,7 @@ class MemoryLimit:
 
     megabytes: int
     cgroup: Path | None
-    """The folder of the cgroup; None if this machine permits no cgroup.
+    """The folder of the cgroup, or None if this machine permits no cgroup.
 
     In this case the limit applies to each process."""
 

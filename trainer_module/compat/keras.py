@@ -607,7 +607,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
           log_directory: the folder that contains the folders `train` and `validation`.
           writes_graph: whether to write the graphs of the layers and of the model's operations.
           writes_steps: whether to write a point for each step.
-          profiled: the first and the last step to profile, run_step from 1; None for no profile.
+          profiled: the first and the last step to profile, run_step from 1, or None for no profile.
         """
         require_known(TENSORBOARD, "TensorBoard's curves")
         super().__init__(

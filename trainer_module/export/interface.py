@@ -115,7 +115,7 @@ class RawColumn:
     is_whole: bool
     """Whether the numbers in the column are integers."""
     width: int | None
-    """The number of values per row; None if it varies."""
+    """The number of values per row, or None if it varies."""
     picture: Literal["", "bytes", "path"] = ""
     """The kind of the values in the training data; empty unless the column holds pictures."""
     forms: tuple[tuple[str, str], ...] = ()
@@ -150,13 +150,13 @@ class ModelInterface:
 
     columns: tuple[RawColumn, ...]
     label: str = ""
-    """The name of the label's column; empty for a task without a label."""
+    """The name of the label's column, or an empty string for a task without a label."""
     label_dtype: RawDtype = "string"
     task: str = ""
     """The kind of the task, as in the config."""
     weight: str | None = None
     classes: tuple[str, ...] = ()
-    """The names of the classes by index; empty for a number."""
+    """The names of the classes by index, or an empty tuple for a number."""
     features: tuple[ModelInput, ...] = ()
     """The transformed features; empty in versions of older releases."""
 

@@ -56,7 +56,7 @@ class SampleRequest:
     seed: int
     """The seed, which determines the samples."""
     label: str | None
-    """The class of all samples; None for all classes in turn."""
+    """The class of all samples, or None for all classes in turn."""
 
 
 class Family:
@@ -87,8 +87,8 @@ class Family:
     """The function that returns the nodes up to the hyperparameter search; empty without a search.
     """
     data_graph: ClassVar[str] = ""
-    """The function that returns the nodes that read and check the data; empty if the training
-    reads the data itself.
+    """The function that returns the nodes that read and check the data, or an empty string if the
+    training reads the data itself.
     """
 
     run_fn: ClassVar[str] = ""
@@ -106,7 +106,8 @@ class Family:
     failures.
     """
     sample: ClassVar[str] = ""
-    """The function that `predict --n` calls; empty if the model does not generate samples.
+    """The function that `predict --n` calls, or an empty string if the model does not generate
+    samples.
 
     The function takes a pushed version's folder (a Path), a `SampleRequest` and an empty folder for
     the output (a Path), and returns a line for the screen.

@@ -86,7 +86,7 @@ class NumberFormat:
 
     style: Style
     unit: str = ""
-    """The unit that may precede or follow each number; empty for no unit."""
+    """The unit that may precede or follow each number, or an empty string for no unit."""
 
     @property
     def pattern(self) -> str:

@@ -27,7 +27,8 @@ class TransformedFeature:
     many: bool = False
     """Whether a row holds several indices, padded with index 0."""
     encoding: str | None = None
-    """The encoding in the config, such as `embedding` or `one_hot`; None for the model's default.
+    """The encoding in the config, such as `embedding` or `one_hot`, or None for the model's
+    default.
     """
     indices_of: str = ""
     """The result of `BaseFeature.indices_of`."""

@@ -236,7 +236,7 @@ class _Output:
     """The name of the vocabulary's file."""
     order: Order
     weigh: Weigh | None
-    """The function that returns the weights; None if the column has no weights."""
+    """The function that returns the weights, or None if the column has no weights."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _analyze(
     Args:
       columns: strings of any shape.
       outputs: the output of each column.
-      joined: the name of the file that joins all vocabularies; None for no such file.
+      joined: the name of the file that joins all vocabularies, or None for no such file.
     """
     asset = analyzer_nodes.TemporaryAssetInfo(b"not analysed yet", "text")
     path = analyzer_nodes.TensorInfo(tf.string, [], asset)

@@ -34,7 +34,7 @@ class ConfusionMetric(tf_keras.metrics.Metric):
         Args:
           y_true: the indices of the classes, [batch, 1].
           y_pred: the probabilities, [batch, 1 or classes].
-          sample_weight: the weights of the examples; None if all examples count alike.
+          sample_weight: the weights of the examples, or None if all examples count alike.
         """
         is_binary = y_pred.shape[-1] == 1
         predicted = tf.cast(y_pred[:, 0] > 0.5, tf.int64) if is_binary else tf.argmax(y_pred, -1)

@@ -72,7 +72,7 @@ class LabelStatistics(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes in the order of their indices; empty for a numeric label."""
+        """The classes in the order of their indices, or an empty tuple for a numeric label."""
 
     @property
     def label_mean(self) -> float:
@@ -102,7 +102,7 @@ class LearningTask(Settings):
 
     @property
     def of_rows(self) -> BaseTask | None:
-        """The supervised task for reading rows with labels; None if this task learns from other
+        """The supervised task for reading rows with labels, or None if this task learns from other
         data.
         """
         return None
@@ -162,7 +162,7 @@ class BaseTask(LearningTask):
     """Whether the model's output has a restricted range, so that the last layer needs an
     activation."""
     most_classes: ClassVar[int | None] = None
-    """The maximum number of classes of a label; None for no limit."""
+    """The maximum number of classes of a label, or None for no limit."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
     """The names of the metrics that `make_metrics` returns, the most informative metric first."""
 

@@ -167,7 +167,7 @@ class TuneSettings(Settings):
 
     @property
     def max_trials(self) -> int | None:
-        """The maximum number of trials; None if only the time limits the search."""
+        """The maximum number of trials, or None if only the time limits the search."""
         if self.trials is None and self.timeout is None and self.space:
             return DEFAULT_TRIALS
         return self.trials

@@ -55,13 +55,13 @@ class ChunkReport:
     chunks: int = 0
     """The number of chunks that the report covers."""
     classes: dict[str, Counter[Any]] = field(default_factory=dict)
-    """The number of rows with each class, by split; empty for regression."""
+    """The number of rows with each class, by split, or an empty dictionary for regression."""
     label_bounds: tuple[float, float] | None = None
-    """The smallest and the largest label of a regression; None if there are no labels."""
+    """The smallest and the largest label of a regression, or None if there are no labels."""
     weighed: set[str] = field(default_factory=set)
     """The splits with a row whose weight is above 0."""
     unlabelled: list[Cell] = field(default_factory=list)
-    """The first row without a label; empty if all rows have labels."""
+    """The first row without a label, or an empty list if all rows have labels."""
     unlabelled_rows: int = 0
     """The number of rows without a label."""
     files: FileNotes = field(default_factory=FileNotes)
@@ -287,7 +287,8 @@ def check_report(
     Args:
       report: the sum of the reports of all chunks.
       split_names: the names of the splits.
-      shares: the number of hash buckets of each split; empty if each split has its own files.
+      shares: the number of hash buckets of each split, or an empty sequence if each split has its
+        own files.
       settings: the settings of example generation.
       could_stratify: whether an error may recommend data.stratify.
 

@@ -209,7 +209,7 @@ class Header:
 
     names: list[str]
     raw_names: list[str] | None
-    """The names as written in the file, with spaces; None if the file has no header."""
+    """The names as written in the file, with spaces, or None if the file has no header."""
 
     @property
     def first_row(self) -> int:

@@ -145,7 +145,7 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
 
 
 def message_of(body: str | bytes | None) -> str:
-    """Returns the server's message from the body of an error; empty for a web page."""
+    """Returns the server's message from the body of an error, or an empty string for a web page."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
         content = json.loads(text)

@@ -26,7 +26,7 @@ class Recurring:
 
     properties: dict[str, str]
     id: str = ""
-    """The id on Kubeflow; empty for a recurring run that does not exist yet."""
+    """The id on Kubeflow, or an empty string for a recurring run that does not exist yet."""
 
     @property
     def enabled(self) -> bool:

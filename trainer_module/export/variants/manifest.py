@@ -53,9 +53,9 @@ class Variant:
     task: str
     """The kind of the task, as in the config."""
     classes: tuple[str, ...]
-    """The names of the classes by index; empty for a number."""
+    """The names of the classes by index, or an empty tuple for a number."""
     bounds: tuple[float, float] | None
-    """The bounds to which `predictions` are clipped; None for no bounds.
+    """The bounds to which `predictions` are clipped, or None for no bounds.
 
     Metrics take the logarithm of probabilities, and a low precision rounds some of them to 0 or
     1."""

@@ -90,7 +90,8 @@ class Environment:
         is_registered = settings.path.startswith(PREFIX)
         spec = getattr(self._environment, "spec", None) if is_registered else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
-        """The mean return at which gymnasium defines the environment as solved; None if undefined.
+        """The mean return at which gymnasium defines the environment as solved, or None if
+        undefined.
         """
         self._first_action = int(getattr(self._environment.action_space, "start", 0))
         self.seed = 0
@@ -213,8 +214,8 @@ def check_installed(path: str, purpose: str = "") -> None:
 
     Args:
       path: the path of the environment.
-      purpose: the part of the environment that needs gymnasium, for the message; empty for the
-        whole environment.
+      purpose: the part of the environment that needs gymnasium, for the message, or an empty string
+        for the whole environment.
     """
     if importlib.util.find_spec("gymnasium") is None:
         raise TrainingError(

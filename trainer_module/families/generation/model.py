@@ -45,7 +45,7 @@ class NetworkShape:
     classes: int = 0
     """The number of classes; 0 without classes."""
     sizes: tuple[int, ...] = ()
-    """The units or filters of the generator's layers, from the noise to the picture; () for the
+    """The units or filters of the generator's layers, from the noise to the picture, or () for the
     default.
     """
     synchronises: bool = False

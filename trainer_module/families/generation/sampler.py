@@ -48,7 +48,8 @@ class Sampler(tf.Module):
           network: a network of `build_generator`.
           noise: the number of noise values per picture.
           label: the name of the input that contains the class.
-          classes: the classes that can be requested, in order; () for a generator without classes.
+          classes: the classes that can be requested, in order, or () for a generator without
+            classes.
         """
         super().__init__()
         self.kept = network.variables  # tf.Module does not track variables of Keras layers.

@@ -292,7 +292,7 @@ class TermOrder:
     size: int
     """The maximum number of terms."""
     hash_buckets: int | None = None
-    """The number of hash buckets; None for a vocabulary."""
+    """The number of hash buckets, or None for a vocabulary."""
 
     @classmethod
     def of(cls, column: str, feature: TextFeature) -> TermOrder:

@@ -87,7 +87,7 @@ def cut_texts(
 
 
 def _read_published(features: Mapping[str, TextFeature]) -> GivenPieces | None:
-    """Returns the published vocabulary of the columns; None if a vocabulary is to be learned."""
+    """Returns the published vocabulary of the columns, or None if a vocabulary is to be learned."""
     folders = {feature.vocabulary: name for name, feature in features.items()}
     if len(folders) > 1:
         name, other = list(folders.values())[:2]
