@@ -159,7 +159,7 @@ class OutputFolder:
         return FileLock(self._state / f"{shard.name}.lock")
 
     def result(self, shard: Shard) -> ShardResult | None:
-        """Returns the result of a shard; None if the shard has no result for its current files."""
+        """Returns the result of a shard, or None if its current files have no result."""
         try:
             stored = ShardResult(**json.loads(self._state_file(shard).read_text()))
         except OSError:

@@ -222,7 +222,7 @@ def _with_number_names(
     """
     name = feature.name
     if name in declared:
-        places = declared[name].place_names(name)
+        places = declared[name].value_names(name)
     elif name.startswith(underscored(PACKED)):
         raw = tft_output.raw_feature_spec()
         places = _packed_names({n: raw[n] for n in raw if n not in excluded}, declared)

@@ -138,7 +138,7 @@ class WorkerContext(Settings):
 
     @property
     def reason(self) -> str:
-        """The reason for the choice of the strategy; empty if the config names the strategy."""
+        """The reason for the choice of the strategy, or "" if the config names the strategy."""
         return self.choice.reason if self.choice else ""
 
 

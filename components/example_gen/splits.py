@@ -220,7 +220,7 @@ def _ends_in_proportion(
 
 
 def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
-    """Returns the label of each row as binary; empty for a row without a label."""
+    """Returns the label of each row as bytes, which are empty for a row without a label."""
     if label not in rows.schema.names:
         return _one_group(rows)
     values = first_values(rows.column(label))

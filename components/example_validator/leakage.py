@@ -81,8 +81,8 @@ class Target:
         Args:
           column: the column's name.
           values: the values, [rows].
-          numbers: the values as numbers, [rows], NaN where a value is missing, or None for values
-            that are not numbers.
+          numbers: the values as numbers, [rows], with NaN for missing values, or None if the values
+            are not numbers.
         """
         is_known = values.is_valid().to_numpy(zero_copy_only=False)
         if numbers is not None:

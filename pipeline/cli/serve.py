@@ -174,7 +174,7 @@ def served_model(
     Args:
       config: the checked config, or None if the command has no config.
       output: the output folder.
-      model: a folder of versions, or of one version; None for the config's model.
+      model: a folder of versions, the folder of one version, or None for the config's model.
       name: the name of the model, or None for the config's name or, without a config, the folder's.
 
     Raises:

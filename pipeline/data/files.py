@@ -148,7 +148,7 @@ def _character_class(match: re.Match[str]) -> str:
 
 
 def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None] | None:
-    """Returns the numbers of span and version; None for an impossible date, such as 2026-02-30."""
+    """Returns the numbers of span and version, or None for an invalid date, such as 2026-02-30."""
     version = groups.get("VERSION")
     if span := groups.get("SPAN"):
         number = int(span)

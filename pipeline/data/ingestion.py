@@ -89,7 +89,7 @@ def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[st
 
 
 def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Returns the columns of a table that contain encoded pictures; empty for image formats."""
+    """Returns the columns of a table with encoded pictures, or () for image formats."""
     if FORMATS[data_format].holds_images:
         return ()
     return tuple(

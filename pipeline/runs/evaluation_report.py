@@ -158,8 +158,9 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
 
 
 def _unmeasured_slices(uri: str, intervals: EvaluationIntervals) -> list[str]:
-    """Returns a sentence about slices with thresholds but without metrics; empty if there are
-    none.
+    """Returns a sentence about slices that have thresholds but no metrics.
+
+    The list is empty if there are no such slices.
     """
     missing = tfma.load_validation_result(uri).missing_slices
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))

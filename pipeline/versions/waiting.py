@@ -66,8 +66,9 @@ class Waiting(Candidate):
         return is_remote(self.model) or self.exported_in(layout).is_dir()
 
     def damage(self, layout: Layout) -> str:
-        """Returns the damage of the model's files, which are all read; empty if the model is
-        undamaged or remote.
+        """Returns the damage of the model's files, or an empty string if there is no damage.
+
+        All files are read. The files of a remote model are not checked.
         """
         if is_remote(self.model):
             return ""

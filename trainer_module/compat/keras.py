@@ -607,7 +607,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
           log_directory: the folder that contains the folders `train` and `validation`.
           writes_graph: whether to write the graphs of the layers and of the model's operations.
           writes_steps: whether to write a point for each step.
-          profiled: the first and the last step to profile, run_step from 1, or None for no profile.
+          profiled: the first and the last step to profile, counted from 1, or None for no profile.
         """
         require_known(TENSORBOARD, "TensorBoard's curves")
         super().__init__(
@@ -638,7 +638,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
                 tf.summary.graph(call.get_concrete_function(specs).graph)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Stores the epoch, from which steps are run_step."""
+        """Stores the epoch, from which the number of a step is computed."""
         super().on_epoch_begin(epoch, logs)
         self._epoch = epoch
 

@@ -118,7 +118,9 @@ def weights_by_class(
 
 
 def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]) -> str | None:
-    """Returns a message about the rarest class, which recommends metrics; None if no class is rare.
+    """Returns a message about the rarest class, or None if no class is rare.
+
+    The message recommends metrics.
 
     Args:
       label: the label's column.

@@ -49,7 +49,7 @@ class TextReader:
 
         Args:
           forms: the patterns of readable strings, by the name of the format.
-          style: the number format; empty if the column holds no numbers.
+          style: the number format, or an empty string if the column holds no numbers.
           unit: the unit that may stand before or after each number, such as `EUR`.
         """
         self._forms = forms
@@ -117,12 +117,14 @@ class RawColumn:
     width: int | None
     """The number of values per row, or None if it varies."""
     picture: Literal["", "bytes", "path"] = ""
-    """The kind of the values in the training data; empty unless the column holds pictures."""
+    """The kind of the pictures in the training data, or an empty string for other columns."""
     forms: tuple[tuple[str, str], ...] = ()
-    """The names and patterns of the strings that the graph can read. Empty if any string is valid,
-    and in versions of older releases."""
+    """The names and patterns of the strings that the graph can read.
+
+    The tuple is empty if any string is valid, and in versions of older releases.
+    """
     style: Style | Literal[""] = ""
-    """The format of numbers in text; empty if the column holds no numbers in text."""
+    """The format of numbers in text, or an empty string if the column holds no such numbers."""
     unit: str = ""
     """The unit that may stand before or after each number, such as `EUR`."""
 

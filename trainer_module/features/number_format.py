@@ -202,9 +202,10 @@ def are_plain(values: Sequence[str]) -> bool:
 
 
 def _common_unit(matches: Sequence[re.Match[str]]) -> str | None:
-    """Returns the unit of the numbers, or an empty string; None if the units differ.
+    """Returns the unit of the numbers, or None if the units differ.
 
-    Letters that are factors do not count as units.
+    The result is an empty string if the numbers have no unit. Letters that are factors
+    do not count as units.
 
     Args:
       matches: matches of `_LOOSE`.

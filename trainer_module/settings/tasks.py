@@ -161,7 +161,7 @@ class BaseTask(LearningTask):
     needs_activation: ClassVar[bool] = False
     """Whether the model's output has a restricted range, so that the last layer needs an
     activation."""
-    most_classes: ClassVar[int | None] = None
+    max_classes: ClassVar[int | None] = None
     """The maximum number of classes of a label, or None for no limit."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
     """The names of the metrics that `make_metrics` returns, the most informative metric first."""
@@ -178,8 +178,9 @@ class BaseTask(LearningTask):
 
     @property
     def needs(self) -> str:
-        """The requirement on every label for messages, such as "a whole number"; empty if every
-        value is valid.
+        """The requirement on every label for messages, such as "a whole number".
+
+        The string is empty if every value is valid.
         """
         return ""
 

@@ -140,7 +140,7 @@ def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatist
 
 
 def find_statistic(combiner: Any) -> Statistic | None:
-    """Returns an empty statistic for a combiner; None if no statistic reproduces the combiner."""
+    """Returns an empty statistic for a combiner, or None if no statistic reproduces it."""
     kind = STATISTICS.get(class_name(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind

@@ -418,7 +418,7 @@ def _check_classes(
             f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
             " more; check data.label and the data."
         )
-    max_classes = settings.label_task.most_classes
+    max_classes = settings.label_task.max_classes
     if max_classes is not None and len(total) > max_classes:
         task = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(

@@ -61,7 +61,7 @@ class EnvironmentSettings:
     """`gymnasium:NAME`, or an import path."""
     options: Mapping[str, Any]
     """The arguments of the environment."""
-    most_steps: int
+    max_steps: int
     """The number of steps after which an episode is truncated."""
 
     def open(self) -> Environment:
@@ -80,7 +80,7 @@ class Environment:
     def __init__(self, settings: EnvironmentSettings) -> None:
         """Creates the environment; see `EnvironmentSettings.open`."""
         self.name = settings.path
-        self._most_steps = settings.most_steps
+        self._max_steps = settings.max_steps
         self._environment = _as_vectors(_make(settings), settings.path)
         self.width = int(self._environment.observation_space.shape[0])
         """The number of values in an observation."""
@@ -120,7 +120,7 @@ class Environment:
         observation, reward, terminated, truncated, _ = self._call(
             "step", lambda: self._environment.step(action + self._first_action), 5
         )
-        is_truncated = bool(truncated) or len(self.taken) >= self._most_steps
+        is_truncated = bool(truncated) or len(self.taken) >= self._max_steps
         return self._checked(observation), self._number(reward), bool(terminated), is_truncated
 
     def close(self) -> None:

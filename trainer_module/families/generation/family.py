@@ -36,13 +36,13 @@ def doublings(height: int, width: int) -> int:
         return times
     raise DataError(
         f"found {height}x{width} pixels, but dcgan starts from a picture of {MIN_BASE} to"
-        f" {MAX_BASE} pixels a side and doubles it; give a height and a width, such as 28x28, 32x32,"
-        " 48x64 or 64x64, and pictures are resized to them"
+        f" {MAX_BASE} pixels a side and doubles it; give a height and a width, such as 28x28,"
+        " 32x32, 48x64 or 64x64, and pictures are resized to them"
     )
 
 
 def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
-    """Returns the layer sizes of a config from the noise to the picture; () for the default sizes.
+    """Returns the layer sizes of a config from the noise to the picture, or () for the default.
 
     Raises:
       DataError: the sizes are not a list of positive integers; the message does not name the key.
