@@ -114,7 +114,7 @@ class Executor(base_executor.BaseExecutor):
         drift = settings.drift
         schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
         names = [feature.name for feature in schema.feature]
-        check_named_columns({**settings.named, **drift.named}, names, "schema")
+        check_named_columns({**settings.named, **drift.columns_by_key}, names, "schema")
         drift.check_measures(schema)
         previous = input_dict.get(PREVIOUS_STATISTICS_KEY) if drift.columns else None
         older = None

@@ -92,7 +92,7 @@ class Drift:
         return self.on_drift == "fail"
 
     @property
-    def named(self) -> dict[str, str]:
+    def columns_by_key(self) -> dict[str, str]:
         """The columns, by the key in the config that contains the column's name."""
         return {f"drift.columns.{column}": column for column in self.columns}
 

@@ -136,7 +136,7 @@ def find_variant_damage(version: Path) -> str:
 def _describe_damage(error: DamagedFileError, version: Path) -> str:
     path = error.path
     is_inside = path.is_relative_to(version)
-    return f"{path.relative_to(version) if is_inside else path} {error.what}"
+    return f"{path.relative_to(version) if is_inside else path} {error.damage}"
 
 
 def read_withdrawal(version: Path) -> str | None:

@@ -85,13 +85,13 @@ def _fields(
 ) -> dict[str, Any]:
     """Returns the fields of a version for JSON."""
     metrics = version.details.get("metrics", {})
-    state, why = _state(version, serving, rollback)
+    state, reason = _state(version, serving, rollback)
     return {
         "version": version.number,
         "path": version.path,
         "pushed": pushed_at(version).isoformat(timespec="seconds"),
         "state": state,
-        "why": why,
+        "why": reason,
         "serves": version is serving,
         "waits": False,
         "withdrawn": version.withdrawn,
@@ -114,13 +114,13 @@ def _waiting_fields(
 ) -> dict[str, Any]:
     """Returns the fields of a waiting model for JSON: those of `_fields`, but without a folder."""
     damage, reason = model.damage(layout), how_to_push(model.number, hold)
-    state, why = ("waits", f"not approved yet; {reason}") if hold is None else ("held", reason)
+    state, reason = ("waits", f"not approved yet; {reason}") if hold is None else ("held", reason)
     return {
         "version": model.number,
         "path": None,
         "pushed": None,
         "state": "damaged" if damage else state,
-        "why": damage or why,
+        "why": damage or reason,
         "serves": False,
         "waits": True,
         "withdrawn": False,
@@ -151,8 +151,8 @@ def _state(
     if version.provenance.copy_of is not None:
         reasons.append(f"copy of version {version.provenance.copy_of}")
     if rollback is not None:
-        why = f": {rollback.details['reason']}" if rollback.details.get("reason") else ""
-        reasons[-1] += f", by `rollback` on {rollback.at.astimezone():{_TIME}}{why}"
+        reason = f": {rollback.details['reason']}" if rollback.details.get("reason") else ""
+        reasons[-1] += f", by `rollback` on {rollback.at.astimezone():{_TIME}}{reason}"
     if not version.is_ours:
         reasons.append("not pushed by this pipeline")
     if not reasons and version is not serving and serving is not None:

@@ -202,10 +202,12 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         firings = [
             show_time(moment, settings) for moment in next_firings(settings, now, NEXT_FIRINGS)
         ]
-        when = [explain(settings)] if settings.cron else []
-        when += [f"new data, checked every {show_duration(settings.poll)}"] * (settings.on_new_data)
+        triggers = [explain(settings)] if settings.cron else []
+        triggers += [f"new data, checked every {show_duration(settings.poll)}"] * (
+            settings.on_new_data
+        )
         hold = read_hold(layout, now)
-        when += [] if hold is None else [str(hold)]
+        triggers += [] if hold is None else [str(hold)]
         history = read_history(event_log)
         started = history.started  # The last run of the schedule or by hand.
         last_run, result = "none yet", ""
@@ -216,7 +218,7 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
             result = f"{result}\nstuck: {history.problem.message}".strip()
         table.add_row(
             pipeline.name,
-            escape("\n".join(when)),
+            escape("\n".join(triggers)),
             "\n".join(firings),
             escape(last_run),
             escape(result),

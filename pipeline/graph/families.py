@@ -195,7 +195,7 @@ def bounds_of(config: PipelineConfig) -> list[Bounds]:
     of these metrics decides ties.
     """
     task, evaluate, metrics = config.target, config.evaluate, config.target.metrics()
-    first_metric = (*evaluate.named, *task.usual_metrics())[:1]
+    first_metric = (*evaluate.metric_names, *task.usual_metrics())[:1]
     thresholds = evaluate.thresholds or dict.fromkeys(first_metric, Threshold())
     return [
         Bounds(

@@ -164,9 +164,10 @@ def _unmeasured_slices(uri: str, intervals: EvaluationIntervals) -> list[str]:
     """
     missing = tfma.load_validation_result(uri).missing_slices
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
-    why = f" ({'; '.join(intervals.notes)})" if intervals.notes else ""
+    remark = f" ({'; '.join(intervals.notes)})" if intervals.notes else ""
     return [
-        f"there are thresholds for slices by {kinds}, but no slices by {kinds} were measured{why}"
+        f"there are thresholds for slices by {kinds}, but no slices by {kinds} were measured"
+        f"{remark}"
     ] * bool(kinds)
 
 

@@ -349,8 +349,8 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
             attempt = history.attempt + 1
             reason = f"attempt {attempt} of {retry.attempts}"
             return _repeat(history.due, reason, attempt=attempt)
-        when = show_time(retry_at, inputs.settings)
-        return NotDue(f"the last run failed; the run is retried at {when}")
+        retry_time = show_time(retry_at, inputs.settings)
+        return NotDue(f"the last run failed; the run is retried at {retry_time}")
     if inputs.firings or inputs.has_changed:
         return None
     outcome = f"failed {history.attempt} times" if history.attempt > 1 else "failed"

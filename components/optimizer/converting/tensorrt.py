@@ -49,7 +49,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         "onnx",
         precision,
         path,
-        beside=tables,
+        extra_files=tables,
         provider={TENSORRT: _settings(model, precision)},
         trtexec=_command(model, precision),
         notes=(CPU_NOTE,),
