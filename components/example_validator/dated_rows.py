@@ -175,7 +175,7 @@ def read_days(texts: pa.Array, date_format: str | None = None) -> np.ndarray | N
         date_format = find_format(_words(distinct[:_FORMAT_SAMPLE]))
     if date_format is None or not len(distinct):
         return None
-    # Imported here, as TensorFlow and TensorFlow Transform take seconds to import.
+    # The import is here, as TensorFlow and TensorFlow Transform take seconds to import.
     import tensorflow as tf
 
     from trainer_module.features.calendar import read_texts

@@ -381,8 +381,9 @@ def measure_skew(
 def _without_values(
     name: str, thresholds: Mapping[str, float | None], now: Statistics, older: OlderData
 ) -> ColumnSkew:
-    """Returns the skew of a column that has no value in the requests or in the training data. TFDV
-    does not measure such a column.
+    """Returns the skew of a column that has no value in the requests or in the training data.
+
+    TFDV does not measure columns without values.
     """
     (measure, threshold), *_ = ((k, value) for k, value in thresholds.items() if value is not None)
     rows = known_rows(find_column(older.statistics, name)), known_rows(find_column(now, name))

@@ -303,9 +303,8 @@ def _add_disk_space(error: OSError, model: Path, incoming: Path) -> OSError:
     space.
     """
     cause = first_error_of(error)
-    shutil.rmtree(
-        incoming, ignore_errors=True
-    )  # Deleted first, because the partial copy takes disk space.
+    # The partial copy is deleted before the free space is measured.
+    shutil.rmtree(incoming, ignore_errors=True)
     if cause.filename is None or cause.errno is None:
         return cause
     needed = show_size(sum(sizes_below(model)))

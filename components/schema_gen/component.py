@@ -74,7 +74,7 @@ def _is_in_every_row(feature: schema_pb2.Feature) -> bool:
 
 
 def floats_among(schema: schema_pb2.Schema, names: Collection[str]) -> set[str]:
-    """Returns those of the columns that are floats in the schema."""
+    """Returns the names of columns that are floats in the schema."""
     return {f.name for f in schema.feature if f.type == schema_pb2.FLOAT and f.name in names}
 
 

@@ -112,7 +112,7 @@ def _fields(
 def _waiting_fields(
     model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
 ) -> dict[str, Any]:
-    """Returns the fields of a waiting model for JSON: those of `_fields`, but without a folder."""
+    """Returns the fields of a waiting model for JSON, with the keys of `_fields`."""
     damage, reason = model.damage(layout), how_to_push(model.number, hold)
     state, reason = ("waits", f"not approved yet; {reason}") if hold is None else ("held", reason)
     return {

@@ -74,7 +74,7 @@ def parse_source(source: Path) -> ast.Module | None:
     """Returns the syntax tree of a file, or None if it is not valid Python."""
     try:
         return ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError):  # For null bytes and invalid UTF-8.
+    except (SyntaxError, ValueError):  # Null bytes may raise ValueError.
         return None
 
 

@@ -65,7 +65,7 @@ def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | Non
     is_local = not any(map(is_remote, files))
     if not spec.first_look or spec.holds_images or not is_local or _is_large(span):
         return None
-    # Imported here, as most commands read no data.
+    # The import is here, as most commands read no data.
     from components.example_gen.first_look import read_first_rows as read
 
     return read(settings, files)

@@ -117,7 +117,7 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
     written = {str(layout.output), layout.serving}
     if not local:
         return ""
-    # Imported here, as only data with pictures needs Arrow.
+    # The import is here, as only data with pictures needs Arrow.
     from components.example_gen.picture_files import folder_revision
 
     return folder_revision(local, written)

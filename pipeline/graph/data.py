@@ -76,7 +76,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         label=config.data.label,
         task=config.task,
         images=config.columns_of(ImageFeature),
-        # None, as a preprocessing function may use any column.
+        # A preprocessing function may use any column, so the value is None.
         aside=None
         if config.preprocessing
         else filter(None, (config.data.label, config.data.weight)),
@@ -100,7 +100,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         settings=ValidationSettings(
             label=config.data.label,
             task=config.task,
-            # None, as a preprocessing function may use any column.
+            # A preprocessing function may use any column, so the value is None.
             declared=None
             if config.preprocessing
             else sorted({*config.features, config.data.weight or ""}),

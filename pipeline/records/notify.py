@@ -290,7 +290,7 @@ def _secret(variable: str, purpose: str) -> str:
 
 
 def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
-    import requests  # Imported here, as only webhooks need it.
+    import requests  # The import is here, as only webhooks need it.
 
     body = json.dumps(content, default=str).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "scopeline"}

@@ -226,7 +226,7 @@ class RunSummary(BaseModel):
     components: list[ComponentSummary] = []
     window: WindowSummary | None = None
     examples: dict[str, int] = {}
-    """The number of examples by split; for data in spans, those of the newest span."""
+    """The number of examples by split. For data in spans, only the newest span counts."""
     columns: dict[str, ColumnSummary] = {}
     """The inferred types of columns."""
     anomalies: list[str] = []

@@ -99,7 +99,7 @@ class ArtifactReader:
 
     def examples_per_split(self) -> dict[str, int]:
         """Returns the number of examples in each split."""
-        # Imported here because only readers of statistics need TFDV.
+        # The import is here, because only readers of statistics need TFDV.
         from tfx.components.statistics_gen import stats_artifact_utils
 
         return {
@@ -147,7 +147,7 @@ class ArtifactReader:
 
     def anomalies(self) -> list[Anomaly]:
         """Returns the anomalies that ExampleValidator found."""
-        # Imported here because only readers of anomalies need TFDV.
+        # The import is here, because only readers of anomalies need TFDV.
         from components.example_validator.anomalies import read_anomalies
 
         return [
@@ -170,7 +170,7 @@ class ArtifactReader:
 
     def training(self) -> dict[str, Any]:
         """Returns the Trainer's record: strategy, replicas, epochs, history."""
-        # Imported here because this module imports the training code.
+        # The import is here, because this module imports the training code.
         from trainer_module.runtime import RECORD_FILE
 
         for artifact in self.outputs(ComponentId.TRAINER, "model_run"):
@@ -188,7 +188,7 @@ class ArtifactReader:
             return None
         if (report := read_report_of_gate(evaluations[0].uri)) is not None:
             return _convert_report(report)
-        # Imported here because the import of TFMA takes seconds.
+        # The import is here, because the import of TFMA takes seconds.
         from pipeline.runs.evaluation_report import read_evaluation
 
         return read_evaluation(evaluations[0].uri, self._criteria, _is_blessed(blessings[0]))

@@ -142,7 +142,7 @@ def _check_repeatedly(
         current: ScheduleSettings | None = None
         try:
             _, current = check_pipeline(pipeline, context)
-        except Exception as error:  # An internal error; the next check may succeed.
+        except Exception as error:  # The next check may succeed.
             context.report(pipeline.name, f"internal error: {error!r}\n{traceback.format_exc()}")
         if current is not None and current != settings:
             settings, is_due = current, make_due_check(current)

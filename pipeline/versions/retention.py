@@ -344,7 +344,7 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
     models_to_keep = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
     recent = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
     old = [v for v in ours if v.identity not in models_to_keep and v.number not in recent]
-    if old and (serving := find_serving(catalog)) is not None:  # Reads files.
+    if old and (serving := find_serving(catalog)) is not None:  # `find_serving` reads files.
         models_to_keep.add(serving.identity)
         previous = find_serving([v for v in catalog if v.identity != serving.identity])
         if previous is not None and keep > 1:

@@ -45,7 +45,7 @@ class Waiting(Candidate):
     since: datetime
     run: str | None
     details: dict[str, Any]
-    """The details of the WAITS event: those of a PUSHED event, and those of the artifact."""
+    """The details of the WAITS event: the details of a PUSHED event, and of the artifact."""
     is_superseded: bool
     """Whether the model of a run that began later has been pushed since."""
 

@@ -140,7 +140,7 @@ def _mark(
                 mark.int_value = int(withdrawn)
                 changed[artifact.id] = artifact
     if changed:
-        store.put_artifacts(list(changed.values()))  # One transaction.
+        store.put_artifacts(list(changed.values()))  # The call is one transaction.
     return artifact_ids
 
 

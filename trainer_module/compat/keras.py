@@ -120,7 +120,7 @@ class RatesByVariable:
     _factor = 1.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Creates the optimizer; the arguments are those of the optimizer's class.
+        """Creates the optimizer with the arguments of the optimizer's class.
 
         Raises:
           InternalError: Keras's optimizers have changed.
@@ -176,7 +176,7 @@ class AfterUpdates:
     """The config key that the error names if Keras has changed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Creates the optimizer; the arguments are those of the optimizer's class.
+        """Creates the optimizer with the arguments of the optimizer's class.
 
         Raises:
           InternalError: Keras's optimizers have changed.

@@ -80,7 +80,7 @@ class Form:
     """A date format and its patterns."""
 
     layout: str
-    """The directives of the date, without those of a time."""
+    """The directives of the date, without the directives of a time."""
     has_time: bool
     """Whether the format ends in the directives of a time."""
 

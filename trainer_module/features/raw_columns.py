@@ -153,7 +153,7 @@ def list_strings(column: AnyTensor, length: int, separator: str | None = None) -
 def list_numbers(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
     """Returns rows of several numbers, [batch, length] float32, padded with NaN.
 
-    Parts of a string that are not numbers are NaN. The arguments are those of `list_strings`.
+    Parts of a string that are not numbers are NaN. `list_strings` describes the arguments.
     """
     if separator is None:
         return _truncate_or_pad(

@@ -78,7 +78,7 @@ def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Me
     Raises:
       KeyError: training cannot measure the metric.
     """
-    from trainer_module.compat.keras import change_compared  # It imports TensorFlow.
+    from trainer_module.compat.keras import change_compared  # The module imports TensorFlow.
 
     metric = task.metrics()[name]
     measure = MEASURES[metric.class_name]

@@ -279,8 +279,8 @@ class CellStatistic(Statistic):
 
     def _add(self, keys: np.ndarray, values: np.ndarray) -> None:
         self._waiting.append(_sum_duplicates([(keys, values)]))
-        # Waiting for at least as many cells as there are sums: each cell is sorted a few times
-        # only.
+        # Cells are merged only if more cells wait than there are sums, so each cell is sorted only
+        # a few times.
         if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
             self.sums = _sum_duplicates([self._sums, *self._waiting])
 
@@ -300,7 +300,7 @@ class CellStatistic(Statistic):
             totals, [used, width].
         """
         keys, totals = self.sums
-        if self._starts is None:  # Computed once for all slices.
+        if self._starts is None:  # All slices use the same starts.
             count = int(keys[-1]) // self.cells + 1 if len(keys) else 0
             self._starts = np.searchsorted(keys, np.arange(count + 1) * self.cells)
         last = len(self._starts) - 1

@@ -39,7 +39,11 @@ class Notations:
     """The first value."""
 
     def merge(self, name: str, other: Notations) -> Notations:
-        """Returns the notations that fit the values of both. Without one, raises DataError."""
+        """Returns the notations that fit the values of both columns.
+
+        Raises:
+          DataError: no notation fits all values.
+        """
         common = tuple(form for form in self.forms if form in other.forms)
         if not common:
             raise _two_notations_error(name, self, other)

@@ -242,10 +242,10 @@ class Criteria:
 
     @property
     def thresholds(self) -> dict[str, Threshold]:
-        """The thresholds; if the config has none, an empty threshold for the first metric.
+        """The thresholds, or an empty threshold for the first metric if the config has none.
 
-        TFX blesses a model only if there is a threshold. If it is empty, the model in service and
-        the constant prediction are the only bounds; the Evaluator adds both.
+        TFX blesses a model only if there is a threshold. The Evaluator adds the model in
+        service and the constant prediction as bounds to an empty threshold.
         """
         return dict(self.evaluate.thresholds) or {self.names[0]: Threshold()}
 

@@ -217,7 +217,7 @@ class Features:
 def learn_features(pictures: Pictures, seed: int) -> Features:
     """Returns features that are learned from pictures.
 
-    The features are those of a small classifier, or principal components if there are no classes.
+    The features come from a small classifier, or are principal components if there are no classes.
 
     Args:
       pictures: the pictures of the train split.

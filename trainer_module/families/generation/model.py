@@ -269,7 +269,7 @@ class Adversaries(tf_keras.Model):
         self.average = build_generator(shape, "average")
         self.average.set_weights(self.generator.get_weights())
         self.discriminator = build_discriminator(shape)
-        # The momentum of Radford et al. (2015), and of Gulrajani et al. (2017).
+        # Gulrajani et al. (2017) use a momentum of 0, and Radford et al. (2015) use 0.5.
         momentum, decay = (0.0, 0.9) if task.loss is GanLoss.WASSERSTEIN else (0.5, 0.999)
         self.optimizer = tf_keras.optimizers.Adam(rate, momentum, decay)
         self.discriminator_optimizer = tf_keras.optimizers.Adam(rate, momentum, decay)

@@ -285,7 +285,7 @@ def transform_texts(
 
 @dataclass(frozen=True)
 class TermOrder:
-    """The order of a vocabulary: padding, then the terms, those of the most texts first."""
+    """The order of a vocabulary: padding, then the terms by decreasing number of texts."""
 
     column: str
     """The name of the column, for messages."""
