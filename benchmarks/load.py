@@ -99,7 +99,7 @@ class _Client(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes the connection at once, and drops unsent data."""
+        """Closes the connection immediately, and drops unsent data."""
         self._transport.abort()
 
 

@@ -91,7 +91,7 @@ def report_ready() -> None:
 
 
 def report_notice(text: str) -> None:
-    """Logs a notice that the command prints at once, independent of the progress."""
+    """Logs a notice that the command prints immediately, independent of the progress."""
     logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})
 
 

@@ -139,8 +139,9 @@ class _Connection:
         return self._failure or next(filter(None, answered), "")
 
     def can_be_killed(self) -> bool:
-        """Returns whether `close` may end the worker at once, as the worker has failed or has open
-        requests that Beam has abandoned.
+        """Returns whether `close` may end the worker immediately.
+
+        The worker has failed, or has open requests that Beam has abandoned.
         """
         with self._lock:
             return bool(self._failure) or any(not future.is_done() for future in self._requests)
@@ -206,7 +207,7 @@ class ForkedWorker(GrpcWorkerHandler):
         self._watch.start()
 
     def close(self) -> None:
-        """Ends the worker, after an interrupt or a failure at once."""
+        """Ends the worker; after an interrupt or a failure, the worker ends immediately."""
         self._stopping.set()
         self._watch.join()
         if self._connection.can_be_killed():

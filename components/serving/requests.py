@@ -139,7 +139,7 @@ class MeasuredRows:
     def portions(self) -> Iterator[tuple[Arrays, int]]:
         """Yields parts of the rows, and the number of pixels of each part.
 
-        All pictures of a part may be decoded at once.
+        All pictures of a part may be decoded at the same time.
         """
         all_pixels = sum(self.pixels)
         if all_pixels <= SERVED_PIXELS:

@@ -122,7 +122,7 @@ def predict(
     ] = "",
     batch_rows: Annotated[
         int,
-        typer.Option("--batch-size", metavar="ROWS", min=1, help="Predict this many rows at once."),
+        typer.Option("--batch-size", metavar="ROWS", min=1, help="Set the rows per batch."),
     ] = 4096,
     runner: Annotated[
         str | None,

@@ -1,6 +1,6 @@
 """Lists the files of a config's data or of a request log, with their spans.
 
-The files are listed without TFX, so that a wrong path is reported at once and polling is cheap.
+The files are listed without TFX, so that a wrong path is reported immediately and polling is cheap.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
         return None
     if history.attempt < retry.attempts:
         retry_at = history.failed_at + retry.backoff * 2 ** (history.attempt - 1)
-        # A failure with a time in the future, after a clock was set back, is retried at once.
+        # A failure with a time in the future, after a clock was set back, is retried immediately.
         is_time = inputs.now >= retry_at or is_future(history.failed_at, inputs.now)
         if is_time or history.end.details.get("how") == "killed":
             attempt = history.attempt + 1

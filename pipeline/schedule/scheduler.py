@@ -134,7 +134,7 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
 def _check_repeatedly(
     pipeline: ScheduledPipeline, settings: ScheduleSettings, context: CheckContext
 ) -> None:
-    """Checks a pipeline at once, and then according to its schedule, until the stop event is
+    """Checks a pipeline immediately, and then according to its schedule, until the stop event is
     set.
     """
     while not context.stop.is_set():

@@ -80,7 +80,7 @@ def _make_cgroup(root: Path, limit: str, megabytes: int) -> Path | None:
     except OSError:
         cgroup.rmdir()
         return None
-    with suppress(OSError):  # Kubernetes has no swap; cgroups v1 lack the file.
+    with suppress(OSError):  # Kubernetes has no swap; cgroups v1 has no such file.
         (cgroup / "memory.swap.max").write_text("0")
     return cgroup
 

@@ -1,4 +1,4 @@
-"""Statistics: the sums over rows from which metrics are computed, for many slices at once.
+"""Statistics: the sums over rows from which metrics are computed, for many slices together.
 
 The statistic of a TFMA combiner accumulates the same sums as the combiner. At the end, the sums
 fill the combiner's own accumulator. TFMA's `extract_output` and TFMA's derived computations compute
@@ -46,7 +46,7 @@ SomeStatistic = TypeVar("SomeStatistic", bound="type[Statistic]")
 
 
 class Statistic(ABC):
-    """The sums of a combiner, for many parts at once."""
+    """The sums of a combiner, for many parts together."""
 
     known: ClassVar[Known] = {}
     """The TFMA code whose sums and options the statistic reproduces. If the installed TFMA has

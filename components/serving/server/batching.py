@@ -148,7 +148,7 @@ class _BatchTimes:
 
 
 class Batcher:
-    """Predicts requests at once while the model is idle, and coalesces them while it is busy.
+    """Predicts requests immediately while the model is idle, and coalesces them while it is busy.
 
     Requests do not wait when the load is low, and batches grow with the load. Batches that take
     less than `QUICK_SECONDS` run in the thread of the event loop, as switching threads and waiting
