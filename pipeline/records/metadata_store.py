@@ -128,7 +128,7 @@ def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
     Args:
       metadata: the config's key `metadata`, whose store passed `check_store`.
       layout: the layout of the pipeline.
-      path: the new file; not created if there is no metadata yet.
+      path: the new file, which is not created if there is no metadata yet.
 
     Raises:
       ConfigError: the server cannot be used.

@@ -230,7 +230,7 @@ def _compare_requests(
     """Compares new requests with the training data in a child process.
 
     Returns:
-      The exit code of the comparison, if the comparison failed; otherwise 0.
+      The exit code of the comparison if the comparison failed, otherwise 0.
     """
     layout = Layout.of(config.name, config.push, pipeline.output)
     if context.stop.is_set() or is_run_under_way(layout):

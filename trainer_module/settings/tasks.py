@@ -185,7 +185,10 @@ class BaseTask(LearningTask):
         return ""
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Returns which raw labels are valid, [rows] bool; only called if `needs` is not empty."""
+        """Returns whether each raw label is valid, [rows] bool.
+
+        Callers call the method only if `needs` is not empty.
+        """
         return np.ones(len(labels), bool)
 
     @property

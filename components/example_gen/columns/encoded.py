@@ -86,7 +86,7 @@ def single_values(values: pa.Array) -> pa.LargeListArray:
 
 
 def first_values(column: pa.Array) -> pa.Array:
-    """Returns the first value of each row of an encoded column, or null for a row without one."""
+    """Returns the first value of each row of an encoded column, or null for an empty row."""
     if pa.types.is_null(column.type):
         return column
     lengths = list_lengths(column)

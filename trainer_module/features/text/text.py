@@ -20,7 +20,7 @@ MIN_PIECES = 3
 MIN_VOCABULARY_SIZE = 7
 """The minimum size of a wordpiece vocabulary: 5 special pieces, and 2 for the pieces of words."""
 MAX_INDEX = 2**24 - 1
-"""The maximum index of a term; float32 represents whole numbers up to this one exactly."""
+"""The maximum index of a term; float32 represents all whole numbers up to this maximum."""
 VECTOR_FACTOR = 4
 """The ratio of the length of a text's vector to `model.embedding_size`."""
 
