@@ -3,8 +3,8 @@
 from setuptools import find_packages, setup
 
 INSTALL_REQUIRES = [
-    # The pipeline: Google tests only equal minor versions of these packages together.
-    # components/compat/ uses their private names, so the minor version is pinned.
+    # The pipeline: Google releases and tests these versions together. components/compat/ uses
+    # private names of the packages, so the minor versions are pinned.
     "tfx>=1.21,<1.22",
     "tensorflow-transform>=1.21,<1.22",
     "tensorflow-data-validation>=1.21,<1.22",
@@ -14,7 +14,7 @@ INSTALL_REQUIRES = [
     # components/compat/ uses private names of Beam, so the minor version is pinned.
     "apache-beam>=2.77,<2.78",
     # The training stack: only legacy Keras works with every strategy of tf.distribute.
-    # trainer_module/compat/ uses its private names, so the minor version is pinned.
+    # trainer_module/compat/ uses private names of Keras, so the minor version is pinned.
     "tensorflow>=2.21,<2.22",
     "tf-keras>=2.21,<2.22",
     "tensorboard>=2.20,<3",

@@ -246,7 +246,7 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
     up_to = np.searchsorted(ordered, edges, "right") / len(values)
     share = up_to - smaller
     is_frequent = (last - first > 1) | (share > _FREQUENT_SHARE)
-    # The lowest and the highest possible share of rows below each edge.
+    # These are the lowest and the highest possible share of rows below each edge.
     high = np.array([0, *bounds[first[1:] + 1]])
     low = np.array([0, *bounds[first[1:]]])
     by_chance = _MAX_DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
