@@ -130,7 +130,7 @@ class WorkerContext(Settings):
     backup_steps: PositiveInt | None = None
     """The steps between checkpoints, or None for a checkpoint at the end of each epoch."""
     continued_epochs: NonNegativeInt = 0
-    """The number of finished epochs of the training that this training continues; 0 for none."""
+    """The number of finished epochs of the training that this training continues, or 0 for none."""
     restarts: tuple[str, ...] = ()
     """A sentence for each restart of the training."""
     workers: PositiveInt = 1

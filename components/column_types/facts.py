@@ -41,7 +41,7 @@ class Counts:
     frequent: tuple[str, ...] = ()
     """The strings that the statistics list, the most frequent ones first."""
     low: float = math.nan
-    """The smallest number; NaN for text."""
+    """The smallest number, or NaN for text."""
     high: float = math.nan
 
     @property
@@ -94,7 +94,7 @@ class Facts:
     dates: Dates | None = None
     """The dates of all rows, or None if the column does not hold dates."""
     longest: int = 0
-    """The number of values in the longest list; 0 if rows have one value."""
+    """The number of values in the longest list, or 0 if rows have one value."""
 
     @property
     def distinct_share(self) -> float:

@@ -123,7 +123,7 @@ class Ranks:
     """The keys that order the rows of a group, of shape [rows]."""
     missing: np.ndarray | None = None
     """Whether a row has no value of `order_by`, so that it counts as the oldest, bool of shape
-    [rows]; None without `order_by`."""
+    [rows], or None without `order_by`."""
 
     def only(self, kept: np.ndarray) -> Ranks:
         """Returns the ranks of the rows for which `kept`, bool of shape [rows], is True."""

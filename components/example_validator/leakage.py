@@ -53,7 +53,7 @@ class Target:
         """Assigns the rows to folds.
 
         Args:
-          labels: the labels, or the indices of classes, [rows]; NaN where a label is missing.
+          labels: the labels, or the indices of classes, [rows], with NaN for missing labels.
           task: the label's kind of task.
           groups: the group of each row, [rows], or None if rows are independent.
         """

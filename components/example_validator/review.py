@@ -245,7 +245,7 @@ def review_columns(
         where a value is missing.
       label: the label's name.
       task: the label's kind of task.
-      numbers: the numbers or days in columns of text, by name, [rows] each; NaN where a value
+      numbers: the numbers or days in columns of text, by name, [rows] each, with NaN where a value
         cannot be parsed.
       typed: columns of other types than numeric or categorical, which may be constant in the
         sample.
@@ -324,7 +324,7 @@ def _find_identifier(known: pa.Array, distinct: int, rows: int) -> str | None:
 
 
 def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
-    """Returns the labels of a regression, or the indices of the sorted classes; NaN for missing
+    """Returns the labels of a regression, or indices of the sorted classes, with NaN for missing
     labels.
 
     The second of two sorted classes is the positive class.
@@ -337,7 +337,7 @@ def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> n
 
 
 def _numbers(values: pa.Array) -> np.ndarray:
-    """Returns numbers of any type as float64; NaN where a value is missing."""
+    """Returns numbers of any type as float64, with NaN where a value is missing."""
     return values.to_numpy(zero_copy_only=False).astype(np.float64)
 
 

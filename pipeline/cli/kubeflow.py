@@ -83,7 +83,7 @@ def submit(
       polling: how to follow the run; None to return once the run has started.
 
     Returns:
-      The exit code of the run, with the same codes as a local run; 0 if the run is not followed.
+      The exit code of the run, with the same codes as a local run, or 0 if the run is not followed.
 
     Raises:
       ConfigError: Kubeflow refuses a call.

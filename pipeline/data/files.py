@@ -106,7 +106,7 @@ def label_files(data: DataSettings) -> tuple[File, ...]:
 
 
 def revision_of(files: Sequence[File]) -> str:
-    """Returns a hash of the files' paths, sizes and modification times; empty without files."""
+    """Returns a hash of the files' paths, sizes and modification times, or "" without files."""
     if not files:
         return ""
     states = [(file.path, file.size, file.modified) for file in files]

@@ -30,7 +30,8 @@ class Spans:
     window: tuple[int, ...] = ()
     """The spans to train on, which earlier runs have read, except for the newest."""
     compared_with: int | None = None
-    """The earlier span with which the newest is compared for drift; None without a comparison."""
+    """The earlier span with which the newest is compared for drift, or None without a comparison.
+    """
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class SpanRecords:
             self._last[event.kind][event.details["span"]] = event
 
     def last_reading(self, number: int) -> LoggedEvent | None:
-        """Returns the event of the last run that read a span; None if no run has read the span."""
+        """Returns the event of the last run that read a span, or None if no run has read it."""
         return self._last[EventKind.INGESTED].get(number)
 
     def current_reading(self, span: Span) -> LoggedEvent | None:

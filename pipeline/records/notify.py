@@ -183,7 +183,7 @@ def _deliver(
 
 
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
-    """Returns the reason why a delivery failed; None on success.
+    """Returns the reason why a delivery failed, or None on success.
 
     The attempts run in another thread, which is abandoned after the time limit: a socket's timeout
     restarts with every byte, so that a slow server could block the thread forever.

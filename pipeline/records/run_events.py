@@ -208,7 +208,7 @@ class RunEvents:
             self._record(EventKind.ANOMALY, message, **details)
 
     def _last_details(self, kind: EventKind, span: Span) -> dict[str, Any]:
-        """Returns the details of a span's last event of a kind; empty without such an event."""
+        """Returns the details of a span's last event of a kind, or {} if there is none."""
         of_span = (
             event.details
             for event in reversed(self._event_log.events(kind))

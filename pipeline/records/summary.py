@@ -101,7 +101,7 @@ class MetricSummary(BaseModel):
     in_service: Number | None
     """The value of the model in service, or None if there is no model in service."""
     needs: str
-    """The requirements of the thresholds in words; empty without a threshold."""
+    """The requirements of the thresholds in words, or an empty string without a threshold."""
     ok: bool
     """Whether the metric meets its requirements, including those on slices."""
     interval: tuple[Number, Number] | None = None
@@ -118,7 +118,7 @@ class EvaluationReport:
     reason: str
     metrics: dict[str, MetricSummary]
     slices: dict[str, dict[str, float]]
-    """The metrics and the `example_count` by slice, such as `plan=gold`; NaN if undefined."""
+    """The metrics and the `example_count` by slice, such as `plan=gold`, or NaN if undefined."""
     notes: list[str]
     nearly_perfect: str | None = None
     """The first metric whose value is nearly perfect, or None if there is no such metric."""
@@ -185,11 +185,11 @@ class Candidate:
     exported: str
     """The folder to push, relative to the pipeline's folder."""
     certificate: str = ""
-    """The folder of the InfraBlessing, relative to the pipeline's folder; empty without a
-    certificate.
+    """The folder of the InfraBlessing, relative to the pipeline's folder, or an empty string
+    without a certificate.
     """
     variants: str | None = None
-    """The folder of the artifact with variants, relative to the pipeline's folder; None without
+    """The folder of the artifact with variants, relative to the pipeline's folder, or None without
     variants.
     """
 

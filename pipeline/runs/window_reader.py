@@ -78,7 +78,7 @@ def make_spans(usable: Sequence[Span], drift: DriftSettings, event_log: EventLog
 
 
 def _compared_with(span: Span, drift: DriftSettings, records: SpanRecords) -> int | None:
-    """Returns the span with which a span is compared for drift; None without a comparison."""
+    """Returns the span with which a span is compared for drift, or None without a comparison."""
     if not drift.columns:
         return None
     if records.acceptance(span):

@@ -138,7 +138,7 @@ def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> i
     """Ends a command that exceeds its time limit after its scheduler was killed; records the end.
 
     Returns:
-      The exit code of the check; 0 if no command is overdue.
+      The exit code of the check, or 0 if no command is overdue.
 
     Raises:
       InternalError: an overdue command cannot be ended.

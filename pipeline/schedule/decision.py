@@ -142,7 +142,10 @@ class DecisionInputs:
     is_first_check: bool
     """Whether no earlier decision had this cron expression and time zone."""
     schema_hash: str
-    """A hash of the schema file, which users edit after data was refused; empty without a file."""
+    """A hash of the schema file, or an empty string without a file.
+
+    Users edit the schema after data was refused.
+    """
 
     @classmethod
     def read(

@@ -58,7 +58,7 @@ class TimeLimit:
 
     @classmethod
     def read(cls, lock_file: Path) -> TimeLimit | None:
-        """Returns the limit of the command that holds a lock; None without a command or a limit."""
+        """Returns the limit of the command that holds a lock, or None without command or limit."""
         if not is_held(lock_file):
             return None
         try:

@@ -196,7 +196,7 @@ def _explained_errors(layout: Layout) -> Iterator[None]:
 
 
 def _current_hold(layout: Layout, now: datetime) -> Hold | None:
-    """Returns the hold that is in force; None without a hold, or if the file cannot be read."""
+    """Returns the hold that is in force, or None without a hold, or if the file cannot be read."""
     try:
         return read_hold(layout, now)
     except ConfigError:

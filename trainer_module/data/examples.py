@@ -62,9 +62,9 @@ class Content:
     classes: np.ndarray | None = None
     """The class of each usable example, or None if the label is a number."""
     groups: np.ndarray | None = None
-    """The group (`data.split_by`) of each usable example; None without groups."""
+    """The group (`data.split_by`) of each usable example, or None without groups."""
     times: np.ndarray | None = None
-    """The sort key (`data.order_by`) of each usable example, which grows with time; None without
+    """The sort key (`data.order_by`) of each usable example, which grows with time, or None without
     an order."""
 
     @property

@@ -37,7 +37,7 @@ class Weighting:
     """
 
     by_class: tuple[float, ...] = ()
-    """The weights by class index; empty without class weights."""
+    """The weights by class index, or an empty tuple without class weights."""
     scale: float = 1.0
     """The factor of the product of an example's weight in the data and the weight of its class."""
 
@@ -46,7 +46,7 @@ class Weighting:
         """Returns the weighting with a mean weight of 1.
 
         Args:
-          by_class: the weight of each class; empty without class weights.
+          by_class: the weight of each class, or an empty sequence without class weights.
           sums: the sum of the data's weights for each class, or the total for a label of numbers.
             Without weights in the data, each example counts as 1.
           examples: the number of examples of the train split.

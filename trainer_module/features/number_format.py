@@ -125,7 +125,7 @@ class NumberFormat:
         return sum(1 for value in values if _compiled(self).fullmatch(value))
 
     def read(self, text: str) -> float:
-        """Returns the number in a string as a float32; NaN if the string does not match the format.
+        """Returns the number in a string as a float32, or NaN if the format does not match.
 
         `raw_columns.parse_numbers` does the same in the graph.
         """

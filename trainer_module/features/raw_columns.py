@@ -45,7 +45,7 @@ def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, 
 
 
 def dense_numbers(column: AnyTensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Returns the numbers of a column, [batch, n] of a float type; NaN where missing."""
+    """Returns the numbers of a column, [batch, n] of a float type, with NaN where missing."""
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
@@ -103,7 +103,7 @@ def fingerprints(column: AnyTensor) -> tf.Tensor:
 
 
 def parse_numbers(texts: tf.Tensor, number_format: NumberFormat) -> tf.Tensor:
-    """Returns strings as numbers, float32 of the same shape; NaN for strings of another format."""
+    """Returns strings as numbers, float32 of the same shape, and NaN for other strings."""
     is_number = tf.strings.regex_full_match(texts, number_format.pattern)
     pieces = tf.strings.regex_replace(texts, f"^{number_format.pattern}$", number_format.rewrite)
     if number_format.style == "clock":

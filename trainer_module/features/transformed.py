@@ -22,7 +22,8 @@ class TransformedFeature:
     shape: tuple[int, ...]
     """The shape of one example, without the batch dimension."""
     vocabulary_size: int = 0
-    """The number of indices, including out-of-vocabulary buckets; 0 if the values are not indices.
+    """The number of indices, including out-of-vocabulary buckets, or 0 if the values are not
+    indices.
     """
     many: bool = False
     """Whether a row holds several indices, padded with index 0."""

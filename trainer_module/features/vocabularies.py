@@ -357,7 +357,7 @@ def compute_and_apply_classes(label: tf.Tensor, order: Order) -> tf.Tensor:
       order: the order of the classes, such as `ClassOrder`.
 
     Returns:
-      int64 of the shape of `label`; -1 for a missing label, and for a class that the train split
+      int64 of the shape of `label`, or -1 for a missing label, and for a class that the train split
       does not contain.
 
     Raises:

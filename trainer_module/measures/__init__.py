@@ -72,7 +72,7 @@ def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Me
 
     Args:
       task: the task of the model.
-      classes: the number of classes; 0 for a numeric label.
+      classes: the number of classes, or 0 for a numeric label.
       name: the name of the metric.
 
     Raises:

@@ -77,7 +77,7 @@ class ConfusionMetric(tf_keras.metrics.Metric):
 
 
 class MacroPrecision(ConfusionMetric):
-    """The mean precision over the classes; 0 for a class that is never predicted."""
+    """The mean precision over the classes, or 0 for a class that is never predicted."""
 
     def class_values(
         self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor
@@ -87,7 +87,7 @@ class MacroPrecision(ConfusionMetric):
 
 
 class MacroRecall(ConfusionMetric):
-    """The mean recall over the classes; 0 for a class without examples."""
+    """The mean recall over the classes, or 0 for a class without examples."""
 
     def class_values(
         self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor

@@ -232,7 +232,7 @@ class TrainingResult:
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Additional keys of the record."""
     pruning: PruningPlan | None = None
-    """The pruning plan; None without pruning."""
+    """The pruning plan, or None without pruning."""
 
     @property
     def start_step(self) -> int:
@@ -241,7 +241,7 @@ class TrainingResult:
 
     @property
     def step_seconds(self) -> float:
-        """The mean duration of a step in seconds; 0 if no step followed the last interruption.
+        """The mean duration of a step in seconds, or 0 if no step followed the last interruption.
 
         The first epoch traces graphs, so it counts only if there is no other epoch.
         """

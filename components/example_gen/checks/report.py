@@ -83,7 +83,7 @@ class ChunkReport:
 
         Args:
           rows: a batch whose columns are lists of int64, float32 or binary.
-          splits: the index of each row's split, [rows]; -1 for a row that is left out.
+          splits: the index of each row's split, [rows], or -1 for a row that is left out.
           split_names: the names of the splits.
           first: the cell of the batch's first row.
           settings: the settings of example generation.

@@ -57,7 +57,7 @@ class Step:
         return self.state in ENDED
 
     def seconds(self, now: datetime) -> float:
-        """Returns the duration of the step until now or its end; 0 if the duration is unknown."""
+        """Returns the duration of the step until now or its end, or 0 if it is unknown."""
         until = self.ended or (None if self.has_ended else now)
         if self.started is None or until is None:
             return 0.0

@@ -78,7 +78,7 @@ class Batch:
     next_observations: np.ndarray
     """The observations after the last step."""
     discounts: np.ndarray
-    """The discounts of the values of `next_observations`; 0 if the episode terminated."""
+    """The discounts of the values of `next_observations`, or 0 if the episode terminated."""
     weights: np.ndarray
     """The weights of the transitions in the loss, 0..1."""
 

@@ -237,7 +237,7 @@ class Training:
         self._saved_at = 0
         self.progress, self.best = Progress(), Best()
         self.resumed_at = 0
-        """The number of optimizer steps in the restored backup; 0 without a backup."""
+        """The number of optimizer steps in the restored backup, or 0 without a backup."""
         self.notes: list[str] = []
         """Notes for the summary of the run."""
         self._restore()

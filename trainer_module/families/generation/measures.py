@@ -54,7 +54,7 @@ def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
 
 
 def covariance(features: np.ndarray) -> np.ndarray:
-    """Returns the covariance of the columns, [features, features] float64; 0 for a single row."""
+    """Returns the covariance of the columns, [features, features] float64, or 0 for one row."""
     centred = features.astype(np.float64) - features.mean(0, dtype=np.float64)
     found: np.ndarray = centred.T @ centred / max(1, len(features) - 1)
     return found

@@ -161,7 +161,7 @@ def compare(
 
     Args:
       generated: the generated pictures, [pictures, height, width, channels] uint8.
-      requested: the requested class of each picture, [pictures] of bytes; None without classes.
+      requested: the requested class of each picture, [pictures] of bytes, or None without classes.
       reference: the real pictures.
       collapse: the value of `task.collapse`.
     """

@@ -43,7 +43,7 @@ class NetworkShape:
     picture: tuple[int, int, int]
     """The height, the width and the channels of a picture."""
     classes: int = 0
-    """The number of classes; 0 without classes."""
+    """The number of classes, or 0 without classes."""
     sizes: tuple[int, ...] = ()
     """The units or filters of the generator's layers, from the noise to the picture, or () for the
     default.

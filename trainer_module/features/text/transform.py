@@ -409,7 +409,7 @@ def _weigh(indices: tf.RaggedTensor, rarity: tf.Tensor, width: int) -> tf.Tensor
     The TF-IDF values of a row have the L2 norm 1.
 
     Args:
-      indices: the indices of the terms, [batch, (terms)]; 0 for a term that is not in the
+      indices: the indices of the terms, [batch, (terms)], or 0 for a term that is not in the
         vocabulary.
       rarity: the inverse document frequencies by index.
       width: the maximum number of different terms of a row.
