@@ -33,7 +33,7 @@ def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 class MetricSettings(Settings):
-    """A metric class of TFMA, of Keras or your own; the keys are those of `tfma.MetricConfig`."""
+    """A metric class of TFMA, of Keras or your own, with the keys of `tfma.MetricConfig`."""
 
     class_name: str = Field(min_length=1)
     """The name of the class, such as `Specificity`."""
