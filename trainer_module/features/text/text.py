@@ -45,8 +45,8 @@ class TextFeature(BaseFeature):
     ngrams: PositiveInt = Field(default=2, le=5)
     """The maximum number of tokens in an n-gram of a bag."""
     vocabulary_size: PositiveInt = Field(default=20_000, le=MAX_INDEX)
-    """The maximum number of tokens or n-grams in the vocabulary, which keeps the terms that occur in
-    the most texts."""
+    """The maximum number of tokens or n-grams in the vocabulary, which keeps the terms that occur
+    in the most texts."""
     vocabulary: str | None = None
     """wordpiece: a folder with a file `vocab.txt` that has a piece per line, as Hugging Face's
     models have. Default: the vocabulary of `model.weights`, or else a vocabulary that is learned
