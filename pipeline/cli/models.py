@@ -151,8 +151,8 @@ def _state(
     if version.provenance.copy_of is not None:
         reasons.append(f"copy of version {version.provenance.copy_of}")
     if rollback is not None:
-        reason = f": {rollback.details['reason']}" if rollback.details.get("reason") else ""
-        reasons[-1] += f", by `rollback` on {rollback.at.astimezone():{_TIME}}{reason}"
+        why = f": {rollback.details['reason']}" if rollback.details.get("reason") else ""
+        reasons[-1] += f", by `rollback` on {rollback.at.astimezone():{_TIME}}{why}"
     if not version.is_ours:
         reasons.append("not pushed by this pipeline")
     if not reasons and version is not serving and serving is not None:

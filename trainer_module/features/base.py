@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from trainer_module.features.transformed import TransformedFeature
 
 
-NAME_SEPARATOR = "\x1f"
+BESIDE = "\x1f"
 """The separator between a column's name and the suffix of an additional tensor.
 
 `free_name` replaces the separator with an underscore."""
-MISSING_SUFFIX = f"{NAME_SEPARATOR}missing"
+MISSING_SUFFIX = f"{BESIDE}missing"
 """The suffix of the tensor that is 1 where the value of a column is missing, else 0."""
-LENGTH_SUFFIX = f"{NAME_SEPARATOR}length"
+LENGTH_SUFFIX = f"{BESIDE}length"
 """The suffix of the tensor with the length of a sequence as a share of `length`, 0 to 1."""
-PACKED = f"all{NAME_SEPARATOR}numbers"
+PACKED = f"all{BESIDE}numbers"
 """The name of the vector that combines more than `MAX_SEPARATE` numeric columns.
 
 It contains the scaled numbers in the order of the columns' names, and then the flags of missing
 values."""
-GROUP = f"split{NAME_SEPARATOR}group"
+GROUP = f"split{BESIDE}group"
 """The name of the tensor of `data.split_by`: rows with the same value are held out together or not
 at all. Models do not read the tensor."""
-TIME = f"split{NAME_SEPARATOR}time"
+TIME = f"split{BESIDE}time"
 """The name of the tensor of `data.order_by`: the held-out rows have the largest values. Models do
 not read the tensor."""
 SPLIT_KEYS = (GROUP, TIME)
 
 
 def underscored(name: str) -> str:
-    """Returns a name in which an underscore replaces `NAME_SEPARATOR`."""
-    return name.replace(NAME_SEPARATOR, "_")
+    """Returns a name in which an underscore replaces `BESIDE`."""
+    return name.replace(BESIDE, "_")
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Returns an unused name in which underscores replace `NAME_SEPARATOR`, such as `age_missing`.
+    """Returns an unused name in which underscores replace `BESIDE`, such as `age_missing`.
 
     A name that is itself the name of a column is returned unchanged.
 
@@ -50,7 +50,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
       name: the name of a tensor that a feature type returns.
       taken: the names of the columns, and of the tensors of other feature types.
     """
-    if NAME_SEPARATOR not in name or name in taken:
+    if BESIDE not in name or name in taken:
         return name
     free = underscored(name)
     while free in taken:
@@ -125,8 +125,8 @@ class BaseFeature(Settings):
 
         Returns:
           Dense tensors by name, [batch, ...] each. Each feature has a tensor of its own name.
-          Additional tensors have names that start with the feature's name and `NAME_SEPARATOR`, so
-          that they differ from the names of columns.
+          Additional tensors have names that start with the feature's name and `BESIDE`, so that
+          they differ from the names of columns.
 
         Raises:
           DataError: a column holds values that are invalid for the type.
