@@ -177,7 +177,7 @@ def check(
     Run this command where the volume is mounted, as the CronJob of `schedule manifest` does.
     Kubeflow's recurring runs handle the cron times.
     """
-    # Imported here because only this command needs this module.
+    # The import is here, because only this command needs this module.
     from pipeline.kubeflow.data_check import check as check_data
 
     loaded = _load(config, overrides)

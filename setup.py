@@ -3,22 +3,22 @@
 from setuptools import find_packages, setup
 
 INSTALL_REQUIRES = [
-    # The pipeline: these release together and are only tested together; their insides are touched
-    # in components/compat/.
+    # The pipeline: Google releases and tests these versions together. components/compat/ uses
+    # private names of the packages, so the minor versions are pinned.
     "tfx>=1.21,<1.22",
     "tensorflow-transform>=1.21,<1.22",
     "tensorflow-data-validation>=1.21,<1.22",
     "tensorflow-model-analysis>=0.52,<0.53",
     "ml-metadata>=1.21,<1.22",
     "tfx-bsl>=1.21,<1.22",
-    # Its insides are touched in components/compat/: the minor version that was tested.
+    # components/compat/ uses private names of Beam, so the minor version is pinned.
     "apache-beam>=2.77,<2.78",
-    # The training stack: legacy Keras is what every tf.distribute strategy works with. Its insides
-    # are touched in trainer_module/compat/: the minor version that was tested.
+    # The training stack: only legacy Keras works with every strategy of tf.distribute.
+    # trainer_module/compat/ uses private names of Keras, so the minor version is pinned.
     "tensorflow>=2.21,<2.22",
     "tf-keras>=2.21,<2.22",
     "tensorboard>=2.20,<3",
-    # Everything else: see docs/dependencies.md for one line of why each.
+    # The other dependencies: docs/dependencies.md gives the reason for each package.
     "cronsim>=2.6,<3",
     "filelock>=3.16,<5",
     "h5py>=3.10,<4",
@@ -28,7 +28,7 @@ INSTALL_REQUIRES = [
     "kfp-kubernetes>=2.16,<2.17",
     "kubernetes>=26,<36",
     "numpy>=1.26,<3",
-    # A study goes on after a kill by what its storage does: the minor version that was tested.
+    # Studies resume after a kill by internals of the storage, so the minor version is pinned.
     "optuna>=5.0,<5.1",
     "orjson>=3.10,<4",
     "pillow>=10.1,<13",
@@ -47,7 +47,7 @@ INSTALL_REQUIRES = [
     "tzdata",
     "typer>=0.15,<1",
     "urllib3>=1.26,<3",
-    # Its connections are ours, by its insides: the minor version that was tested.
+    # The server uses private names of uvicorn, so the minor version is pinned.
     "uvicorn>=0.54,<0.55",
     "uvloop>=0.20,<1",
     "ydf>=0.16,<0.17",
@@ -57,7 +57,7 @@ OPTIMIZE_REQUIRES = [
     "ai-edge-litert>=2,<3",
     "onnx>=1.17,<2",
     "onnxruntime>=1.20,<2",
-    # Its insides are touched in trainer_module/compat/: the minor version that was tested.
+    # trainer_module/compat/ uses private names of TFMOT, so the minor version is pinned.
     "tensorflow-model-optimization>=0.8,<0.9",
     "tf2onnx>=1.17,<2",
 ]
@@ -67,20 +67,20 @@ CONTROL_REQUIRES = ["gymnasium>=1.2,<2"]
 setup(
     packages=[
         *find_packages(include=["pipeline*", "components*", "trainer_module*"]),
-        # Data only: the worked examples, which the runner's defaults name.
+        # This package contains only data: the example configs, which are the runners' defaults.
         "configs",
     ],
     py_modules=["kubeflow_runner", "local_runner"],
     package_data={"configs": ["*.yaml"]},
     install_requires=INSTALL_REQUIRES,
     extras_require={
-        # TensorFlow's CUDA libraries, gigabytes that machines without a GPU do without.
+        # TensorFlow's CUDA libraries take gigabytes, and only machines with a GPU need them.
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
-        # What the section `optimize` makes models smaller with, and runs them by.
+        # The section `optimize` converts models with these packages, and runs the variants.
         "optimize": OPTIMIZE_REQUIRES,
-        # Fetches a BERT by its name on Hugging Face's hub.
+        # The run downloads a BERT by its name on Hugging Face's hub.
         "hub": ["huggingface-hub>=2.4,<3"],
-        # The environments that a task `control` learns in, and is judged in.
+        # `task: control` trains and evaluates in these environments.
         "control": CONTROL_REQUIRES,
     },
     entry_points={

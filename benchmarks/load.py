@@ -99,7 +99,7 @@ class _Client(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes the connection at once, and drops unsent data."""
+        """Closes the connection immediately, and drops unsent data."""
         self._transport.abort()
 
 
@@ -111,7 +111,7 @@ class Load:
         url: the URL of the requests.
         body: the body of every request.
         headers: the headers of every request, one per line.
-        rate: the requests per second; 0 for a new request after each response.
+        rate: the requests per second, or 0 for a new request after each response.
         seconds: the duration.
         """
         address = urlsplit(url)

@@ -80,7 +80,7 @@ def measure_full_load(
 ) -> Speed:
     """Returns the speed under full load; a header selects Open Inference."""
     url = server.infer_url if header else server.url
-    result_of(start_load(url, body, 2.0, header=header))  # Warm-up.
+    result_of(start_load(url, body, 2.0, header=header))  # This load warms up the server.
     metrics = [f"scopeline_batch_rows_{suffix}" for suffix in ("sum", "count")]
     before, used = [server.metric(name) for name in metrics], server.cpu_seconds
     full_load = result_of(start_load(url, body, seconds, header=header))
@@ -188,7 +188,9 @@ def measure_log(serving: Path, folder: Path, seconds: float, console: Console) -
     ):
         for _ in range(LOG_ROUNDS):
             for server in (without, with_log):
-                result_of(start_load(server.url, body, 1.0, LOG_RATE))  # Warm-up.
+                result_of(
+                    start_load(server.url, body, 1.0, LOG_RATE)
+                )  # This load warms up the server.
                 load = start_load(server.url, body, seconds, LOG_RATE)
                 found[server is with_log].append(result_of(load)["p99"])
     plain, logged = (statistics.median(found[kind]) for kind in (False, True))
@@ -214,7 +216,7 @@ def change_versions(serving: Path, seconds: float) -> None:
     data.write_bytes(content)
     (serving / "corrupt").rename(corrupt)
     time.sleep(pause)
-    push_new_version(list_versions(serving)[0], serving)  # A rollback.
+    push_new_version(list_versions(serving)[0], serving)  # This push is a rollback.
     time.sleep(pause)
 
 

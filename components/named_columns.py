@@ -9,20 +9,20 @@ from trainer_module.errors import DataError
 
 
 def check_named_columns(
-    named: Mapping[str, str], columns: Iterable[str], owner: str = "data"
+    columns_by_key: Mapping[str, str], columns: Iterable[str], owner: str = "data"
 ) -> None:
     """Raises DataError for the first column of a config that does not exist.
 
     Args:
-      named: the columns in the config, by the key whose value is the column.
+      columns_by_key: the columns in the config, by the key whose value is the column.
       columns: the existing columns.
       owner: the object that has the columns, for messages, such as `data` or `schema`.
     """
     existing = list(columns)
-    for key, column in named.items():
+    for key, column in columns_by_key.items():
         if column not in existing:
             near = difflib.get_close_matches(column, existing, n=1)
-            hint = f"did you mean `{near[0]}`?"
-            if not near:
-                hint = f"the columns are {', '.join(existing)}"
+            hint = f"the columns are {', '.join(existing)}"
+            if near:
+                hint = f"did you mean `{near[0]}`?"
             raise DataError(f"{key}: the {owner} has no column `{column}`; {hint}")

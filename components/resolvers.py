@@ -144,7 +144,7 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
         """Sets the spans of the window.
 
         Args:
-          spans: the numbers of the spans, which may have gaps; None for a range.
+          spans: the numbers of the spans, which may have gaps, or None for a range.
           range_config: the range for TFX's strategy, if `spans` is None.
         """
         if spans is not None:
@@ -186,7 +186,8 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
 class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
     """A strategy that resolves the statistics of a span's current examples.
 
-    StatisticsGen does not copy the span of its examples, so the metadata store links both.
+    StatisticsGen does not copy the span of its examples to the statistics, so the strategy finds
+    the statistics of the examples in the metadata store.
     """
 
     def __init__(self, span: int) -> None:

@@ -52,7 +52,7 @@ def _fill(source: Iterator[_T], waiting: queue.Queue[Any], stopped: threading.Ev
         for element in source:
             if not _put(([element], None), waiting, stopped):
                 return
-    except BaseException as error:  # The consumer raises it.
+    except BaseException as error:  # The consumer raises the error.
         _put(([], error), waiting, stopped)
     else:
         _put(([], None), waiting, stopped)

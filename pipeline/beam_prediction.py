@@ -68,7 +68,7 @@ class ShardResult:
 
     rows: int
     error: str = ""
-    """The error message; empty if the predictions were written."""
+    """The error message, or an empty string if the predictions were written."""
     stamps: list[list[int]] = field(default_factory=list)
     """The sizes and modification times of the files before their prediction."""
     unreadable: dict[str, int] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class OutputFolder:
         return FileLock(self._state / f"{shard.name}.lock")
 
     def result(self, shard: Shard) -> ShardResult | None:
-        """Returns the result of a shard; None if the shard has no result for its current files."""
+        """Returns the result of a shard, or None if its current files have no result."""
         try:
             stored = ShardResult(**json.loads(self._state_file(shard).read_text()))
         except OSError:

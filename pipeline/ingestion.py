@@ -26,7 +26,7 @@ def resolve_ingestion(
 
     Args:
       reading: the settings of ExampleGen without these hashes.
-      curated: the path of the user's own schema; None if the schema is inferred.
+      curated: the path of the user's own schema, or None if the schema is inferred.
       data: the config's section.
       layout: the layout of the pipeline; files on another machine are not read.
     """

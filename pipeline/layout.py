@@ -20,7 +20,7 @@ class Layout:
     name: str
     push_directory: str | None = None
     remote: str | None = None
-    """The URI of artifacts and models; None if they are below `output`."""
+    """The URI of artifacts and models, or None if they are below `output`."""
     is_kept: bool = True
     """Whether `output` remains after the process; if not, the inferred schema is below `remote`."""
     is_elsewhere: bool = False

@@ -57,7 +57,7 @@ class RunContext:
     layout: Layout
     location: DataLocation
     window: Window | None = None
-    """The spans to train on; None for data without spans."""
+    """The spans to train on, or None for data without spans."""
     data: tuple[Span, ...] = ()
     """The spans to train on; data without spans counts as one span. Empty if the files are on
     another machine, as when a pipeline is compiled for Kubeflow.

@@ -40,7 +40,7 @@ def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbforma
         resources={"metadata": {"path": str(ROOT)}},
     )
     client.execute(env={**os.environ, **(environment or {})})
-    notebook.metadata.pop("language_info", None)  # This contains the local version of Python.
+    notebook.metadata.pop("language_info", None)  # The key contains the version of Python.
     return notebook
 
 

@@ -44,11 +44,11 @@ class Touch:
 
     path: Path
     line: int
-    what: str
+    use: str
 
     def __str__(self) -> str:
         """Returns the use with its path and line, in the form that editors open."""
-        return f"{self.path}:{self.line}: {self.what}"
+        return f"{self.path}:{self.line}: {self.use}"
 
 
 def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
@@ -74,7 +74,7 @@ def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
             for n, w in _touches(tree, modules[path], names)
             if FALSE_POSITIVE not in lines[n - 1]
         }
-        found += [Touch(path, line, what) for line, what in sorted(uses)]
+        found += [Touch(path, line, use) for line, use in sorted(uses)]
     return found
 
 

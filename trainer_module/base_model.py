@@ -354,7 +354,7 @@ class Feature:
     indices: int = 0
     """The number of indices of a categorical feature, including out-of-vocabulary buckets."""
     vocabulary: tuple[_Text, ...] | None = None
-    """The value of each index of a categorical feature before the buckets; None if unknown."""
+    """The value of each index of a categorical feature before the buckets, or None if unknown."""
     indices_of: str = ""
     """The source of the indices of a categorical feature without a vocabulary, such as a hash;
     empty for a feature with a vocabulary.
@@ -518,7 +518,7 @@ class BaseModel:
 
     path: str
     description: Description | None
-    """The description in the model's folder; None if another program exported the model."""
+    """The description in the model's folder, or None if another program exported the model."""
     values: dict[str, np.ndarray]
     """The values of the described weights, by their stable names."""
     axes: dict[str, tuple[Axis, ...]]

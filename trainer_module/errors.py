@@ -46,21 +46,21 @@ class DamagedFileError(DataError):
     """A file that changed after it was written; the message names the damage and the remedy."""
 
     path = Path()
-    what = ""
+    damage = ""
 
     @classmethod
-    def of(cls, path: Path, what: str, remedy: str) -> "DamagedFileError":
+    def of(cls, path: Path, damage: str, remedy: str) -> "DamagedFileError":
         """Returns the error of a file.
 
         As for all errors of this module, the constructor takes only the message.
 
         Args:
           path: the path of the damaged file.
-          what: the damage, as the predicate of a sentence about the file.
+          damage: the damage, as the predicate of a sentence about the file.
           remedy: the command or the action that repairs the file.
         """
-        error = cls(f"{path} {what}: {remedy}")
-        error.path, error.what = path, what
+        error = cls(f"{path} {damage}: {remedy}")
+        error.path, error.damage = path, damage
         return error
 
 

@@ -30,10 +30,10 @@ class Problem:
     target: BaseTask
     label: str
     classes: tuple[str, ...]
-    """The names of the classes by index; empty for regression."""
+    """The names of the classes by index, or an empty tuple for regression."""
     features: tuple[TransformedFeature, ...]
     weight: str | None = None
-    """The column of the examples' weights; None if all examples count alike."""
+    """The column of the examples' weights, or None if all examples count alike."""
     label_mean: float = 0.0
     """The mean of the label on the train split, for regression."""
     label_deviation: float = 1.0
@@ -44,9 +44,10 @@ class Problem:
     The shape is [5, n] for each name; the mapping is empty if the quartiles were not measured.
     """
     loss: str = ""
-    """The name of the loss; empty for the task's default loss."""
+    """The name of the loss, or an empty string for the task's default loss."""
     class_weights: tuple[float, ...] = ()
-    """The weight of each class in the loss, by index; empty if all classes count alike."""
+    """The weight of each class in the loss, by index, or an empty tuple if all classes count alike.
+    """
     measures: tuple[str, ...] = ()
     """The Evaluator's metrics that training measures in addition to the task's default metrics."""
 
@@ -221,7 +222,7 @@ def _with_number_names(
     """
     name = feature.name
     if name in declared:
-        places = declared[name].place_names(name)
+        places = declared[name].value_names(name)
     elif name.startswith(underscored(PACKED)):
         raw = tft_output.raw_feature_spec()
         places = _packed_names({n: raw[n] for n in raw if n not in excluded}, declared)

@@ -91,7 +91,7 @@ def report_ready() -> None:
 
 
 def report_notice(text: str) -> None:
-    """Logs a notice that the command prints at once, independent of the progress."""
+    """Logs a notice that the command prints immediately, independent of the progress."""
     logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})
 
 
@@ -113,24 +113,24 @@ class StrategyChoice(Settings):
 
     strategy: StrategySettings
     reason: str = ""
-    """The reason for the choice; empty if the config names the strategy."""
+    """The reason for the choice, or an empty string if the config names the strategy."""
 
 
 class WorkerContext(Settings):
     """The context of one training process, which `run_fn` reads from `fn_args.runtime`."""
 
     choice: StrategyChoice | None = None
-    """The strategy to use; None for `train.strategy`."""
+    """The strategy to use, or None for `train.strategy`."""
     backup_directory: str | None = None
-    """The folder of the checkpoints to resume from; None for a folder in the model run."""
+    """The folder of the checkpoints to resume from, or None for a folder in the model run."""
     writes_backup: bool = True
     """Whether this process writes checkpoints; False if another process writes them to the same
     folder.
     """
     backup_steps: PositiveInt | None = None
-    """The steps between checkpoints; None for a checkpoint at the end of each epoch."""
+    """The steps between checkpoints, or None for a checkpoint at the end of each epoch."""
     continued_epochs: NonNegativeInt = 0
-    """The number of finished epochs of the training that this training continues; 0 for none."""
+    """The number of finished epochs of the training that this training continues, or 0 for none."""
     restarts: tuple[str, ...] = ()
     """A sentence for each restart of the training."""
     workers: PositiveInt = 1
@@ -138,7 +138,7 @@ class WorkerContext(Settings):
 
     @property
     def reason(self) -> str:
-        """The reason for the choice of the strategy; empty if the config names the strategy."""
+        """The reason for the choice of the strategy, or "" if the config names the strategy."""
         return self.choice.reason if self.choice else ""
 
 

@@ -32,7 +32,7 @@ class ScratchFolder:
         """Creates and locks the folder.
 
         Args:
-          parent: the parent folder; None for the system's folder for temporary files.
+          parent: the parent folder, or None for the system's folder for temporary files.
         """
         _delete_abandoned(parent or tempfile.gettempdir())
         unlocked = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=parent))

@@ -80,9 +80,9 @@ class Transformed:
 
     def _search(self, seed: int, seconds: int, target: Path) -> TrainerSettings:
         """Returns the settings that an automatic search finds."""
-        told = {"label": self.table.label, "task": self.table.task, "features": self.features}
+        settings = {"label": self.table.label, "task": self.table.task, "features": self.features}
         plan = SearchPlan(
-            given={**told, "model": {}, "train": {"seed": seed}},
+            given={**settings, "model": {}, "train": {"seed": seed}},
             tune=TuneSettings.model_validate({"auto": True, "timeout": f"{seconds}s"}),
         )
         (target / "search").mkdir(parents=True)

@@ -28,14 +28,14 @@ def predictions(
     columns = [name for name in train[0] if name != table.label]
     numeric = [i for i, name in enumerate(columns) if name in numbers]
     texts = [i for i, name in enumerate(columns) if name not in numbers]
-    known, asked = (_matrix(rows, columns, numbers) for rows in (train, test))
+    inputs, test_inputs = (_matrix(rows, columns, numbers) for rows in (train, test))
     labels = np.array([row[table.label] for row in train])
     is_regression = table.task is Task.REGRESSION
     labels = labels.astype(float) if is_regression else labels
     if tuple(columns) == table.texts:
         terms = TfidfVectorizer(ngram_range=(1, 2))
-        model = make_pipeline(terms, LogisticRegression(max_iter=2000)).fit(known[:, 0], labels)
-        return {"linear": model.predict_proba(asked[:, 0])}
+        model = make_pipeline(terms, LogisticRegression(max_iter=2000)).fit(inputs[:, 0], labels)
+        return {"linear": model.predict_proba(test_inputs[:, 0])}
     linear = make_pipeline(
         make_column_transformer(
             (make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()), numeric),
@@ -43,7 +43,7 @@ def predictions(
         ),
         Ridge() if is_regression else LogisticRegression(max_iter=2000),
     )
-    few = [len({row[i] for row in known}) <= MAX_CATEGORIES for i in texts]
+    few = [len({row[i] for row in inputs}) <= MAX_CATEGORIES for i in texts]
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
     boosting = HistGradientBoostingRegressor if is_regression else HistGradientBoostingClassifier
     boosted = make_pipeline(
@@ -52,8 +52,10 @@ def predictions(
     )
     found = {}
     for name, model in {"linear": linear, "boosting": boosted}.items():
-        model.fit(known, labels)
-        found[name] = model.predict(asked) if is_regression else model.predict_proba(asked)
+        model.fit(inputs, labels)
+        found[name] = (
+            model.predict(test_inputs) if is_regression else model.predict_proba(test_inputs)
+        )
     return found
 
 

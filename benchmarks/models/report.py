@@ -12,7 +12,7 @@ from trainer_module.settings import Task
 
 METRICS = {Task.BINARY: "auc", Task.MULTICLASS: "accuracy", Task.REGRESSION: "rmse"}
 MARGIN = 0.005
-"""The margin of AUC and accuracy; that of errors is `ERROR_MARGIN`, relative."""
+"""The margin of AUC and accuracy. For errors, the relative margin is `ERROR_MARGIN`."""
 ERROR_MARGIN = 0.01
 PEERS = ("linear", "boosting")
 

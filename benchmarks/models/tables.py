@@ -114,8 +114,8 @@ class Wheel:
 
 def _uv() -> str:
     """Returns the path of uv, installed or from `make setup`."""
-    places = os.pathsep.join((os.environ.get("PATH", ""), str(ROOT / ".tools" / "bin")))
-    return shutil.which("uv", path=places) or "uv"
+    search_path = os.pathsep.join((os.environ.get("PATH", ""), str(ROOT / ".tools" / "bin")))
+    return shutil.which("uv", path=search_path) or "uv"
 
 
 def _of_sklearn(load: Callable[..., Any]) -> Callable[[], Rows]:

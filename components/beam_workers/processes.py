@@ -74,7 +74,7 @@ def describe_exit(worker: str, status: int, log_tail: Sequence[str]) -> str:
 
 
 def find_cause(error: BaseException) -> Exception | None:
-    """Returns the worker's error that the text of Beam's error contains, or None without one."""
+    """Returns the worker's error in the text of Beam's error, or None if the text has no error."""
     _, mark, error_json = str(error).rpartition(_MARK)
     if not mark:
         return None
@@ -133,14 +133,15 @@ class _Connection:
             self._answer()
 
     def failure(self) -> str:
-        """Returns the error with which a request was answered, or an empty string without one."""
+        """Returns the error with which a request was answered, or "" if there was no error."""
         with self._lock:
             answered = [future.get().error for future in self._requests if future.is_done()]
         return self._failure or next(filter(None, answered), "")
 
     def can_be_killed(self) -> bool:
-        """Returns whether `close` may end the worker at once, as the worker has failed or has open
-        requests that Beam has abandoned.
+        """Returns whether `close` may end the worker immediately.
+
+        The worker has failed, or has open requests that Beam has abandoned.
         """
         with self._lock:
             return bool(self._failure) or any(not future.is_done() for future in self._requests)
@@ -206,7 +207,7 @@ class ForkedWorker(GrpcWorkerHandler):
         self._watch.start()
 
     def close(self) -> None:
-        """Ends the worker, after an interrupt or a failure at once."""
+        """Ends the worker; after an interrupt or a failure, the worker ends immediately."""
         self._stopping.set()
         self._watch.join()
         if self._connection.can_be_killed():

@@ -30,24 +30,26 @@ class Dates:
     """The number of values."""
     shown: str
     """An example of a value in the format."""
-    odd: int = 0
+    mismatches: int = 0
     """The number of values that are not in the format."""
-    first_odd: str = ""
+    first_mismatch: str = ""
     """The first value that is not in the format, with its row and file."""
 
     @property
     def are_alike(self) -> bool:
         """Whether at least the share `MIN_DATE_SHARE` of the values is in the format."""
-        return self.values - self.odd >= MIN_DATE_SHARE * self.values
+        return self.values - self.mismatches >= MIN_DATE_SHARE * self.values
 
     @property
     def description(self) -> str:
         """A description of the column's values for messages."""
         dates = f"dates such as {self.shown!r}"
-        if not self.odd:
+        if not self.mismatches:
             return dates
-        others = f"{self.odd:,} of {self.values:,} values do not have the format {self.format}"
-        first = f"the first is {self.first_odd}"
+        others = (
+            f"{self.mismatches:,} of {self.values:,} values do not have the format {self.format}"
+        )
+        first = f"the first is {self.first_mismatch}"
         if self.are_alike:
             return f"{dates}; {others} and count as missing dates, {first}"
         return f"{dates}, but {others}, {first}: write all dates in one format"

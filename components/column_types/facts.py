@@ -37,11 +37,11 @@ class Counts:
     longest: int
     """The largest number of values in a row."""
     distinct: int | None = None
-    """The number of distinct strings; None if the statistics do not contain it."""
+    """The number of distinct strings, or None if the statistics do not contain it."""
     frequent: tuple[str, ...] = ()
     """The strings that the statistics list, the most frequent ones first."""
     low: float = math.nan
-    """The smallest number; NaN for text."""
+    """The smallest number, or NaN for text."""
     high: float = math.nan
 
     @property
@@ -92,9 +92,9 @@ class Facts:
     negative: int = 0
     """The number of distinct numbers below 0."""
     dates: Dates | None = None
-    """The dates of all rows; None if the column does not hold dates."""
+    """The dates of all rows, or None if the column does not hold dates."""
     longest: int = 0
-    """The number of values in the longest list; 0 if rows have one value."""
+    """The number of values in the longest list, or 0 if rows have one value."""
 
     @property
     def distinct_share(self) -> float:

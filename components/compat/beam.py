@@ -228,7 +228,7 @@ class DescribingHarness(SdkHarness):
         def attempt() -> beam_fn_api_pb2.InstructionResponse:
             try:
                 return task()
-            except BaseException as error:  # Also SystemExit, which a user's code may raise.
+            except BaseException as error:  # A user's code may raise SystemExit.
                 traceback.print_exc()
                 return beam_fn_api_pb2.InstructionResponse(
                     instruction_id=request.instruction_id, error=self._describe(error)

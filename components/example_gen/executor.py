@@ -238,7 +238,7 @@ class Executor(BaseExampleGenExecutor):
                     | "Rank" >> beam.FlatMap(_rank_chunk, column_kinds, source, settings)
                     | "ListRanks" >> beam.combiners.ToList()
                 )
-                cuts = beam.pvalue.AsSingleton(ranks | "Cut" >> beam.Map(_cut, plan))
+                cuts = beam.pvalue.AsSingleton(ranks | "Cut" >> beam.Map(_find_cuts, plan))
             (
                 planned
                 | "Write" >> beam.ParDo(_WriteChunk(plan, source), column_kinds, cuts)
@@ -272,7 +272,7 @@ def _rank_chunk(
         yield rank_rows(batch.rows, batch.first, settings).only(is_kept(batch.rows, settings))
 
 
-def _cut(ranks: list[Ranks], plan: Plan) -> Cuts:
+def _find_cuts(ranks: list[Ranks], plan: Plan) -> Cuts:
     return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
 
 

@@ -74,7 +74,9 @@ class FormatSpec:
     """The properties of a format that are needed before its source is imported."""
 
     source: str
-    """The import path of the `Source` that reads the format; empty if the format has no files."""
+    """The import path of the `Source` that reads the format, or an empty string if the format has
+    no files.
+    """
     pattern: str = "*"
     """The glob that selects the format's files in a folder."""
     endings: tuple[str, ...] = ()
@@ -189,7 +191,8 @@ class ExampleGenSettings(Settings):
     csv: CsvSettings = CsvSettings()
     """The dialect of CSV files."""
     weight: str = ""
-    """The column of the examples' weights; empty if all examples have the same weight."""
+    """The column of the examples' weights, or an empty string if all examples have the same weight.
+    """
     mixed_columns: tuple[str, ...] = ()
     """The columns that are declared categorical or ignored, so that they may hold both numbers and
     text."""
@@ -223,7 +226,7 @@ class ExampleGenSettings(Settings):
     stratify: bool = False
     """Whether the rows of each class are split separately."""
     order_by: str = ""
-    """The column that orders the rows before they are split; empty for no order."""
+    """The column that orders the rows before they are split, or an empty string for no order."""
     split_by: str = ""
     """The column by which rows are grouped: rows with the same value are in the same split."""
     schema_file: str = ""

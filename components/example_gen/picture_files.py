@@ -110,7 +110,7 @@ def picture_remedies(singular: str, plural: str, on_bad_file: OnBadFile | None) 
     Args:
       singular: the noun for the example with the picture, such as `the row`.
       plural: the noun for several examples, such as `rows`.
-      on_bad_file: the config's setting; None if there is no config.
+      on_bad_file: the config's setting, or None if there is no config.
     """
     if on_bad_file is None:
         return f"replace the picture with a complete one, or remove {singular}"
@@ -127,7 +127,8 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
       name: the column's name, for messages.
       column: a column of lists with one path per row.
       first: the cell of the first row.
-      folder: the folder that the paths are relative to; empty for the folder of the rows' file.
+      folder: the folder that the paths are relative to, or an empty string for the folder of the
+        rows' file.
 
     Raises:
       DataError: a row has no path, or a path outside the folder. The message names the first row.

@@ -59,9 +59,11 @@ class Plan:
     split_names: list[str]
     split_folders: list[str]
     hash_buckets: list[int]
-    """The number of hash buckets of each split; empty if each input split is an output split."""
+    """The number of hash buckets of each split, or an empty list if each input split is an output
+    split.
+    """
     partition_feature: str | None
-    """The column whose hash determines the split; None if the whole row determines the split."""
+    """The column whose hash determines the split, or None if the whole row determines the split."""
     uri: str
     """The folder of the examples."""
 

@@ -123,7 +123,7 @@ class Ranks:
     """The keys that order the rows of a group, of shape [rows]."""
     missing: np.ndarray | None = None
     """Whether a row has no value of `order_by`, so that it counts as the oldest, bool of shape
-    [rows]; None without `order_by`."""
+    [rows], or None without `order_by`."""
 
     def only(self, kept: np.ndarray) -> Ranks:
         """Returns the ranks of the rows for which `kept`, bool of shape [rows], is True."""
@@ -182,7 +182,7 @@ def cut_groups(
       parts: the ranks of all batches, in any order.
       split_names: the names of the splits. Train is filled first, then the other splits in order.
       shares: the number of hash buckets of each split.
-      order_by: the column that orders the rows; empty for stratified splits.
+      order_by: the column that orders the rows, or an empty string for stratified splits.
     """
     order = np.array(sorted(range(len(shares)), key=lambda i: split_names[i] != TRAIN_SPLIT))
     cumulative_shares = np.cumsum(np.array(shares)[order])[:-1] / sum(shares)
@@ -220,7 +220,7 @@ def _ends_in_proportion(
 
 
 def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
-    """Returns the label of each row as binary; empty for a row without a label."""
+    """Returns the label of each row as bytes, which are empty for a row without a label."""
     if label not in rows.schema.names:
         return _one_group(rows)
     values = first_values(rows.column(label))

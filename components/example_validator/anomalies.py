@@ -90,7 +90,7 @@ class SplitValidation:
     statistics: statistics_pb2.DatasetFeatureStatisticsList
     anomalies: anomalies_pb2.Anomalies
     older: OlderData | None = None
-    """The older data from which drift is measured; None if drift is not measured."""
+    """The older data from which drift is measured, or None if drift is not measured."""
 
 
 @dataclass(frozen=True)

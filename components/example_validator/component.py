@@ -77,7 +77,9 @@ class ValidationSettings:
     compared_with: str = ""
     """The name of the older data from which drift is measured, such as `span 2026-01-05`."""
     group: str = ""
-    """The column by which rows are grouped into splits (`data.split_by`); empty for no column."""
+    """The column by which rows are grouped into splits (`data.split_by`), or an empty string for no
+    column.
+    """
     dates: Mapping[str, str | None] | None = None
     """The declared columns that may hold the date of a row, with the format in the config. None if
     the config sets `data.order_by`, so that the split is not reviewed."""
@@ -112,7 +114,7 @@ class Executor(base_executor.BaseExecutor):
         drift = settings.drift
         schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
         names = [feature.name for feature in schema.feature]
-        check_named_columns({**settings.named, **drift.named}, names, "schema")
+        check_named_columns({**settings.named, **drift.columns_by_key}, names, "schema")
         drift.check_measures(schema)
         previous = input_dict.get(PREVIOUS_STATISTICS_KEY) if drift.columns else None
         older = None

@@ -74,10 +74,10 @@ def review_split(
 
     Args:
       columns: the features, [rows] each of numbers or bytes, null where a value is missing.
-      labels: the labels, or the indices of classes, [rows]; NaN where a label is missing.
+      labels: the labels, or the indices of classes, [rows], with NaN for missing labels.
       task: the label's kind of task.
-      formats: the date columns with their formats; None for a column whose format is not known.
-      group: the column by which rows are grouped into splits; empty for no column.
+      formats: the date columns with their formats, or None for a column whose format is not known.
+      group: the column by which rows are grouped into splits, or an empty string for no column.
 
     Returns:
       The finding. None if no column holds the date of a row, if `group` does not hold dates, or,
@@ -175,7 +175,7 @@ def read_days(texts: pa.Array, date_format: str | None = None) -> np.ndarray | N
         date_format = find_format(_words(distinct[:_FORMAT_SAMPLE]))
     if date_format is None or not len(distinct):
         return None
-    # Imported here, as TensorFlow and TensorFlow Transform take seconds to import.
+    # The import is here, as TensorFlow and TensorFlow Transform take seconds to import.
     import tensorflow as tf
 
     from trainer_module.features.calendar import read_texts

@@ -92,7 +92,7 @@ class Drift:
         return self.on_drift == "fail"
 
     @property
-    def named(self) -> dict[str, str]:
+    def columns_by_key(self) -> dict[str, str]:
         """The columns, by the key in the config that contains the column's name."""
         return {f"drift.columns.{column}": column for column in self.columns}
 
@@ -176,7 +176,7 @@ def describe_measured(
       measured: TFDV's measurement, which may be below its threshold.
       column: the column's name.
       now: the statistics of the new data.
-      older: the older data; None if it is not known.
+      older: the older data, or None if it is not known.
     """
     key, quantity = MEASURES[measured.type]
     result = f"{measured.value:.3g}"
@@ -246,7 +246,7 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
     up_to = np.searchsorted(ordered, edges, "right") / len(values)
     share = up_to - smaller
     is_frequent = (last - first > 1) | (share > _FREQUENT_SHARE)
-    # The lowest and the highest possible share of rows below each edge.
+    # These are the lowest and the highest possible share of rows below each edge.
     high = np.array([0, *bounds[first[1:] + 1]])
     low = np.array([0, *bounds[first[1:]]])
     by_chance = _MAX_DEVIATIONS * np.sqrt(np.maximum(share, 1 / len(values)) / len(values))
@@ -381,8 +381,9 @@ def measure_skew(
 def _without_values(
     name: str, thresholds: Mapping[str, float | None], now: Statistics, older: OlderData
 ) -> ColumnSkew:
-    """Returns the skew of a column that has no value in the requests or in the training data. TFDV
-    does not measure such a column.
+    """Returns the skew of a column that has no value in the requests or in the training data.
+
+    TFDV does not measure columns without values.
     """
     (measure, threshold), *_ = ((k, value) for k, value in thresholds.items() if value is not None)
     rows = known_rows(find_column(older.statistics, name)), known_rows(find_column(now, name))

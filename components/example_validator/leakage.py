@@ -53,9 +53,9 @@ class Target:
         """Assigns the rows to folds.
 
         Args:
-          labels: the labels, or the indices of classes, [rows]; NaN where a label is missing.
+          labels: the labels, or the indices of classes, [rows], with NaN for missing labels.
           task: the label's kind of task.
-          groups: the group of each row, [rows]; None if rows are independent.
+          groups: the group of each row, [rows], or None if rows are independent.
         """
         self._groups = np.arange(len(labels)) if groups is None else value_codes(groups)
         folds = np.arange(self._groups.max(initial=0) + 1) % _FOLDS
@@ -81,7 +81,7 @@ class Target:
         Args:
           column: the column's name.
           values: the values, [rows].
-          numbers: the values as numbers, [rows], NaN where a value is missing; None for values that
+          numbers: the values as numbers, [rows], with NaN for missing values, or None if the values
             are not numbers.
         """
         is_known = values.is_valid().to_numpy(zero_copy_only=False)

@@ -35,7 +35,7 @@ class Rows:
     total: int
     """The number of all rows."""
     first: Cell | None = None
-    """The first anomalous cell; None if it is not known."""
+    """The first anomalous cell, or None if it is not known."""
 
     def __str__(self) -> str:
         rows = f"in {self.count:,} of {counted(self.total, 'row')}"

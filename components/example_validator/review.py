@@ -88,9 +88,9 @@ class Review:
     findings: tuple[ColumnFinding, ...] = ()
     """The findings about columns. Columns that leak the label come first."""
     strongest: Strength | None = None
-    """The column that predicts the label best; None if there are too few rows."""
+    """The column that predicts the label best, or None if there are too few rows."""
     split: SplitFinding | None = None
-    """The finding about a random split of dated rows; None if there is no finding."""
+    """The finding about a random split of dated rows, or None if there is no finding."""
 
 
 _REVIEW = TypeAdapter(Review)
@@ -114,10 +114,10 @@ def review_examples(
       label: the label's column.
       task: the label's kind of task.
       exempt: columns that are not reviewed, for instance because the config declares them.
-      group: the column by which rows are grouped into splits; empty for no column.
+      group: the column by which rows are grouped into splits, or an empty string for no column.
       counts: the counts of all rows of the split, by column.
-      dates: exempt columns that may hold the date of a row, with the config's format; None if the
-        split is not reviewed.
+      dates: exempt columns that may hold the date of a row, with the config's format, or None if
+        the split is not reviewed.
     """
     required = {label, group, *(dates or ())}
     features = [f for f in schema.feature if f.name in required or f.name not in exempt]
@@ -245,11 +245,11 @@ def review_columns(
         where a value is missing.
       label: the label's name.
       task: the label's kind of task.
-      numbers: the numbers or days in columns of text, by name, [rows] each; NaN where a value
+      numbers: the numbers or days in columns of text, by name, [rows] each, with NaN where a value
         cannot be parsed.
       typed: columns of other types than numeric or categorical, which may be constant in the
         sample.
-      groups: the group of each row, [rows]; None if rows are independent.
+      groups: the group of each row, [rows], or None if rows are independent.
       counts: the counts of all rows of the split, if `columns` are a sample of the split.
     """
     counts = counts or {}
@@ -324,7 +324,7 @@ def _find_identifier(known: pa.Array, distinct: int, rows: int) -> str | None:
 
 
 def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
-    """Returns the labels of a regression, or the indices of the sorted classes; NaN for missing
+    """Returns the labels of a regression, or indices of the sorted classes, with NaN for missing
     labels.
 
     The second of two sorted classes is the positive class.
@@ -337,7 +337,7 @@ def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> n
 
 
 def _numbers(values: pa.Array) -> np.ndarray:
-    """Returns numbers of any type as float64; NaN where a value is missing."""
+    """Returns numbers of any type as float64, with NaN where a value is missing."""
     return values.to_numpy(zero_copy_only=False).astype(np.float64)
 
 

@@ -69,7 +69,7 @@ class CheckedColumn:
     feature: schema_pb2.Feature
     """The column in the schema."""
     values: tuple[str, ...]
-    """The list of values in the schema; empty for a column without a list."""
+    """The list of values in the schema, or an empty tuple for a column without a list."""
     statistics: tuple[_Statistics, ...]
     """The statistics of the column in each split that contradicts the schema."""
     examples: int
@@ -86,13 +86,13 @@ class Finding:
     """A difference between a column and the schema."""
 
     expected: str
-    """The expectation of the schema; empty if `found` describes the difference."""
+    """The expectation of the schema, or an empty string if `found` describes the difference."""
     found: str
     """The contradicting contents of the data."""
     is_anomalous: Test | None = None
-    """The test for anomalous rows; None if single rows are not anomalous."""
+    """The test for anomalous rows, or None if single rows are not anomalous."""
     counted: Rows | None = None
-    """The number of anomalous rows in the statistics; None if the statistics do not have it."""
+    """The number of anomalous rows in the statistics, or None if the statistics do not have it."""
 
     def sentence(self, rows: Rows | None) -> str:
         """Returns the finding as a sentence with the anomalous rows, if they are known."""

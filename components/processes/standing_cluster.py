@@ -290,7 +290,7 @@ def _start(
     environment = shared | worker_environment(workers) | {INTEROP_THREADS: shared[INTEROP_THREADS]}
     with _log(folder, place).open("wb") as output:
         return subprocess.Popen(
-            # -P: modules in the current folder do not hide the modules of this process.
+            # With -P, modules in the current folder do not hide the modules of this process.
             [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
             stdin=subprocess.PIPE,
             stdout=output,

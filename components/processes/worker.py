@@ -63,7 +63,7 @@ def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoRetur
         main(payload, channel)
         channel.send("done")
         status = 0
-    except BaseException as error:  # Including SystemExit, which a user's code may raise.
+    except BaseException as error:  # A user's code may raise SystemExit.
         traceback.print_exc()
         channel.send("error", **describe(error))
     finally:

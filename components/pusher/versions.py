@@ -136,7 +136,7 @@ def find_variant_damage(version: Path) -> str:
 def _describe_damage(error: DamagedFileError, version: Path) -> str:
     path = error.path
     is_inside = path.is_relative_to(version)
-    return f"{path.relative_to(version) if is_inside else path} {error.what}"
+    return f"{path.relative_to(version) if is_inside else path} {error.damage}"
 
 
 def read_withdrawal(version: Path) -> str | None:
@@ -303,9 +303,8 @@ def _add_disk_space(error: OSError, model: Path, incoming: Path) -> OSError:
     space.
     """
     cause = first_error_of(error)
-    shutil.rmtree(
-        incoming, ignore_errors=True
-    )  # Deleted first, because the partial copy takes disk space.
+    # The partial copy is deleted before the free space is measured.
+    shutil.rmtree(incoming, ignore_errors=True)
     if cause.filename is None or cause.errno is None:
         return cause
     needed = show_size(sum(sizes_below(model)))

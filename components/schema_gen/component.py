@@ -74,7 +74,7 @@ def _is_in_every_row(feature: schema_pb2.Feature) -> bool:
 
 
 def floats_among(schema: schema_pb2.Schema, names: Collection[str]) -> set[str]:
-    """Returns those of the columns that are floats in the schema."""
+    """Returns the names of columns that are floats in the schema."""
     return {f.name for f in schema.feature if f.type == schema_pb2.FLOAT and f.name in names}
 
 
@@ -111,7 +111,7 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
 
     Args:
       path: the path of the schema.
-      curated: the path of the user's own schema; empty if there is none.
+      curated: the path of the user's own schema, or an empty string if there is none.
       columns: the columns that are integers in the data and floats in the schema.
 
     Raises:
@@ -275,7 +275,7 @@ class SchemaGen(base_component.BaseComponent):
           statistics: a channel of ExampleStatistics.
           examples: a channel of the Examples of the statistics. A sample determines the types of
             columns.
-          curated: the path of the user's own schema.pbtxt; None if there is none.
+          curated: the path of the user's own schema.pbtxt, or None if there is none.
           kept: the path at which the inferred schema is stored.
           revision: the result of `schema_revision(curated, kept)`.
           label: the label's column.

@@ -24,7 +24,7 @@ def schema_revision(curated: str | None, kept: str) -> str:
     The result is empty for an inferred schema, which depends on the statistics alone.
 
     Args:
-      curated: the path of the user's own schema; None if there is none.
+      curated: the path of the user's own schema, or None if there is none.
       kept: the path of the stored schema, which a user may have edited.
     """
     if curated is not None:

@@ -305,7 +305,7 @@ def load_certified(version: Path, variant: str | None = None) -> Model:
       DataError: the files have changed, the model cannot be loaded, or its predictions differ from
         the certified predictions.
     """
-    check_certified_files(version)  # Before the load, as a damaged file may crash the process.
+    check_certified_files(version)  # A damaged file may crash the process when it is loaded.
     model = load_model(version, variant)
     check_answers(replace(model, variant=None))
     return model

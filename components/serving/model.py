@@ -86,7 +86,7 @@ class _Call:
 
 
 class Signatures:
-    """The signatures of a SavedModel. Several threads may call them at once.
+    """The signatures of a SavedModel. Several threads may call them at the same time.
 
     The signatures run in a session, as in TensorFlow Serving. For a small network, a call of a
     signature from `tf.saved_model.load` takes a millisecond in Python code and switches between
@@ -203,7 +203,7 @@ TRANSFORMS = {RAW: "serving_raw_transform", EXAMPLES: "serving_transform"}
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A loaded version, which several threads may call at once.
+    """A loaded version, which several threads may call at the same time.
 
     The methods raise DataError for rows that the model rejects, such as damaged pictures. Pictures
     are decoded in parts, so that the decoded pictures fit into memory.
@@ -342,7 +342,7 @@ class TransformedModel:
 
 
 Servable = Model | TransformedModel
-"""A loaded version: the SavedModel, or only a variant. Several threads may call it at once."""
+"""A loaded version: the SavedModel, or only a variant. Calls from several threads are safe."""
 
 
 def load_transformed(version: Path, variant: str) -> TransformedModel:

@@ -139,7 +139,7 @@ class MeasuredRows:
     def portions(self) -> Iterator[tuple[Arrays, int]]:
         """Yields parts of the rows, and the number of pixels of each part.
 
-        All pictures of a part may be decoded at once.
+        All pictures of a part may be decoded at the same time.
         """
         all_pixels = sum(self.pixels)
         if all_pixels <= SERVED_PIXELS:
@@ -247,9 +247,9 @@ class UnreadableValues:
     column: str
     count: int
     row: int
-    """The first row with such a text, counted from 0."""
+    """The first row with an unreadable text, counted from 0."""
     text: str
-    """The beginning of the first such text."""
+    """The beginning of the first unreadable text."""
     expected: str
     """A description of valid texts."""
 
@@ -259,7 +259,7 @@ def find_unreadable(
 ) -> list[UnreadableValues]:
     """Returns the columns with texts that the model cannot parse.
 
-    The columns are sorted by the first row with such a text.
+    The columns are sorted by the first row with an unreadable text.
 
     Args:
       columns: the inputs by request name, or only the input of serialised tf.Examples.

@@ -242,7 +242,7 @@ def _launcher(
             "train.cluster.launcher is kubernetes, but the image of the pods is unknown; compile "
             "the pipeline with kubeflow_runner.py, or set train.cluster.launcher: local."
         )
-    # Imported here, because the import takes a second.
+    # The import is here, because the import takes a second.
     from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm
 
     # The folder of the model run is the key of the workers: all attempts of this execution use

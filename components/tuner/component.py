@@ -86,7 +86,7 @@ class SearchExecutor(base_executor.BaseExecutor):
 
 
 def _search(folder: str, plan: SearchPlan, fn_args: FnArgs) -> list[TrialRecord]:
-    # Imported here: Optuna takes 0.25 seconds to import, and most runs have no search.
+    # The import is here: Optuna takes 0.25 seconds to import, and most runs have no search.
     from components.tuner.search import Search, SearchJob
 
     options = TrainerOptions.from_environment()
@@ -116,7 +116,7 @@ def _fingerprint(custom_config: dict[str, Any]) -> str:
 def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, search: str) -> bool:
     """Copies the result of the latest search of the same space, unless the data has drifted.
 
-    Returns whether there is such a result.
+    Returns whether a result was copied.
 
     Args:
       anomalies: the anomalies of this run's data.

@@ -133,8 +133,8 @@ def plan_finals(
     Args:
       trials: the ended trials.
       objective: the objective of the search.
-      seconds: the remaining seconds, summed over processes; None if the number of trials limits the
-        search.
+      seconds: the remaining seconds, summed over processes, or None if the number of trials limits
+        the search.
     """
     remaining = finalists(trials, objective)
     while len(remaining) > 1:

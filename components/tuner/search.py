@@ -64,7 +64,9 @@ class _Member:
     has_begun: bool = False
     """Whether the process has begun a trial."""
     finals: list[Final] = field(default_factory=list)
-    """The remaining final training runs of the process; empty for a process that runs trials."""
+    """The remaining final training runs of the process, or an empty list for a process that runs
+    trials.
+    """
 
 
 class Search:

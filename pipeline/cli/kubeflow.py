@@ -83,7 +83,7 @@ def submit(
       polling: how to follow the run; None to return once the run has started.
 
     Returns:
-      The exit code of the run, with the same codes as a local run; 0 if the run is not followed.
+      The exit code of the run, with the same codes as a local run, or 0 if the run is not followed.
 
     Raises:
       ConfigError: Kubeflow refuses a call.
@@ -119,7 +119,7 @@ def show_status(kubeflow: Kubeflow, config: PipelineConfig, run_id: str | None) 
     Args:
       kubeflow: the client.
       config: the config of the pipeline.
-      run_id: the run's id; None for the pipeline's latest run.
+      run_id: the run's id, or None for the pipeline's latest run.
 
     Raises:
       ConfigError: there is no such run.

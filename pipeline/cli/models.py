@@ -85,13 +85,13 @@ def _fields(
 ) -> dict[str, Any]:
     """Returns the fields of a version for JSON."""
     metrics = version.details.get("metrics", {})
-    state, why = _state(version, serving, rollback)
+    state, reason = _state(version, serving, rollback)
     return {
         "version": version.number,
         "path": version.path,
         "pushed": pushed_at(version).isoformat(timespec="seconds"),
         "state": state,
-        "why": why,
+        "why": reason,
         "serves": version is serving,
         "waits": False,
         "withdrawn": version.withdrawn,
@@ -112,15 +112,15 @@ def _fields(
 def _waiting_fields(
     model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
 ) -> dict[str, Any]:
-    """Returns the fields of a waiting model for JSON: those of `_fields`, but without a folder."""
+    """Returns the fields of a waiting model for JSON, with the keys of `_fields`."""
     damage, reason = model.damage(layout), how_to_push(model.number, hold)
-    state, why = ("waits", f"not approved yet; {reason}") if hold is None else ("held", reason)
+    state, reason = ("waits", f"not approved yet; {reason}") if hold is None else ("held", reason)
     return {
         "version": model.number,
         "path": None,
         "pushed": None,
         "state": "damaged" if damage else state,
-        "why": damage or why,
+        "why": damage or reason,
         "serves": False,
         "waits": True,
         "withdrawn": False,

@@ -59,7 +59,7 @@ class ChosenModel:
     default_format: str | None = None
     """The format of files whose name does not determine the format."""
     variant: str | None = None
-    """A variant of the version; None for the SavedModel itself."""
+    """A variant of the version, or None for the SavedModel itself."""
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
     max_pixels: int = DATA_PIXELS
@@ -122,7 +122,7 @@ def predict(
     ] = "",
     batch_rows: Annotated[
         int,
-        typer.Option("--batch-size", metavar="ROWS", min=1, help="Predict this many rows at once."),
+        typer.Option("--batch-size", metavar="ROWS", min=1, help="Set the rows per batch."),
     ] = 4096,
     runner: Annotated[
         str | None,
@@ -211,10 +211,10 @@ def chosen_model(
     """Returns the model that the options of a command select.
 
     Args:
-      config: the checked config; None if the command has no config.
+      config: the checked config, or None if the command has no config.
       output: the output folder.
-      model: the folder of a version; None for a version that the config's pipeline pushed.
-      version: the number of a version; None for the newest version that is not withdrawn.
+      model: the folder of a version, or None for a version that the config's pipeline pushed.
+      version: the number of a version, or None for the newest version that is not withdrawn.
       variant: a variant of the version.
 
     Raises:

@@ -83,7 +83,7 @@ def schedule(
     Exit codes with --once: 0, or the worst code of a run: 1 a component failed, 2 the config or the
     data is unusable, 75 try again later. With --check: 0 a scheduler is alive, 1 none is.
     """
-    # Imported only here, so that other commands do not wait for APScheduler.
+    # The import is only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve
 
     if now is not None and not once:
@@ -202,12 +202,14 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         firings = [
             show_time(moment, settings) for moment in next_firings(settings, now, NEXT_FIRINGS)
         ]
-        when = [explain(settings)] if settings.cron else []
-        when += [f"new data, checked every {show_duration(settings.poll)}"] * (settings.on_new_data)
+        triggers = [explain(settings)] if settings.cron else []
+        triggers += [f"new data, checked every {show_duration(settings.poll)}"] * (
+            settings.on_new_data
+        )
         hold = read_hold(layout, now)
-        when += [] if hold is None else [str(hold)]
+        triggers += [] if hold is None else [str(hold)]
         history = read_history(event_log)
-        started = history.started  # The last run of the schedule or by hand.
+        started = history.started  # A user may have started this run by hand.
         last_run, result = "none yet", ""
         if started is not None:
             last_run = f"{show_time(started.at, settings)}: {started.message}"
@@ -216,7 +218,7 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
             result = f"{result}\nstuck: {history.problem.message}".strip()
         table.add_row(
             pipeline.name,
-            escape("\n".join(when)),
+            escape("\n".join(triggers)),
             "\n".join(firings),
             escape(last_run),
             escape(result),

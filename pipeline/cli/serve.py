@@ -172,10 +172,10 @@ def served_model(
     """Returns the name of a model and the folder of its versions.
 
     Args:
-      config: the checked config; None if the command has no config.
+      config: the checked config, or None if the command has no config.
       output: the output folder.
-      model: a folder of versions, or of one version; None for the config's model.
-      name: the name of the model; None for the config's name or, without a config, the folder's.
+      model: a folder of versions, the folder of one version, or None for the config's model.
+      name: the name of the model, or None for the config's name or, without a config, the folder's.
 
     Raises:
       ConfigError: `model` contains no version, both arguments are None, or the folder is remote.

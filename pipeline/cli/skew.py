@@ -92,7 +92,7 @@ def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None
 
 
 def _newest(config: PipelineConfig) -> list[File]:
-    """Returns the newest request files that together have `skew.min_rows` rows; else all files."""
+    """Returns the newest request files with together `skew.min_rows` rows, or else all files."""
     if not config.skew.is_watched or config.skew.requests is None:
         raise ConfigError(
             "skew.columns: no column has a threshold; write `columns: {fare: {jensen_shannon:"

@@ -62,7 +62,7 @@ def list_all(
     for entry in listed:
         rows = "" if entry.rows is None else f"{entry.rows:,}"
         written, read = _time(_written(entry)), _time(entry.read)
-        table.add_row(str(entry.span), entry.state.value, rows, written, read, escape(entry.why))
+        table.add_row(str(entry.span), entry.state.value, rows, written, read, escape(entry.reason))
     if listed:
         wide_console().print(table)
     else:
@@ -103,7 +103,7 @@ def _fields(entry: ListedSpan) -> dict[str, Any]:
         "span": entry.span.name,
         "version": entry.span.version,
         "state": entry.state.value,
-        "why": entry.why,
+        "why": entry.reason,
         "rows": entry.rows,
         "written": _written(entry).isoformat(timespec="seconds"),
         "read": None if entry.read is None else entry.read.isoformat(timespec="seconds"),

@@ -128,7 +128,7 @@ def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
 
 
 def _expected_line(path: Sequence[Any], value: Any) -> str:
-    """Returns a sentence with the line to write; empty for keys without a standard line."""
+    """Returns a sentence with the line to write, or "" for keys without a standard line."""
     match tuple(path), value:
         case ("data",), str():
             return f"expected data: {{format: csv, path: {value}, label: COLUMN}}"
@@ -194,7 +194,7 @@ def _expectation(detail: Any) -> str:
 
 
 def _closest(value: Any, names: list[str]) -> str:
-    """Returns the question whether the user means a similar name; empty if no name is similar."""
+    """Returns the question whether the user means a similar name, or "" if none is similar."""
     meant = find_value(value, names)
     close = [meant] if meant else difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""

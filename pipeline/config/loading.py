@@ -248,7 +248,7 @@ def load_config(
 
 
 def read_name(path: Path, overrides: Iterable[str] = ()) -> str | None:
-    """Returns the `name` of a config whose other keys may be invalid; None without a valid name."""
+    """Returns the `name` of a config with possibly invalid keys, or None without a valid name."""
     try:
         raw = _read_yaml(path)
         for override in overrides:

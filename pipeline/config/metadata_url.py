@@ -28,7 +28,7 @@ class MetadataServer:
 
     @property
     def password(self) -> str:
-        """The user's password; empty if the environment variable is not set."""
+        """The user's password, or an empty string if the environment variable is not set."""
         return os.environ.get(PASSWORD_VARIABLE, "")
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """The settings of the whole config, and values derived from the config alone.
 
 Each section, with its rules, is a module of `sections`. No module here imports TensorFlow or TFX,
-so that an invalid file is rejected at once.
+so that an invalid file is rejected immediately.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ _KEY_OF, _VALUE_OF = _by_synonym(KEYS), _by_synonym(VALUES)
 
 
 def find_value(value: Any, known: Collection[str]) -> str | None:
-    """Returns the allowed value for which an unknown value is a synonym; None if there is none.
+    """Returns the allowed value for which an unknown value is a synonym, or None if there is none.
 
     Args:
       value: the unknown value.

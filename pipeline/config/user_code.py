@@ -54,7 +54,7 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
 
 
 def find_source(module: str) -> Path | None:
-    """Returns a module's source file without importing the module; None if there is none."""
+    """Returns a module's source file without importing the module, or None if there is none."""
     relative = Path(*module.split("."))
     for folder in map(Path, sys.path):
         for candidate in (folder / relative / "__init__.py", folder / relative.with_suffix(".py")):
@@ -71,10 +71,10 @@ def find_source(module: str) -> Path | None:
 
 
 def parse_source(source: Path) -> ast.Module | None:
-    """Returns the syntax tree of a file; None if it is not valid Python."""
+    """Returns the syntax tree of a file, or None if it is not valid Python."""
     try:
         return ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError):  # For null bytes and invalid UTF-8.
+    except (SyntaxError, ValueError):  # Null bytes may raise ValueError.
         return None
 
 
@@ -110,7 +110,7 @@ def imported_sources(module: str) -> list[Path]:
         result contains this package's modules.
 
     Returns:
-      The files in the order of their discovery; empty if there is no such module.
+      The files in the order of their discovery, or an empty list if there is no such module.
     """
     package = module.partition(".")[0]
     sources: dict[Path, None] = {}

@@ -1,6 +1,6 @@
 """Lists the files of a config's data or of a request log, with their spans.
 
-The files are listed without TFX, so that a wrong path is reported at once and polling is cheap.
+The files are listed without TFX, so that a wrong path is reported immediately and polling is cheap.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class File:
 
 
 def label_files(data: DataSettings) -> tuple[File, ...]:
-    """Returns the separate files of labels; empty if the config has no `data.labels`.
+    """Returns the separate files of labels, or an empty tuple if the config has no `data.labels`.
 
     Raises:
       DataError: no file matches.
@@ -106,7 +106,7 @@ def label_files(data: DataSettings) -> tuple[File, ...]:
 
 
 def revision_of(files: Sequence[File]) -> str:
-    """Returns a hash of the files' paths, sizes and modification times; empty without files."""
+    """Returns a hash of the files' paths, sizes and modification times, or "" without files."""
     if not files:
         return ""
     states = [(file.path, file.size, file.modified) for file in files]
@@ -148,7 +148,7 @@ def _character_class(match: re.Match[str]) -> str:
 
 
 def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None] | None:
-    """Returns the numbers of span and version; None for an impossible date, such as 2026-02-30."""
+    """Returns the numbers of span and version, or None for an invalid date, such as 2026-02-30."""
     version = groups.get("VERSION")
     if span := groups.get("SPAN"):
         number = int(span)

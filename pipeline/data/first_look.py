@@ -23,14 +23,16 @@ _GZIP_RATIO = 8
 """The typical compression ratio of a .gz file."""
 
 
-def check_local_data(settings: ExampleGenSettings, named: Mapping[str, str], span: Span) -> None:
+def check_local_data(
+    settings: ExampleGenSettings, columns_by_key: Mapping[str, str], span: Span
+) -> None:
     """Runs the checks of ExampleGen that need neither TensorFlow nor splits.
 
     Remote files and large data are not checked.
 
     Args:
       settings: the settings for reading the files.
-      named: the columns that the config names, by config key.
+      columns_by_key: the columns that the config names, by config key.
       span: the span to check; data without spans counts as one span.
 
     Raises:
@@ -45,11 +47,11 @@ def check_local_data(settings: ExampleGenSettings, named: Mapping[str, str], spa
     columns: frozenset[str] = import_registered(check)(settings, files)
     # ExampleValidator reports columns of the schema that the new data lacks.
     available = sorted(columns | read_known_kinds(settings.schema_file).keys())
-    check_named_columns(named, available)
+    check_named_columns(columns_by_key, available)
 
 
 def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | None:
-    """Returns the first rows of a table; None for remote files, pictures and large data.
+    """Returns the first rows of a table, or None for remote files, pictures and large data.
 
     Args:
       settings: the settings for reading the files.
@@ -63,7 +65,7 @@ def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | Non
     is_local = not any(map(is_remote, files))
     if not spec.first_look or spec.holds_images or not is_local or _is_large(span):
         return None
-    # Imported here, as most commands read no data.
+    # The import is here, as most commands read no data.
     from components.example_gen.first_look import read_first_rows as read
 
     return read(settings, files)

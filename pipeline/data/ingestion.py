@@ -21,7 +21,7 @@ class Ingestion:
 
     settings: ExampleGenSettings
     curated_schema: str | None
-    """The path of the user's own schema; None if the schema is inferred."""
+    """The path of the user's own schema, or None if the schema is inferred."""
     fingerprint: str
     """A hash of all settings that affect the examples; it does not depend on the data files."""
 
@@ -89,7 +89,7 @@ def _picture_folders(features: Mapping[str, Feature], layout: Layout) -> dict[st
 
 
 def _encoded_pictures(data_format: str, features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Returns the columns of a table that contain encoded pictures; empty for image formats."""
+    """Returns the columns of a table with encoded pictures, or () for image formats."""
     if FORMATS[data_format].holds_images:
         return ()
     return tuple(
@@ -117,7 +117,7 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
     written = {str(layout.output), layout.serving}
     if not local:
         return ""
-    # Imported here, as only data with pictures needs Arrow.
+    # The import is here, as only data with pictures needs Arrow.
     from components.example_gen.picture_files import folder_revision
 
     return folder_revision(local, written)

@@ -256,7 +256,7 @@ def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> li
 
 
 def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | None:
-    """Returns the reason why a span cannot be read yet; None if the span is settled."""
+    """Returns the reason why a span cannot be read yet, or None if the span is settled."""
     name = "the data" if span.number == NO_SPAN else f"span {span}"
     if is_dated_ahead(span, now):
         return (

@@ -53,9 +53,9 @@ class Recipe:
     run_fn: str
     """The import path of the function that trains the model of the config."""
     preprocessing: str | None
-    """The import path of the user's preprocessing function; None for the default."""
+    """The import path of the user's preprocessing function, or None for the default."""
     tune: TuneSettings | None
-    """The settings of the search; None if the config has no search."""
+    """The settings of the search, or None if the config has no search."""
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Recipe:

@@ -30,7 +30,8 @@ class Spans:
     window: tuple[int, ...] = ()
     """The spans to train on, which earlier runs have read, except for the newest."""
     compared_with: int | None = None
-    """The earlier span with which the newest is compared for drift; None without a comparison."""
+    """The earlier span with which the newest is compared for drift, or None without a comparison.
+    """
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         label=config.data.label,
         task=config.task,
         images=config.columns_of(ImageFeature),
-        # None, as a preprocessing function may use any column.
+        # A preprocessing function may use any column, so the value is None.
         aside=None
         if config.preprocessing
         else filter(None, (config.data.label, config.data.weight)),
@@ -100,7 +101,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         settings=ValidationSettings(
             label=config.data.label,
             task=config.task,
-            # None, as a preprocessing function may use any column.
+            # A preprocessing function may use any column, so the value is None.
             declared=None
             if config.preprocessing
             else sorted({*config.features, config.data.weight or ""}),

@@ -148,7 +148,7 @@ def create_trainer(
     Args:
       graph_inputs: the arguments of the family.
       examples: examples to train on, if nodes of the family make some.
-      schema: the schema, from which the Trainer takes inferred settings; None if the family has
+      schema: the schema, from which the Trainer takes inferred settings, or None if the family has
         no schema.
     """
     settings, run_fn = graph_inputs.context.config.trainer_settings, graph_inputs.family.run_fn
@@ -195,7 +195,7 @@ def bounds_of(config: PipelineConfig) -> list[Bounds]:
     of these metrics decides ties.
     """
     task, evaluate, metrics = config.target, config.evaluate, config.target.metrics()
-    first_metric = (*evaluate.named, *task.usual_metrics())[:1]
+    first_metric = (*evaluate.metric_names, *task.usual_metrics())[:1]
     thresholds = evaluate.thresholds or dict.fromkeys(first_metric, Threshold())
     return [
         Bounds(

@@ -38,7 +38,7 @@ def create_tuner(recipe: Recipe, inputs: Inputs, splits: Iterable[str]) -> base_
       splits: the names of all splits. A split in addition to train and eval scores trials; if
         there is none, a part of train scores trials.
     """
-    # Imported here, as runs without a search do not need it.
+    # The import is here, as runs without a search do not need it.
     from components.tuner.component import Tuner
 
     additional = [split for split in splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
@@ -138,7 +138,7 @@ def create_optimizer(
       model: the trained model.
       evaluator: the Evaluator, which has blessed and measured the model.
     """
-    # Imported here, as runs without variants do not need it.
+    # The import is here, as runs without variants do not need it.
     from components.optimizer.component import Optimizer
     from components.optimizer.gating import OptimizerPlan
 

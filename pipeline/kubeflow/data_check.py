@@ -263,7 +263,7 @@ def _cron_job(
     }
     return {
         "schedule": poll_cron(schedule.poll),
-        # Two checks at once could submit the same run twice.
+        # Two checks at the same time could submit the same run twice.
         "concurrencyPolicy": "Forbid",
         "startingDeadlineSeconds": 300,
         "successfulJobsHistoryLimit": 1,

@@ -58,7 +58,8 @@ def parse_image(image: str) -> ImageReference:
 def code_hash() -> str:
     """Returns the hash of Scopeline's own code, for comparing an image with a checkout.
 
-    Only the source files of the packages count, so that the hash is equal in both.
+    Only the source files of the packages count, so that image and checkout have
+    equal hashes.
     """
     digest = hashlib.sha256()
     sources = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))

@@ -51,7 +51,7 @@ def load_for_kubeflow(path: Path, overrides: Iterable[str] = ()) -> PipelineConf
 
 
 def check_for_kubeflow(config: PipelineConfig) -> Iterator[Issue]:
-    """Yields all problems except those of files, which are on the cluster."""
+    """Yields all problems except problems of files, which are on the cluster."""
     yield from check_rules(config, checks_files=False)
     for rule in KUBEFLOW_RULES:
         yield from rule(config)

@@ -221,7 +221,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
     """Returns the report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        # This is a failure, which sends a notification: no user interrupts a pod at a keyboard.
+        # FAILED sends a notification: no user interrupts a pod at a keyboard.
         status, message = Status.FAILED, "the step was stopped by a user or by its time limit"
     elif isinstance(error, ScopelineError):
         # This branch does not import TFX, as the import of TFX may have failed.

@@ -35,7 +35,7 @@ class SpanRecords:
             self._last[event.kind][event.details["span"]] = event
 
     def last_reading(self, number: int) -> LoggedEvent | None:
-        """Returns the event of the last run that read a span; None if no run has read the span."""
+        """Returns the event of the last run that read a span, or None if no run has read it."""
         return self._last[EventKind.INGESTED].get(number)
 
     def current_reading(self, span: Span) -> LoggedEvent | None:
@@ -43,7 +43,7 @@ class SpanRecords:
 
         None if the files have changed since, or the span was refused since.
         """
-        event = self._of(EventKind.INGESTED, span)
+        event = self._latest(EventKind.INGESTED, span)
         refused = self._last[EventKind.UNUSABLE_SPAN].get(span.number)
         return None if event and refused and refused.id > event.id else event
 
@@ -52,13 +52,13 @@ class SpanRecords:
 
         None if the files have changed since, or the span was accepted or read since.
         """
-        event = self._of(EventKind.UNUSABLE_SPAN, span)
+        event = self._latest(EventKind.UNUSABLE_SPAN, span)
         successes = (self.acceptance(span), self.last_reading(span.number))
         return None if event and any(e and e.id > event.id for e in successes) else event
 
     def drift(self, span: Span) -> LoggedEvent | None:
         """Returns the drift event of the span with its current files."""
-        return self._of(EventKind.DRIFT, span)
+        return self._latest(EventKind.DRIFT, span)
 
     def acceptance(self, span: Span) -> LoggedEvent | None:
         """Returns the event of a user's acceptance of the span despite drift.
@@ -72,7 +72,7 @@ class SpanRecords:
 
     def is_recorded_empty(self, span: Span) -> bool:
         """Returns whether the event log has an event that the current files have no rows."""
-        return self._of(EventKind.EMPTY_SPAN, span) is not None
+        return self._latest(EventKind.EMPTY_SPAN, span) is not None
 
     def compared_with(self, number: int, on_drift: OnDrift) -> int | None:
         """Returns the number of the span with which a span is compared for drift.
@@ -86,7 +86,7 @@ class SpanRecords:
         older = (n for n in self._last[EventKind.INGESTED] if n < number and self._passed(n))
         return max(older, default=None)
 
-    def _of(self, kind: EventKind, span: Span) -> LoggedEvent | None:
+    def _latest(self, kind: EventKind, span: Span) -> LoggedEvent | None:
         event = self._last[kind].get(span.number)
         # Events of earlier versions of Scopeline may lack a signature, and count as current.
         is_same = event and event.details.get("signature", span.signature) == span.signature
@@ -145,7 +145,7 @@ def report_empty_spans(
       pipeline: the name of the pipeline.
       spans: the empty spans.
       event_log: the event log of the pipeline.
-      run: the id of the run that has the spans in its window; None for a check without a run.
+      run: the id of the run that has the spans in its window, or None for a check without a run.
 
     Returns:
       Whether one of the spans was not recorded before.

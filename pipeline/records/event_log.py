@@ -171,7 +171,7 @@ class EventLog:
         Args:
           kind: the kind of the event.
           message: a sentence for people.
-          run: the id of the run that the event belongs to; None for events outside of runs.
+          run: the id of the run that the event belongs to, or None for events outside of runs.
           at: the time of the event; default: now.
           details: values for programs, which JSON can store.
 
@@ -215,12 +215,12 @@ class EventLog:
         return events
 
     def last(self, *kinds: EventKind) -> LoggedEvent | None:
-        """Returns the newest event of the kinds; None if there is no such event."""
+        """Returns the newest event of the kinds, or None if there is no such event."""
         events = self.events(*kinds, newest=1)
         return events[0] if events else None
 
     def first(self) -> LoggedEvent | None:
-        """Returns the oldest event of the log; None if the log is empty."""
+        """Returns the oldest event of the log, or None if the log is empty."""
         if not self._path.exists():
             return None
         with self._connection() as connection:

@@ -43,7 +43,7 @@ def connection_config(metadata: str | None, layout: Layout) -> Any:
     """Returns the connection settings of the metadata store.
 
     Args:
-      metadata: the config's key `metadata`; None for a SQLite file in the output folder.
+      metadata: the config's key `metadata`, or None for a SQLite file in the output folder.
       layout: the layout of the pipeline.
 
     Returns:
@@ -93,11 +93,11 @@ def check_store(metadata: str | None, layout: Layout) -> Any:
     An unusable store is not changed. The SQLite file may not exist yet.
 
     Args:
-      metadata: the config's key `metadata`; None for a SQLite file in the output folder.
+      metadata: the config's key `metadata`, or None for a SQLite file in the output folder.
       layout: the layout of the pipeline.
 
     Returns:
-      The connection settings of the store; None if there is no file yet.
+      The connection settings of the store, or None if there is no file yet.
 
     Raises:
       TryLaterError: the file is locked by another process, or the server is unreachable.
@@ -128,7 +128,7 @@ def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
     Args:
       metadata: the config's key `metadata`, whose store passed `check_store`.
       layout: the layout of the pipeline.
-      path: the new file; not created if there is no metadata yet.
+      path: the new file, which is not created if there is no metadata yet.
 
     Raises:
       ConfigError: the server cannot be used.
@@ -158,7 +158,7 @@ def forget(
     A metadata service is not changed, as its API cannot delete.
 
     Args:
-      metadata: the config's key `metadata`; None for a SQLite file in the output folder.
+      metadata: the config's key `metadata`, or None for a SQLite file in the output folder.
       layout: the layout of the pipeline; the caller holds the lock of a run.
       executions: ids of executions, deleted with their events and contexts.
       artifacts: ids of artifacts that only these executions use.

@@ -129,7 +129,7 @@ def logged_in(server: MetadataServer) -> Iterator[Any]:
             use_unicode=False,
         )
     except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        # RuntimeError: a login method that needs another package.
+        # pymysql raises RuntimeError if the login method needs another package.
         raise _refusal(server, error) from None
     with connection:
         try:

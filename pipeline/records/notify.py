@@ -183,7 +183,7 @@ def _deliver(
 
 
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
-    """Returns the reason why a delivery failed; None on success.
+    """Returns the reason why a delivery failed, or None on success.
 
     The attempts run in another thread, which is abandoned after the time limit: a socket's timeout
     restarts with every byte, so that a slow server could block the thread forever.
@@ -290,7 +290,7 @@ def _secret(variable: str, purpose: str) -> str:
 
 
 def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
-    import requests  # Imported here, as only webhooks need it.
+    import requests  # The import is here, as only webhooks need it.
 
     body = json.dumps(content, default=str).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "scopeline"}

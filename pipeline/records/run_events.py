@@ -42,7 +42,7 @@ def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
 
 
 def _digest(span: Span) -> str:
-    """Returns the digest of a span; empty if its files have been deleted."""
+    """Returns the digest of a span, or an empty string if its files have been deleted."""
     try:
         return span.digest()
     except OSError:
@@ -136,11 +136,11 @@ class RunEvents:
         Args:
           span: the span.
           message: the reason.
-          settings: the fingerprint of the settings that affect the check; empty if the next run
-            checks the span again even with equal settings.
+          settings: the fingerprint of the settings that affect the check, or an empty string if the
+            next run checks the span again even with equal settings.
           has_drifted: whether drift is the only problem.
-          compared_with: the number of the span that this span was compared with to find drift; None
-            if this span is the newest, because each run checks the newest span again.
+          compared_with: the number of the span that this span was compared with to find drift, or
+            None if this span is the newest, because each run checks the newest span again.
         """
         full_message = f"span {span}: {message}"
         refusal = {
@@ -208,7 +208,7 @@ class RunEvents:
             self._record(EventKind.ANOMALY, message, **details)
 
     def _last_details(self, kind: EventKind, span: Span) -> dict[str, Any]:
-        """Returns the details of a span's last event of a kind; empty without such an event."""
+        """Returns the details of a span's last event of a kind, or {} if there is none."""
         of_span = (
             event.details
             for event in reversed(self._event_log.events(kind))

@@ -99,9 +99,9 @@ class MetricSummary(BaseModel):
 
     value: Number
     in_service: Number | None
-    """The value of the model in service; None if there is no model in service."""
+    """The value of the model in service, or None if there is no model in service."""
     needs: str
-    """The requirements of the thresholds in words; empty without a threshold."""
+    """The requirements of the thresholds in words, or an empty string without a threshold."""
     ok: bool
     """Whether the metric meets its requirements, including those on slices."""
     interval: tuple[Number, Number] | None = None
@@ -118,10 +118,10 @@ class EvaluationReport:
     reason: str
     metrics: dict[str, MetricSummary]
     slices: dict[str, dict[str, float]]
-    """The metrics and the `example_count` by slice, such as `plan=gold`; NaN if undefined."""
+    """The metrics and the `example_count` by slice, such as `plan=gold`, or NaN if undefined."""
     notes: list[str]
     nearly_perfect: str | None = None
-    """The first metric whose value is nearly perfect; None if there is no such metric."""
+    """The first metric whose value is nearly perfect, or None if there is no such metric."""
 
 
 class WindowSummary(BaseModel):
@@ -148,7 +148,7 @@ class AgreementSummary(BaseModel):
     """The largest difference of an interface's predictions from the expected predictions."""
 
     largest_difference: float | None
-    """The absolute or relative difference; None if the predictions are no numbers."""
+    """The absolute or relative difference, or None if the predictions are no numbers."""
     row: str
     output: str
 
@@ -185,11 +185,11 @@ class Candidate:
     exported: str
     """The folder to push, relative to the pipeline's folder."""
     certificate: str = ""
-    """The folder of the InfraBlessing, relative to the pipeline's folder; empty without a
-    certificate.
+    """The folder of the InfraBlessing, relative to the pipeline's folder, or an empty string
+    without a certificate.
     """
     variants: str | None = None
-    """The folder of the artifact with variants, relative to the pipeline's folder; None without
+    """The folder of the artifact with variants, relative to the pipeline's folder, or None without
     variants.
     """
 
@@ -226,7 +226,7 @@ class RunSummary(BaseModel):
     components: list[ComponentSummary] = []
     window: WindowSummary | None = None
     examples: dict[str, int] = {}
-    """The number of examples by split; for data in spans, those of the newest span."""
+    """The number of examples by split. For data in spans, only the newest span counts."""
     columns: dict[str, ColumnSummary] = {}
     """The inferred types of columns."""
     anomalies: list[str] = []

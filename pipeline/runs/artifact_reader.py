@@ -99,7 +99,7 @@ class ArtifactReader:
 
     def examples_per_split(self) -> dict[str, int]:
         """Returns the number of examples in each split."""
-        # Imported here because only readers of statistics need TFDV.
+        # The import is here, because only readers of statistics need TFDV.
         from tfx.components.statistics_gen import stats_artifact_utils
 
         return {
@@ -125,7 +125,7 @@ class ArtifactReader:
         ]
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made no model."""
+        """Returns the URI of the model, or None if the Trainer made no model."""
         models = self.outputs(ComponentId.TRAINER, "model")
         return str(models[0].uri) if models else None
 
@@ -147,7 +147,7 @@ class ArtifactReader:
 
     def anomalies(self) -> list[Anomaly]:
         """Returns the anomalies that ExampleValidator found."""
-        # Imported here because only readers of anomalies need TFDV.
+        # The import is here, because only readers of anomalies need TFDV.
         from components.example_validator.anomalies import read_anomalies
 
         return [
@@ -170,7 +170,7 @@ class ArtifactReader:
 
     def training(self) -> dict[str, Any]:
         """Returns the Trainer's record: strategy, replicas, epochs, history."""
-        # Imported here because this module imports the training code.
+        # The import is here, because this module imports the training code.
         from trainer_module.runtime import RECORD_FILE
 
         for artifact in self.outputs(ComponentId.TRAINER, "model_run"):
@@ -188,7 +188,7 @@ class ArtifactReader:
             return None
         if (report := read_report_of_gate(evaluations[0].uri)) is not None:
             return _convert_report(report)
-        # Imported here because the import of TFMA takes seconds.
+        # The import is here, because the import of TFMA takes seconds.
         from pipeline.runs.evaluation_report import read_evaluation
 
         return read_evaluation(evaluations[0].uri, self._criteria, _is_blessed(blessings[0]))
@@ -221,7 +221,7 @@ class ArtifactReader:
         return any(not b.get_int_custom_property(BLESSED_PROPERTY) for b in blessings)
 
     def variants_uri(self) -> str | None:
-        """Returns the URI of the model's variants; None if the Optimizer made no variants."""
+        """Returns the URI of the model's variants, or None if the Optimizer made no variants."""
         artifacts = self.outputs(ComponentId.OPTIMIZER, "variants")
         return str(artifacts[0].uri) if artifacts else None
 
@@ -231,7 +231,7 @@ class ArtifactReader:
         return None if uri is None else read_report(uri)
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that the Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made, or None if it pushed nothing."""
         for artifact in self.outputs(ComponentId.PUSHER, "pushed_model"):
             if artifact.get_int_custom_property("pushed"):
                 destination = artifact.get_string_custom_property("pushed_destination")

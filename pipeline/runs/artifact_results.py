@@ -166,7 +166,7 @@ class ArtifactResults(ArtifactReader):
 
     def _data_fault(self) -> str:
         """Returns the evidence that the data caused the failure, or an empty string."""
-        # Imported here because this module imports TFMA.
+        # The import is here, because this module imports TFMA.
         from pipeline.runs.data_fault import DataFault
 
         kind, on_drift = span_kind(self._config.data), self._config.drift.on_drift

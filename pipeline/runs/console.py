@@ -70,8 +70,8 @@ class _Bar(Progress):
         """Draws the progress of a component.
 
         Args:
-          done: the finished part of `total`; None if unknown.
-          total: the total work; None if unknown.
+          done: the finished part of `total`, or None if unknown.
+          total: the total work, or None if unknown.
           message: the progress in words.
           detail: more details, such as the losses of an epoch.
         """

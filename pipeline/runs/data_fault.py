@@ -52,10 +52,10 @@ def worst_acceptable(
         return when_pushed * KEPT_SHARE if higher_is_better else when_pushed / KEPT_SHARE
     if not constant.is_beaten_by(when_pushed):
         return None
-    lost = max(
+    allowed_loss = max(
         abs(when_pushed - constant.value) * KEPT_SHARE, abs(constant.needed - constant.value)
     )
-    return when_pushed - lost if higher_is_better else when_pushed + lost
+    return when_pushed - allowed_loss if higher_is_better else when_pushed + allowed_loss
 
 
 def has_collapsed(

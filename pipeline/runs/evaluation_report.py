@@ -158,14 +158,16 @@ def _failed_metrics(uri: str) -> dict[str, set[str]]:
 
 
 def _unmeasured_slices(uri: str, intervals: EvaluationIntervals) -> list[str]:
-    """Returns a sentence about slices with thresholds but without metrics; empty if there are
-    none.
+    """Returns a sentence about slices that have thresholds but no metrics.
+
+    The list is empty if there are no such slices.
     """
     missing = tfma.load_validation_result(uri).missing_slices
     kinds = ", ".join(sorted(" and ".join(spec.feature_keys) for spec in missing))
-    why = f" ({'; '.join(intervals.notes)})" if intervals.notes else ""
+    remark = f" ({'; '.join(intervals.notes)})" if intervals.notes else ""
     return [
-        f"there are thresholds for slices by {kinds}, but no slices by {kinds} were measured{why}"
+        f"there are thresholds for slices by {kinds}, but no slices by {kinds} were measured"
+        f"{remark}"
     ] * bool(kinds)
 
 
@@ -241,7 +243,7 @@ class Measured:
 
     name: str
     where: str
-    """The slice; empty for the whole eval split."""
+    """The slice, or an empty string for the whole eval split."""
     value: float
     in_service: float | None
     intervals: MetricIntervals
@@ -363,7 +365,7 @@ def _why_undefined(measured: Measured) -> str:
 
 
 def _beyond_bounds(measured: Measured, threshold: Threshold) -> str:
-    """Returns the bound that a metric breaks; empty if there is none."""
+    """Returns the bound that a metric breaks, or an empty string if there is none."""
     value, interval = measured.value, measured.intervals.interval
     if threshold.min_value is not None and value < threshold.min_value:
         return f"below the threshold of {threshold.min_value:g}"

@@ -186,7 +186,7 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
       returns without an error, and the state is FAILED.
     """
     node_launcher = launcher.Launcher(**{**node.launcher_arguments, **launcher_options})
-    speed_up()  # After the launcher has imported the executor's libraries.
+    speed_up()  # The launcher has imported the executor's libraries, which this call changes.
     info = node_launcher.launch()
     if info is None or not info.execution_id:
         return (State.RAN, None) if node.is_system else (State.FAILED, None)

@@ -166,4 +166,4 @@ def _open_target(
 
 
 def _ignore(error: OSError) -> None:
-    """Ignores an error of the screen, so that the log stays complete."""
+    """Ignores an error of the screen, so that the log remains complete."""

@@ -67,11 +67,11 @@ class RunResults(Protocol):
         return ""
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made no model."""
+        """Returns the URI of the model, or None if the Trainer made no model."""
         return None
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that the Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made, or None if it pushed nothing."""
         return None
 
 
@@ -167,7 +167,7 @@ class RunObserver:
         if error is None:
             self.settle(self._status())
         else:
-            # Imported here because this module imports TFX.
+            # The import is here, because this module imports TFX.
             from pipeline.runs.local import explain
 
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
@@ -190,7 +190,7 @@ class RunObserver:
         """
         self.summary.status, self.summary.error = status, error
         self._write_summary()
-        # Read only for pushed versions: the metadata may be in use when a run is stopped.
+        # Only pushed versions need the URI: the metadata may be in use when a run is stopped.
         model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)

@@ -164,7 +164,7 @@ def inputs_of(context: RunContext) -> Facts | None:
     The hashes are computed before the run begins, so that changes during the run count as new.
 
     Returns:
-      The hashes by name; None if inputs are on another machine.
+      The hashes by name, or None if inputs are on another machine.
 
     Raises:
       OSError: an input cannot be read.
@@ -206,7 +206,7 @@ def outputs_of(context: RunContext, run: str) -> Facts | None:
       run: the last run's id.
 
     Returns:
-      The hashes by name; None if the event log is empty.
+      The hashes by name, or None if the event log is empty.
 
     Raises:
       OSError: an output cannot be read.

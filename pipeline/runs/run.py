@@ -46,7 +46,7 @@ def check_new_data(context: RunContext) -> None:
     # The check needs a label, which the rows of some families lack.
     if not context.config.family.has_label or _has_been_read(context):
         return
-    # Imported here because commands that read no data do not need Arrow.
+    # The import is here, because commands that read no data do not need Arrow.
     from pipeline.data.first_look import check_local_data
 
     check_local_data(context.reading, context.config.all_named_columns, context.data[-1])
@@ -181,7 +181,7 @@ def run_pipeline(
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")
-                # Imported here: the checks above do not need TensorFlow, and the output of
+                # The import is here: the checks above do not need TensorFlow, and the output of
                 # TensorFlow goes to the log.
                 with frozen_imports():
                     from pipeline.runs.execution import execute

@@ -78,7 +78,7 @@ def make_spans(usable: Sequence[Span], drift: DriftSettings, event_log: EventLog
 
 
 def _compared_with(span: Span, drift: DriftSettings, records: SpanRecords) -> int | None:
-    """Returns the span with which a span is compared for drift; None without a comparison."""
+    """Returns the span with which a span is compared for drift, or None without a comparison."""
     if not drift.columns:
         return None
     if records.acceptance(span):
@@ -90,13 +90,13 @@ def describe_left_out(window: Window, usable: Sequence[Span], event_log: EventLo
     """Returns notes on the spans of a window that are left out."""
     records = SpanRecords(event_log)
     return [
-        f"span {span} is left out: {_why(records.refusal(span))}"
+        f"span {span} is left out: {_explain_refusal(records.refusal(span))}"
         for span in window.spans
         if span not in usable
     ]
 
 
-def _why(refusal: LoggedEvent | None) -> str:
+def _explain_refusal(refusal: LoggedEvent | None) -> str:
     if refusal is not None and refusal.details.get("has_drifted"):
         return f"the span has drifted; if the data is correct, accept the span: `{SPAN_COMMAND}`"
     return "the span could not be used; `scopeline spans list` shows the reason"

@@ -138,7 +138,7 @@ def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> i
     """Ends a command that exceeds its time limit after its scheduler was killed; records the end.
 
     Returns:
-      The exit code of the check; 0 if no command is overdue.
+      The exit code of the check, or 0 if no command is overdue.
 
     Raises:
       InternalError: an overdue command cannot be ended.
@@ -230,7 +230,7 @@ def _compare_requests(
     """Compares new requests with the training data in a child process.
 
     Returns:
-      The exit code of the comparison, if the comparison failed; otherwise 0.
+      The exit code of the comparison if the comparison failed, otherwise 0.
     """
     layout = Layout.of(config.name, config.push, pipeline.output)
     if context.stop.is_set() or is_run_under_way(layout):
@@ -294,7 +294,7 @@ def settle_run(
     """Makes sure that the event log has the end of a run.
 
     Args:
-      config: the config, for notifications; None if it is invalid.
+      config: the config, for notifications, or None if it is invalid.
       layout: the layout of the pipeline.
       event_log: the event log of the pipeline.
       result: the result of the run's process.

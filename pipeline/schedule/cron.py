@@ -28,7 +28,7 @@ def firings_between(settings: ScheduleSettings, after: datetime, until: datetime
 
 
 def next_firings(settings: ScheduleSettings, after: datetime, count: int) -> list[datetime]:
-    """Returns the next firings, in the schedule's time zone; none without a cron expression."""
+    """Returns the next firings in the schedule's time zone, or [] without a cron expression."""
     firings = _firings(settings, after)
     return [firing for _, firing in zip(range(count), firings, strict=False)]
 

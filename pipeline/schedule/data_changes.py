@@ -85,8 +85,8 @@ def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> Data
         problem = str(error)
     writing = any(is_being_written(span, settings, now) for span in spans)
     ahead = [str(unsettled(span, settings, now)) for span in spans if is_dated_ahead(span, now)]
-    if not in_spans and spans and (why := unsettled(spans[0], settings, now)):
-        window, problem = None, f"data.path: {why}"
+    if not in_spans and spans and (reason := unsettled(spans[0], settings, now)):
+        window, problem = None, f"data.path: {reason}"
     return DataSnapshot(tuple(spans), window, problem, writing, tuple(ahead))
 
 

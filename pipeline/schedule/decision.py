@@ -99,7 +99,7 @@ class Due:
 
     reason: str
     through: int | None = None
-    """The last span to train on; None for data without spans."""
+    """The last span to train on, or None for data without spans."""
     validate_only: bool = False
     details: dict[str, Any] = field(default_factory=dict)
     """The details for the event log, which later decisions read."""
@@ -115,7 +115,7 @@ class NotDue:
 
     reason: str
     details: dict[str, Any] | None = None
-    """The details for the event log; None if the decision is not recorded."""
+    """The details for the event log, or None if the decision is not recorded."""
     exit_code: int = EXIT_PUSHED
     """The exit code of the check: not 0 while there is a problem."""
     is_problem: bool = False
@@ -142,7 +142,10 @@ class DecisionInputs:
     is_first_check: bool
     """Whether no earlier decision had this cron expression and time zone."""
     schema_hash: str
-    """A hash of the schema file, which users edit after data was refused; empty without a file."""
+    """A hash of the schema file, or an empty string without a file.
+
+    Users edit the schema after data was refused.
+    """
 
     @classmethod
     def read(
@@ -343,14 +346,14 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
         return None
     if history.attempt < retry.attempts:
         retry_at = history.failed_at + retry.backoff * 2 ** (history.attempt - 1)
-        # A failure with a time in the future, after a clock was set back, is retried at once.
+        # A failure with a time in the future, after a clock was set back, is retried immediately.
         is_time = inputs.now >= retry_at or is_future(history.failed_at, inputs.now)
         if is_time or history.end.details.get("how") == "killed":
             attempt = history.attempt + 1
             reason = f"attempt {attempt} of {retry.attempts}"
             return _repeat(history.due, reason, attempt=attempt)
-        when = show_time(retry_at, inputs.settings)
-        return NotDue(f"the last run failed; the run is retried at {when}")
+        retry_time = show_time(retry_at, inputs.settings)
+        return NotDue(f"the last run failed; the run is retried at {retry_time}")
     if inputs.firings or inputs.has_changed:
         return None
     outcome = f"failed {history.attempt} times" if history.attempt > 1 else "failed"

@@ -114,7 +114,7 @@ def find_scheduler_problem(
       names: the pipelines that the scheduler must handle.
 
     Returns:
-      A sentence; None if there is no problem.
+      A sentence, or None if there is no problem.
     """
     if not is_held(lock_file):
         return f"{lock_file.parent}: no scheduler is running in this output folder"

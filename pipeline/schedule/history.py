@@ -26,7 +26,7 @@ class History:
     started: LoggedEvent | None = None
     """The last run that began, by the scheduler or by hand."""
     end: LoggedEvent | None = None
-    """The end of the last decision's run; None if it has not ended."""
+    """The end of the last decision's run, or None if it has not ended."""
     is_unfinished: bool = False
     """Whether the last run has no recorded end, because the run was killed or is in progress."""
     trained: LoggedEvent | None = None
@@ -34,7 +34,7 @@ class History:
     decisions: tuple[LoggedEvent, ...] = ()
     """The latest decisions that handled firings, newest first."""
     problem: LoggedEvent | None = None
-    """The last check that found a problem; None if the problem is over or a run has followed."""
+    """The last check that found a problem, or None if the problem is over or a run has followed."""
     accepted: tuple[LoggedEvent, ...] = ()
     """The spans that were accepted since the last decision to run or the last start."""
 

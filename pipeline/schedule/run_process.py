@@ -58,7 +58,7 @@ class TimeLimit:
 
     @classmethod
     def read(cls, lock_file: Path) -> TimeLimit | None:
-        """Returns the limit of the command that holds a lock; None without a command or a limit."""
+        """Returns the limit of the command that holds a lock, or None without command or limit."""
         if not is_held(lock_file):
             return None
         try:
@@ -157,7 +157,7 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
         calls this function.
 
     Returns:
-      The limit of the command that was ended; None if no command is overdue.
+      The limit of the command that was ended, or None if no command is overdue.
 
     Raises:
       InternalError: an overdue command cannot be ended.
@@ -228,7 +228,7 @@ def _began(process: int) -> int:
 
 
 def _group(process: psutil.Process) -> int | None:
-    """Returns the id of a process's group; None if the process has ended."""
+    """Returns the id of a process's group, or None if the process has ended."""
     try:
         return os.getpgid(process.pid)
     except ProcessLookupError:

@@ -134,7 +134,7 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
 def _check_repeatedly(
     pipeline: ScheduledPipeline, settings: ScheduleSettings, context: CheckContext
 ) -> None:
-    """Checks a pipeline at once, and then according to its schedule, until the stop event is
+    """Checks a pipeline immediately, and then according to its schedule, until the stop event is
     set.
     """
     while not context.stop.is_set():
@@ -142,7 +142,7 @@ def _check_repeatedly(
         current: ScheduleSettings | None = None
         try:
             _, current = check_pipeline(pipeline, context)
-        except Exception as error:  # An internal error; the next check may succeed.
+        except Exception as error:  # The next check may succeed.
             context.report(pipeline.name, f"internal error: {error!r}\n{traceback.format_exc()}")
         if current is not None and current != settings:
             settings, is_due = current, make_due_check(current)

@@ -40,10 +40,10 @@ class ListedSpan:
 
     span: Span
     state: SpanState
-    why: str = ""
-    """The reason for the state; empty if the state needs no reason."""
+    reason: str = ""
+    """The reason for the state, or an empty string if the state needs no reason."""
     rows: int | None = None
-    """The number of rows in all splits; None if the span has not been read."""
+    """The number of rows in all splits, or None if the span has not been read."""
     read: datetime | None = None
     """The time of the last reading."""
 
@@ -67,8 +67,10 @@ def list_states(
     settings, training_runs = config.schedule_or_default, _Trainings(event_log)
     listed = []
     for span in snapshot.spans:
-        if why := unsettled(span, settings, now):
-            listed.append(ListedSpan(span, SpanState.UNSTABLE, why.removeprefix(f"span {span} ")))
+        if reason := unsettled(span, settings, now):
+            listed.append(
+                ListedSpan(span, SpanState.UNSTABLE, reason.removeprefix(f"span {span} "))
+            )
         elif are_empty(span.files, config.data):
             listed.append(ListedSpan(span, SpanState.EMPTY, "the span has no rows yet"))
         else:
@@ -144,14 +146,14 @@ def _state_of(
         records.refusal(span),
         records.current_reading(span),
     )
-    why = f"accepted: {accepted.details['reason']}" if accepted else ""
+    reason = f"accepted: {accepted.details['reason']}" if accepted else ""
     if refusal is not None:
         return ListedSpan(span, SpanState.LEFT_OUT, refusal.message.removeprefix(f"span {span}: "))
     if read is not None:
         state = SpanState.TRAINED if training_runs.include(span.number, read) else SpanState.READ
         drift = records.drift(span)
-        why = why or (f"has drifted: {drift.message}" if drift else "")
-        return ListedSpan(span, state, why, sum(read.details["examples"].values()), read.at)
+        reason = reason or (f"has drifted: {drift.message}" if drift else "")
+        return ListedSpan(span, state, reason, sum(read.details["examples"].values()), read.at)
     if accepted is not None:
         return ListedSpan(span, SpanState.ACCEPTED, accepted.details["reason"])
     if first is None or span.number >= first:

@@ -61,7 +61,7 @@ def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
     Args:
       store: a `ml_metadata.MetadataStore`.
       uri: the URI of the model.
-      created: the creation time of the artifact, in milliseconds since 1970; None for any time.
+      created: the creation time of the artifact, in milliseconds since 1970, or None for any time.
     """
     return [
         artifact

@@ -44,7 +44,9 @@ class Version:
     reason: str | None
     """The reason of the withdrawal."""
     withdrawal: str
-    """The command and the time of the withdrawal; empty if the event log does not have them."""
+    """The command and the time of the withdrawal, or an empty string if the event log does not have
+    them.
+    """
     is_recorded: bool
     """False if the version is the copy of a rollback that was interrupted before its record."""
 
@@ -56,8 +58,9 @@ class Version:
 
     @cached_property
     def damage(self) -> str:
-        """The damage of the model's files, which are all read; empty if the version is undamaged or
-        remote.
+        """The damage of the model's files, or an empty string if there is no damage.
+
+        All files are read. The files of a remote version are not checked.
         """
         return "" if is_remote(self.path) else find_damage(Path(self.path))
 

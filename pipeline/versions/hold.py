@@ -29,7 +29,7 @@ class Hold:
     reason: str
     since: datetime
     until: datetime | None
-    """The time when the hold ends; None if it lasts until it is released."""
+    """The time when the hold ends, or None if it lasts until it is released."""
     stops_runs: bool
     """Whether the hold also stops scheduled runs."""
 
@@ -196,7 +196,7 @@ def _explained_errors(layout: Layout) -> Iterator[None]:
 
 
 def _current_hold(layout: Layout, now: datetime) -> Hold | None:
-    """Returns the hold that is in force; None without a hold, or if the file cannot be read."""
+    """Returns the hold that is in force, or None without a hold, or if the file cannot be read."""
     try:
         return read_hold(layout, now)
     except ConfigError:

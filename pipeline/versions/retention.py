@@ -60,7 +60,7 @@ class Retention:
     drift: DriftSettings
     """The settings of drift, which determine the span with which drift is measured."""
     metadata: str | None
-    """The config's key `metadata`; None for a SQLite file in the output folder."""
+    """The config's key `metadata`, or None for a SQLite file in the output folder."""
     layout: Layout
     """The layout of the pipeline."""
     event_log: EventLog
@@ -348,7 +348,7 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
     models_to_keep = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
     recent = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
     old = [v for v in ours if v.identity not in models_to_keep and v.number not in recent]
-    if old and (serving := find_serving(catalog)) is not None:  # Reads files.
+    if old and (serving := find_serving(catalog)) is not None:  # `find_serving` reads files.
         models_to_keep.add(serving.identity)
         previous = find_serving([v for v in catalog if v.identity != serving.identity])
         if previous is not None and keep > 1:

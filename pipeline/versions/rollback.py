@@ -181,9 +181,9 @@ def _target_of(catalog: list[Version], number: int, force: bool) -> Version:
     """Returns the version of --to; raises ConfigError if it is withdrawn or damaged."""
     target = find_version(catalog, number, "--to")
     if target.is_withdrawal_recorded and not force:
-        why = f" ({target.reason})" if target.reason else ""
+        remark = f" ({target.reason})" if target.reason else ""
         raise ConfigError(
-            f"--to {number}: this version was withdrawn{why}; --force puts it in service "
+            f"--to {number}: this version was withdrawn{remark}; --force puts it in service "
             f"and ends the withdrawal; {describe_versions(catalog)}"
         )
     if damage := target.damage or target.variant_damage:

@@ -45,7 +45,7 @@ class Waiting(Candidate):
     since: datetime
     run: str | None
     details: dict[str, Any]
-    """The details of the WAITS event: those of a PUSHED event, and those of the artifact."""
+    """The details of the WAITS event: the details of a PUSHED event, and of the artifact."""
     is_superseded: bool
     """Whether the model of a run that began later has been pushed since."""
 
@@ -66,8 +66,9 @@ class Waiting(Candidate):
         return is_remote(self.model) or self.exported_in(layout).is_dir()
 
     def damage(self, layout: Layout) -> str:
-        """Returns the damage of the model's files, which are all read; empty if the model is
-        undamaged or remote.
+        """Returns the damage of the model's files, or an empty string if there is no damage.
+
+        All files are read. The files of a remote model are not checked.
         """
         if is_remote(self.model):
             return ""
@@ -133,7 +134,7 @@ def began_later(event_log: EventLog, version: Version, run: str) -> bool:
 def find_obstacle(
     approve: Approve, layout: Layout, event_log: EventLog, candidate: Candidate, run: str
 ) -> WaitingSummary | None:
-    """Returns the reason why a blessed model is not pushed; None if nothing prevents the push.
+    """Returns the reason why a blessed model is not pushed, or None if nothing prevents the push.
 
     Args:
       approve: the value of `push.approve`.

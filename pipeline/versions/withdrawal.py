@@ -47,16 +47,16 @@ def withdraw(
     with run_lock(layout):
         catalog = read_catalog(layout, event_log)
         version = find_version(catalog, number, "--withdraw")
-        same = [other for other in catalog if other.identity == version.identity]
+        copies = [other for other in catalog if other.identity == version.identity]
         serving = find_serving(catalog)
-        if serving is not None and serving in same:
+        if serving is not None and serving in copies:
             name = "" if serving == version else f" as version {serving.number}"
             raise ConfigError(
                 f"--withdraw {number}: this model is in service{name}; `rollback` puts another "
                 "version in service and withdraws this version"
             )
-        lines = mark_models(config, layout, same, withdrawn=True, reason=reason)
-        lines += record_withdrawn(event_log, same, reason, "models --withdraw")
+        lines = mark_models(config, layout, copies, withdrawn=True, reason=reason)
+        lines += record_withdrawn(event_log, copies, reason, "models --withdraw")
     return lines or [f"version {number} was withdrawn before"]
 
 
@@ -140,7 +140,7 @@ def _mark(
                 mark.int_value = int(withdrawn)
                 changed[artifact.id] = artifact
     if changed:
-        store.put_artifacts(list(changed.values()))  # One transaction.
+        store.put_artifacts(list(changed.values()))  # The call is one transaction.
     return artifact_ids
 
 

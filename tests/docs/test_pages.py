@@ -66,9 +66,9 @@ def test_config_on_a_page_is_valid(page: Path, text: str, tmp_path: Path, monkey
         monkeypatch.setitem(registries[registry], name, path)
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    is_there = any(word in text for word in ("builtin:", "{YYYY}", "gymnasium:"))
+    has_own_path = any(word in text for word in ("builtin:", "{YYYY}", "gymnasium:"))
     load = load_for_kubeflow if "\nkubeflow:" in text else load_config
-    config = load(file, [] if is_there else [f"data.path={tmp_path}"])
+    config = load(file, [] if has_own_path else [f"data.path={tmp_path}"])
     assert config.name
 
 

@@ -23,7 +23,7 @@ def touches(folder: Path, code: str, path: str = "components/room/file.py", **fi
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return [found.what for found in find_touches(folder)]
+    return [found.use for found in find_touches(folder)]
 
 
 @pytest.mark.parametrize(

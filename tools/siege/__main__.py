@@ -51,7 +51,7 @@ class Plan:
         Args:
           seed: the seed of all random choices.
           counts: the numbers of hostile requests, damaged versions and kills.
-          only: the name of a kind, to run only its attacks; None for all kinds.
+          only: the name of a kind, to run only its attacks, or None for all kinds.
         """
         all_kinds: tuple[Mapping[str, object], ...] = (hostile.KINDS, versions.KINDS, kills.KINDS)
         attacks = [draw(seed, kinds, count) for kinds, count in zip(all_kinds, counts, strict=True)]

@@ -28,7 +28,7 @@ class MemoryLimit:
 
     megabytes: int
     cgroup: Path | None
-    """The folder of the cgroup; None if this machine permits no cgroup.
+    """The folder of the cgroup, or None if this machine permits no cgroup.
 
     In this case the limit applies to each process."""
 
@@ -80,7 +80,7 @@ def _make_cgroup(root: Path, limit: str, megabytes: int) -> Path | None:
     except OSError:
         cgroup.rmdir()
         return None
-    with suppress(OSError):  # No swap, as on Kubernetes; version 1 lacks the file.
+    with suppress(OSError):  # Kubernetes has no swap; cgroups v1 has no such file.
         (cgroup / "memory.swap.max").write_text("0")
     return cgroup
 
@@ -92,7 +92,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(megabytes) << 20,) * 2)
     else:
         Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
-    for capability in range(_CAPABILITIES):  # The call fails harmlessly for a missing one.
+    for capability in range(_CAPABILITIES):  # Missing capabilities are ignored.
         ctypes.CDLL(None).prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     os.execv(command[0], command)  # noqa: S606 - a list, without a shell
 

@@ -52,7 +52,7 @@ class Connection:
         self._socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Resets the connection at once."""
+        """Resets the connection immediately."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 

@@ -590,7 +590,7 @@ def many_connections(target: Target) -> list[int]:
 
 @hostile()
 def connections_that_come_and_go(target: Target) -> list[int]:
-    """Opens 2,000 connections and closes them at once."""
+    """Opens 2,000 connections and closes them immediately."""
     with suppress(OSError):
         for _ in range(2000):
             with Connection(target.port) as connection:

@@ -27,7 +27,7 @@ class CompletedRequest(NamedTuple):
     """The start by the monotonic clock, in seconds."""
     seconds: float
     version: int | None
-    """The version in the answer; None if the protocol does not return it."""
+    """The version in the answer, or None if the protocol does not return it."""
     mark: str
     """The mark of the model that the answer matches, `other`, or `lost`."""
     troubles: list[str]
@@ -111,7 +111,7 @@ def is_correct(request: CompletedRequest, marks: Mapping[int, str | None]) -> bo
 
     Args:
       request: the completed request.
-      marks: the marks of the models by version; None for a version that must not answer.
+      marks: the marks of the models by version, or None for a version that must not answer.
     """
     if request.version is None:
         return request.mark in marks.values()

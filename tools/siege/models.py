@@ -114,7 +114,7 @@ def make_models(
     Raises:
       RuntimeError: a command failed, or the models' predictions are too similar.
     """
-    things = _write_data(folder)
+    rows = _write_data(folder)
     config = folder / "siege.yaml"
     config.write_text(_CONFIG.format(folder=folder))
     models = Models(config, folder / "output", {mark: folder / mark for mark in epochs}, [])
@@ -122,7 +122,7 @@ def make_models(
         _finish(start(models.command("run", "--set", f"train.epochs={number}"), **_quiet(folder)))
         shutil.copytree(list_versions(models.serving)[-1], models.folders[mark])
     scores = _predict(folder, models.folders, start)
-    for index, (photo, size, colour) in enumerate(things):
+    for index, (photo, size, colour) in enumerate(rows):
         row_scores = {mark: model_scores[index] for mark, model_scores in scores.items()}
         pairs = combinations(row_scores.values(), 2)
         difference = min((abs(a - b) for a, b in pairs), default=1.0)
@@ -139,7 +139,7 @@ def _write_data(folder: Path) -> list[tuple[str, str, str]]:
     """Writes pictures of bright round and dark square objects, and a table that refers to them."""
     chance = random.Random(7)  # noqa: S311 - data, no secret
     (folder / "photos").mkdir(parents=True)
-    things = []
+    rows = []
     with (folder / "things.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["photo", "size", "colour", "kind"])
@@ -149,9 +149,9 @@ def _write_data(folder: Path) -> list[tuple[str, str, str]]:
             pixels = (min(max(int(chance.gauss(light, 60)), 0), 255) for _ in range(_SIDE**2))
             Image.frombytes("L", (_SIDE, _SIDE), bytes(pixels)).save(folder / photo)
             colour = chance.choice(["red", "green", "blue"])
-            things.append((photo, f"{chance.gauss(size, 1.5):.2f}", colour))
-            writer.writerow([*things[-1], kind])
-    return things
+            rows.append((photo, f"{chance.gauss(size, 1.5):.2f}", colour))
+            writer.writerow([*rows[-1], kind])
+    return rows
 
 
 def _predict(folder: Path, models: dict[str, Path], start: Start) -> dict[str, list[float]]:

@@ -128,15 +128,15 @@ def check_load(siege: Siege, seed: int) -> Counter[str]:
     faulty: dict[tuple[Attack, str], list[CompletedRequest]] = {}
     for request in siege.load.completed:
         right = is_correct(request, siege.store.marks)
-        what = "right" if right else "lost" if request.mark == LOST else "wrong"
-        counts[what] += 1
+        outcome = "right" if right else "lost" if request.mark == LOST else "wrong"
+        counts[outcome] += 1
         if not right:
-            faulty.setdefault((_attack_during(siege, request, seed), what), []).append(request)
-    for (attack, what), requests in faulty.items():
+            faulty.setdefault((_attack_during(siege, request, seed), outcome), []).append(request)
+    for (attack, outcome), requests in faulty.items():
         first = requests[0]
         tries = ", ".join(Counter(first.troubles))
         siege.fault(
-            f"{len(requests)} requests of well-behaved clients were {what}, the first after"
+            f"{len(requests)} requests of well-behaved clients were {outcome}, the first after"
             f" {first.seconds:.1f} s ({tries}), by version {first.version} as {first.mark}",
             attack,
         )

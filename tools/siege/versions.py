@@ -35,7 +35,7 @@ class Store:
         self.models, self.folder = models, models.serving
         numbers = [int(path.name) for path in list_versions(self.folder)]
         self.marks: dict[int, str | None] = dict(zip(numbers, models.folders, strict=True))
-        """The mark of the model by version; None for a version that must not answer."""
+        """The mark of the model by version, or None for a version that must not answer."""
         self.withdrawn: set[int] = set()
         self._changed: set[int] = set()
         """The versions that were good and are now damaged.

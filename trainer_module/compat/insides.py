@@ -76,16 +76,16 @@ def require_known(known: Known, purpose: str) -> None:
         raise unknown_inside(purpose, "; ".join(changes))
 
 
-def unknown_inside(purpose: str, what: str) -> InternalError:
+def unknown_inside(purpose: str, difference: str) -> InternalError:
     """Returns the error for results that would be wrong with the installed version of a library.
 
     Args:
       purpose: the feature that would be wrong.
-      what: a clause that names the difference.
+      difference: a clause that names the difference.
     """
     return InternalError(
-        f"{purpose} cannot be relied on with the installed libraries: {what}; install the versions"
-        " in uv.lock."
+        f"{purpose} cannot be relied on with the installed libraries: {difference}; install the"
+        " versions in uv.lock."
     )
 
 

@@ -120,7 +120,7 @@ class RatesByVariable:
     _factor = 1.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Creates the optimizer; the arguments are those of the optimizer's class.
+        """Creates the optimizer with the arguments of the optimizer's class.
 
         Raises:
           InternalError: Keras's optimizers have changed.
@@ -176,7 +176,7 @@ class AfterUpdates:
     """The config key that the error names if Keras has changed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Creates the optimizer; the arguments are those of the optimizer's class.
+        """Creates the optimizer with the arguments of the optimizer's class.
 
         Raises:
           InternalError: Keras's optimizers have changed.
@@ -607,7 +607,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
           log_directory: the folder that contains the folders `train` and `validation`.
           writes_graph: whether to write the graphs of the layers and of the model's operations.
           writes_steps: whether to write a point for each step.
-          profiled: the first and the last step to profile, run_step from 1; None for no profile.
+          profiled: the first and the last step to profile, counted from 1, or None for no profile.
         """
         require_known(TENSORBOARD, "TensorBoard's curves")
         super().__init__(
@@ -638,7 +638,7 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
                 tf.summary.graph(call.get_concrete_function(specs).graph)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Stores the epoch, from which steps are run_step."""
+        """Stores the epoch, from which the number of a step is computed."""
         super().on_epoch_begin(epoch, logs)
         self._epoch = epoch
 

@@ -28,7 +28,7 @@ class Parts:
     """The part of each row."""
 
     part_of: np.ndarray
-    """The index of each row's part, [rows]; -1 for rows in no part. If the rows are ordered by
+    """The index of each row's part, [rows], or -1 for rows in no part. If the rows are ordered by
     time, part 0 is the latest."""
     is_ordered: bool = False
     """Whether the model learns only from rows that are older than the held-out part."""

@@ -49,9 +49,9 @@ class Content:
     usable: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     """Whether each record, in order, has a usable label and a positive weight."""
     tensors: Tensors | None = None
-    """The usable examples, one tensor per feature; None if they do not fit into memory."""
+    """The usable examples, one tensor per feature, or None if they do not fit into memory."""
     label_counts: list[int] = field(default_factory=list)
-    """The number of usable examples of each class by index; empty for regression."""
+    """The number of usable examples of each class by index, or an empty list for regression."""
     weight_sums: list[float] = field(default_factory=list)
     """The sum of the data's weights for each class by index, or the total for a label of numbers.
     """
@@ -60,11 +60,11 @@ class Content:
     label_squares: float = 0.0
     """The weighted sum of the squares of labels that are numbers."""
     classes: np.ndarray | None = None
-    """The class of each usable example; None if the label is a number."""
+    """The class of each usable example, or None if the label is a number."""
     groups: np.ndarray | None = None
-    """The group (`data.split_by`) of each usable example; None without groups."""
+    """The group (`data.split_by`) of each usable example, or None without groups."""
     times: np.ndarray | None = None
-    """The sort key (`data.order_by`) of each usable example, which grows with time; None without
+    """The sort key (`data.order_by`) of each usable example, which grows with time, or None without
     an order."""
 
     @property
@@ -158,7 +158,7 @@ class Reader:
 
         Args:
           name: the name of the split, for messages.
-          max_bytes: the memory limit in bytes; None for this process's part of `MEMORY_SHARE`.
+          max_bytes: the memory limit in bytes, or None for this process's part of `MEMORY_SHARE`.
           processes: the number of processes on this machine that may read the split.
 
         Raises:

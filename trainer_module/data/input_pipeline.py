@@ -37,7 +37,7 @@ class Weighting:
     """
 
     by_class: tuple[float, ...] = ()
-    """The weights by class index; empty without class weights."""
+    """The weights by class index, or an empty tuple without class weights."""
     scale: float = 1.0
     """The factor of the product of an example's weight in the data and the weight of its class."""
 
@@ -46,7 +46,7 @@ class Weighting:
         """Returns the weighting with a mean weight of 1.
 
         Args:
-          by_class: the weight of each class; empty without class weights.
+          by_class: the weight of each class, or an empty sequence without class weights.
           sums: the sum of the data's weights for each class, or the total for a label of numbers.
             Without weights in the data, each example counts as 1.
           examples: the number of examples of the train split.
@@ -63,7 +63,7 @@ class Weighting:
         return cls(tuple(by_class), examples / total)
 
     def weigh(self, label: tf.Tensor, column: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the weights of a batch, [batch] float32; None if all examples count alike.
+        """Returns the weights of a batch, [batch] float32, or None if all examples count alike.
 
         Args:
           label: the indices of the classes, [batch, 1].
@@ -88,7 +88,7 @@ def weights_by_class(
     classes: Sequence[str],
     counts: Sequence[float],
 ) -> tuple[float, ...]:
-    """Returns the weight of each class by index; empty if all classes count alike.
+    """Returns the weight of each class by index, or an empty tuple if all classes count alike.
 
     Args:
       configured: `train.class_weights`: the weights by class name, by default 1; or `balanced` for
@@ -118,11 +118,13 @@ def weights_by_class(
 
 
 def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]) -> str | None:
-    """Returns a message about the rarest class, which recommends metrics; None if no class is rare.
+    """Returns a message about the rarest class, or None if no class is rare.
+
+    The message recommends metrics.
 
     Args:
       label: the label's column.
-      classes: the names of the classes by index; empty if the label is a number.
+      classes: the names of the classes by index, or an empty sequence if the label is a number.
       counts: the number of each class's examples in the train split.
     """
     if not classes or not sum(counts):
@@ -177,12 +179,12 @@ class Split:
     workers: int = 1
     """The number of processes with synchronous replicas."""
     shuffle_seed: int | None = None
-    """The seed of the shuffling in training; None for an evaluation, which reads the examples once
-    and in order."""
+    """The seed of the shuffling in training, or None for an evaluation, which reads the examples
+    once and in order."""
     rounds: int = 1
     """The number of passes over all examples in an epoch of training."""
     steps_per_epoch: int | None = None
-    """The number of steps in an epoch of training; None for as many steps as the passes need."""
+    """The number of steps in an epoch of training, or None for as many steps as the passes need."""
     weighting: Weighting = EQUAL_WEIGHTING
     """The weights of the examples in the loss."""
     augmentation: Augmentation | None = None

@@ -49,7 +49,7 @@ class TextReader:
 
         Args:
           forms: the patterns of readable strings, by the name of the format.
-          style: the number format; empty if the column holds no numbers.
+          style: the number format, or an empty string if the column holds no numbers.
           unit: the unit that may stand before or after each number, such as `EUR`.
         """
         self._forms = forms
@@ -115,14 +115,16 @@ class RawColumn:
     is_whole: bool
     """Whether the numbers in the column are integers."""
     width: int | None
-    """The number of values per row; None if it varies."""
+    """The number of values per row, or None if it varies."""
     picture: Literal["", "bytes", "path"] = ""
-    """The kind of the values in the training data; empty unless the column holds pictures."""
+    """The kind of the pictures in the training data, or an empty string for other columns."""
     forms: tuple[tuple[str, str], ...] = ()
-    """The names and patterns of the strings that the graph can read. Empty if any string is valid,
-    and in versions of older releases."""
+    """The names and patterns of the strings that the graph can read.
+
+    The tuple is empty if any string is valid, and in versions of older releases.
+    """
     style: Style | Literal[""] = ""
-    """The format of numbers in text; empty if the column holds no numbers in text."""
+    """The format of numbers in text, or an empty string if the column holds no such numbers."""
     unit: str = ""
     """The unit that may stand before or after each number, such as `EUR`."""
 
@@ -150,13 +152,13 @@ class ModelInterface:
 
     columns: tuple[RawColumn, ...]
     label: str = ""
-    """The name of the label's column; empty for a task without a label."""
+    """The name of the label's column, or an empty string for a task without a label."""
     label_dtype: RawDtype = "string"
     task: str = ""
     """The kind of the task, as in the config."""
     weight: str | None = None
     classes: tuple[str, ...] = ()
-    """The names of the classes by index; empty for a number."""
+    """The names of the classes by index, or an empty tuple for a number."""
     features: tuple[ModelInput, ...] = ()
     """The transformed features; empty in versions of older releases."""
 

@@ -84,7 +84,7 @@ def _load(folder: str, kind: str) -> tf_keras.Model:
         if not is_forest(kind):
             load_builder(kind)
         return tf_keras.models.load_model(folder, compile=False)
-    except Exception as error:  # Layers of the user's own raise what they like.
+    except Exception as error:  # A user's layers may raise any exception.
         raise TrainingError(
             f"Keras cannot load it ({type(error).__name__}: {shorten(error)})"
         ) from error

@@ -56,7 +56,7 @@ class SampleRequest:
     seed: int
     """The seed, which determines the samples."""
     label: str | None
-    """The class of all samples; None for all classes in turn."""
+    """The class of all samples, or None for all classes in turn."""
 
 
 class Family:
@@ -84,11 +84,14 @@ class Family:
     `pipeline.graph.families.GraphInputs`.
     """
     search_graph: ClassVar[str] = ""
-    """The function that returns the nodes up to the hyperparameter search; empty without a search.
+    """The function that returns the nodes up to the hyperparameter search.
+
+    The string is empty if the family has no search.
     """
     data_graph: ClassVar[str] = ""
-    """The function that returns the nodes that read and check the data; empty if the training
-    reads the data itself.
+    """The function that returns the nodes that read and check the data.
+
+    The string is empty if the training reads the data itself.
     """
 
     run_fn: ClassVar[str] = ""
@@ -106,10 +109,11 @@ class Family:
     failures.
     """
     sample: ClassVar[str] = ""
-    """The function that `predict --n` calls; empty if the model does not generate samples.
+    """The function that `predict --n` calls.
 
     The function takes a pushed version's folder (a Path), a `SampleRequest` and an empty folder for
-    the output (a Path), and returns a line for the screen.
+    the output (a Path), and returns a line for the screen. The string is empty if the model does
+    not generate samples.
     """
     golden_rows: ClassVar[str] = ""
     """The function that chooses the golden rows, with which all interfaces of a model are tested.

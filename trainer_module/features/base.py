@@ -92,7 +92,7 @@ class BaseFeature(Settings):
         """
         return ""
 
-    def place_names(self, name: str) -> tuple[str, ...]:
+    def value_names(self, name: str) -> tuple[str, ...]:
         """Returns the names of the components of a feature's transformed vector, in order.
 
         The result is () if the components have no names.

@@ -57,7 +57,7 @@ def read_texts(
 
 
 def read_numbers(name: str, column: AnyTensor, per_day: float) -> tf.Tensor:
-    """Returns numbers as days since 1970, [batch, n] float64; NaN where missing.
+    """Returns numbers as days since 1970, [batch, n] float64, with NaN where missing.
 
     Args:
       name: the name of the column, for messages.

@@ -73,7 +73,7 @@ class DateFeature(BaseFeature):
             return {self.format: Form.parse(self.format).pattern}
         return {form.layout: form.pattern for _, form in candidates()}
 
-    def place_names(self, name: str) -> tuple[str, ...]:
+    def value_names(self, name: str) -> tuple[str, ...]:
         """Returns the names of the numbers: two for a cyclic part, one for other parts."""
         return tuple(
             f"{name}[{label}]"

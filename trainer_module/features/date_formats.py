@@ -80,7 +80,7 @@ class Form:
     """A date format and its patterns."""
 
     layout: str
-    """The directives of the date, without those of a time."""
+    """The directives of the date, without the directives of a time."""
     has_time: bool
     """Whether the format ends in the directives of a time."""
 
@@ -207,7 +207,7 @@ def candidates() -> list[tuple[str, Form]]:
 
 
 def find_format(values: Sequence[str]) -> str | None:
-    """Returns the format that matches all nonempty values; None without a format or without values.
+    """Returns the format that matches all nonempty values, or None without a format or values.
 
     If no field is greater than 12, the day and the month are ambiguous. A field that is always 1
     then counts as the day. Otherwise the month is first in 02/03/2026, and the day in 02-03-2026.

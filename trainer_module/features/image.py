@@ -39,7 +39,7 @@ class ImageFeature(BaseFeature):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """The height and the width; None if the config does not give them."""
+        """The height and the width, or None if the config does not give them."""
         return (self.height, self.width) if self.height and self.width else None
 
     @model_validator(mode="after")

@@ -86,7 +86,7 @@ class NumberFormat:
 
     style: Style
     unit: str = ""
-    """The unit that may precede or follow each number; empty for no unit."""
+    """The unit that may precede or follow each number, or an empty string for no unit."""
 
     @property
     def pattern(self) -> str:
@@ -125,7 +125,7 @@ class NumberFormat:
         return sum(1 for value in values if _compiled(self).fullmatch(value))
 
     def read(self, text: str) -> float:
-        """Returns the number in a string as a float32; NaN if the string does not match the format.
+        """Returns the number in a string as a float32, or NaN if the format does not match.
 
         `raw_columns.parse_numbers` does the same in the graph.
         """
@@ -202,9 +202,10 @@ def are_plain(values: Sequence[str]) -> bool:
 
 
 def _common_unit(matches: Sequence[re.Match[str]]) -> str | None:
-    """Returns the unit of the numbers, or an empty string; None if the units differ.
+    """Returns the unit of the numbers, or None if the units differ.
 
-    Letters that are factors do not count as units.
+    The result is an empty string if the numbers have no unit. Letters that are factors
+    do not count as units.
 
     Args:
       matches: matches of `_LOOSE`.

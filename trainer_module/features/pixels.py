@@ -86,7 +86,7 @@ def read_header(data: bytes, max_pixels: int | None = None) -> PictureHeader:
 
     Args:
       data: the encoded picture.
-      max_pixels: the maximum number of pixels; None for no limit.
+      max_pixels: the maximum number of pixels, or None for no limit.
 
     Raises:
       DataError: TensorFlow cannot decode the format, the picture has too many pixels, or decoding

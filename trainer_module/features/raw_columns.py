@@ -45,7 +45,7 @@ def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, 
 
 
 def dense_numbers(column: AnyTensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Returns the numbers of a column, [batch, n] of a float type; NaN where missing."""
+    """Returns the numbers of a column, [batch, n] of a float type, with NaN where missing."""
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
@@ -103,7 +103,7 @@ def fingerprints(column: AnyTensor) -> tf.Tensor:
 
 
 def parse_numbers(texts: tf.Tensor, number_format: NumberFormat) -> tf.Tensor:
-    """Returns strings as numbers, float32 of the same shape; NaN for strings of another format."""
+    """Returns strings as numbers, float32 of the same shape, and NaN for other strings."""
     is_number = tf.strings.regex_full_match(texts, number_format.pattern)
     pieces = tf.strings.regex_replace(texts, f"^{number_format.pattern}$", number_format.rewrite)
     if number_format.style == "clock":
@@ -153,7 +153,7 @@ def list_strings(column: AnyTensor, length: int, separator: str | None = None) -
 def list_numbers(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
     """Returns rows of several numbers, [batch, length] float32, padded with NaN.
 
-    Parts of a string that are not numbers are NaN. The arguments are those of `list_strings`.
+    Parts of a string that are not numbers are NaN. `list_strings` describes the arguments.
     """
     if separator is None:
         return _truncate_or_pad(

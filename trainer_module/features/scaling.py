@@ -63,7 +63,7 @@ def limit_indices(indices: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def clip_and_log(numbers: tf.Tensor, feature: NumericFeature) -> tf.Tensor:
-    """Returns clipped numbers, or their logarithms if the scaling is `log`; NaN where missing."""
+    """Returns clipped numbers, or their logarithms if the scaling is `log`. Missing is NaN."""
     if feature.clip is not None:
         clipped = tf.clip_by_value(numbers, *feature.clip)
         numbers = tf.where(tf.math.is_nan(numbers), numbers, clipped)
@@ -76,7 +76,7 @@ def scale(
     """Returns the columns in their configured scaling: [batch, n] float32 each, int64 for buckets.
 
     Args:
-      numbers: the outputs of `clip_and_log` by name; NaN where missing.
+      numbers: the outputs of `clip_and_log` by name, with NaN where missing.
       features: the settings of the columns by name.
     """
     if not numbers:

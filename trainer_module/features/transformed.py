@@ -22,12 +22,14 @@ class TransformedFeature:
     shape: tuple[int, ...]
     """The shape of one example, without the batch dimension."""
     vocabulary_size: int = 0
-    """The number of indices, including out-of-vocabulary buckets; 0 if the values are not indices.
+    """The number of indices, including out-of-vocabulary buckets, or 0 if the values are not
+    indices.
     """
     many: bool = False
     """Whether a row holds several indices, padded with index 0."""
     encoding: str | None = None
-    """The encoding in the config, such as `embedding` or `one_hot`; None for the model's default.
+    """The encoding in the config, such as `embedding` or `one_hot`, or None for the model's
+    default.
     """
     indices_of: str = ""
     """The result of `BaseFeature.indices_of`."""

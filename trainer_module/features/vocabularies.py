@@ -236,7 +236,7 @@ class _Output:
     """The name of the vocabulary's file."""
     order: Order
     weigh: Weigh | None
-    """The function that returns the weights; None if the column has no weights."""
+    """The function that returns the weights, or None if the column has no weights."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _analyze(
     Args:
       columns: strings of any shape.
       outputs: the output of each column.
-      joined: the name of the file that joins all vocabularies; None for no such file.
+      joined: the name of the file that joins all vocabularies, or None for no such file.
     """
     asset = analyzer_nodes.TemporaryAssetInfo(b"not analysed yet", "text")
     path = analyzer_nodes.TensorInfo(tf.string, [], asset)
@@ -357,7 +357,7 @@ def compute_and_apply_classes(label: tf.Tensor, order: Order) -> tf.Tensor:
       order: the order of the classes, such as `ClassOrder`.
 
     Returns:
-      int64 of the shape of `label`; -1 for a missing label, and for a class that the train split
+      int64 of the shape of `label`, or -1 for a missing label, and for a class that the train split
       does not contain.
 
     Raises:

@@ -72,13 +72,13 @@ def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Me
 
     Args:
       task: the task of the model.
-      classes: the number of classes; 0 for a numeric label.
+      classes: the number of classes, or 0 for a numeric label.
       name: the name of the metric.
 
     Raises:
       KeyError: training cannot measure the metric.
     """
-    from trainer_module.compat.keras import change_compared  # It imports TensorFlow.
+    from trainer_module.compat.keras import change_compared  # The module imports TensorFlow.
 
     metric = task.metrics()[name]
     measure = MEASURES[metric.class_name]

@@ -34,7 +34,7 @@ class ConfusionMetric(tf_keras.metrics.Metric):
         Args:
           y_true: the indices of the classes, [batch, 1].
           y_pred: the probabilities, [batch, 1 or classes].
-          sample_weight: the weights of the examples; None if all examples count alike.
+          sample_weight: the weights of the examples, or None if all examples count alike.
         """
         is_binary = y_pred.shape[-1] == 1
         predicted = tf.cast(y_pred[:, 0] > 0.5, tf.int64) if is_binary else tf.argmax(y_pred, -1)
@@ -77,7 +77,7 @@ class ConfusionMetric(tf_keras.metrics.Metric):
 
 
 class MacroPrecision(ConfusionMetric):
-    """The mean precision over the classes; 0 for a class that is never predicted."""
+    """The mean precision over the classes, or 0 for a class that is never predicted."""
 
     def class_values(
         self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor
@@ -87,7 +87,7 @@ class MacroPrecision(ConfusionMetric):
 
 
 class MacroRecall(ConfusionMetric):
-    """The mean recall over the classes; 0 for a class without examples."""
+    """The mean recall over the classes, or 0 for a class without examples."""
 
     def class_values(
         self, correct: tf.Tensor, predicted: tf.Tensor, actual: tf.Tensor

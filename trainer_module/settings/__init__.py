@@ -190,7 +190,7 @@ class TrainerSettings(Settings):
     label: str
     """The name of the label's column."""
     weight: str | None = None
-    """The name of the column with the examples' weights; None if all examples count alike."""
+    """The name of the column with the examples' weights, or None if all examples count alike."""
     split_by: str | None = None
     """The name of a column; rows with the same value are held out together or not at all."""
     order_by: str | None = None

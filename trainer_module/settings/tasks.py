@@ -72,7 +72,7 @@ class LabelStatistics(Protocol):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes in the order of their indices; empty for a numeric label."""
+        """The classes in the order of their indices, or an empty tuple for a numeric label."""
 
     @property
     def label_mean(self) -> float:
@@ -102,7 +102,7 @@ class LearningTask(Settings):
 
     @property
     def of_rows(self) -> BaseTask | None:
-        """The supervised task for reading rows with labels; None if this task learns from other
+        """The supervised task for reading rows with labels, or None if this task learns from other
         data.
         """
         return None
@@ -161,8 +161,8 @@ class BaseTask(LearningTask):
     needs_activation: ClassVar[bool] = False
     """Whether the model's output has a restricted range, so that the last layer needs an
     activation."""
-    most_classes: ClassVar[int | None] = None
-    """The maximum number of classes of a label; None for no limit."""
+    max_classes: ClassVar[int | None] = None
+    """The maximum number of classes of a label, or None for no limit."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
     """The names of the metrics that `make_metrics` returns, the most informative metric first."""
 
@@ -178,13 +178,17 @@ class BaseTask(LearningTask):
 
     @property
     def needs(self) -> str:
-        """The requirement on every label for messages, such as "a whole number"; empty if every
-        value is valid.
+        """The requirement on every label for messages, such as "a whole number".
+
+        The string is empty if every value is valid.
         """
         return ""
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Returns which raw labels are valid, [rows] bool; only called if `needs` is not empty."""
+        """Returns whether each raw label is valid, [rows] bool.
+
+        Callers call the method only if `needs` is not empty.
+        """
         return np.ones(len(labels), bool)
 
     @property

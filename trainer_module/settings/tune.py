@@ -167,15 +167,15 @@ class TuneSettings(Settings):
 
     @property
     def max_trials(self) -> int | None:
-        """The maximum number of trials; None if only the time limits the search."""
+        """The maximum number of trials, or None if only the time limits the search."""
         if self.trials is None and self.timeout is None and self.space:
             return DEFAULT_TRIALS
         return self.trials
 
     @property
     def max_seconds(self) -> float | None:
-        """The maximum duration of the search in seconds; None if only the number of trials limits
-        the search.
+        """The maximum duration of the search in seconds, or None if only the number of trials
+        limits the search.
         """
         if self.trials is None and self.timeout is None and not self.space:
             return DEFAULT_TIMEOUT.total_seconds()

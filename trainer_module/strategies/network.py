@@ -124,7 +124,7 @@ def _guard(port: int) -> socket.socket:
     try:
         if guard.family is socket.AF_INET6:
             guard.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # Like gRPC: lingering connections of an earlier server must not block the port.
+        # As in gRPC, lingering connections of an earlier server must not block the port.
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # The socket shares its port only after binding, so binding fails if another process
         # uses the port.

@@ -87,14 +87,14 @@ def _read(file: Path) -> dict[str, list[str]]:
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         problem = str(error).partition(";")[0].replace(VARIABLE, "its content")
         raise ConfigError(
-            f"{file} is not the file of a cluster: {problem}; {_START} writes such a file."
+            f"{file} is not the file of a cluster: {problem}; {_START} writes a valid file."
         ) from None
     cluster = {kind: config.cluster[kind] for kind in _SERVERS if config and kind in config.cluster}
     if len(cluster) < len(_SERVERS):
         found = ", ".join(cluster) or "no servers"
         raise ConfigError(
             f"{file} is not the file of a persistent cluster: it names {found}, but `worker` and "
-            f"`ps` are needed; {_START} writes such a file."
+            f"`ps` are needed; {_START} writes a valid file."
         )
     return cluster
 

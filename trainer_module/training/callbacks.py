@@ -220,7 +220,7 @@ def make_callbacks(
       inputs: the inputs of the training.
       plan: the epochs and steps.
       checkpoint: the callback that saves the state of the other callbacks.
-      evaluator: the callback that evaluates each epoch under parameter servers; otherwise None.
+      evaluator: the callback that evaluates each epoch under parameter servers, or None.
       stopping_start: the first epoch, counted from 0, that early stopping considers.
       losses: the names of the losses in the logs of a step.
     """

@@ -361,8 +361,8 @@ class CheckpointCallback(StepCallback):
           directory: the folder of the checkpoints, perhaps with checkpoints of an interrupted
             training.
           steps_per_epoch: the number of steps in an epoch.
-          every: the number of steps between checkpoints; None for a checkpoint per epoch.
-          kept: the epochs whose checkpoints are kept; None for the best and the last epoch.
+          every: the number of steps between checkpoints, or None for a checkpoint per epoch.
+          kept: the epochs whose checkpoints are kept, or None for the best and the last epoch.
           writes: whether this process writes; False if another process writes to the same folder.
         """
         # Without checkpoints between steps, Keras does not wait for the results of each step.

@@ -36,7 +36,10 @@ if TYPE_CHECKING:  # The import takes seconds, and training without pruning does
     import tensorflow_model_optimization as tfmot
 
 MAX_STEPS_BETWEEN_UPDATES = 100
-"""The maximum number of steps between two updates of the masks, which sort weights; as in TFMOT."""
+"""The maximum number of steps between two updates of the masks, as in TFMOT.
+
+Each update sorts weights.
+"""
 MIN_UPDATES = 20
 """The minimum number of updates of the masks, unless training has fewer steps."""
 

@@ -65,7 +65,7 @@ def build_optimizer(
       settings: the kind of the optimizer, and its options.
       rate: the learning rate, or its schedule.
       steps_per_epoch: the number of steps in an epoch.
-      pruning: the pruning plan; None without pruning.
+      pruning: the pruning plan, or None without pruning.
     """
     # Not every class has every option, so only options that differ from the default are passed.
     options = settings.model_dump(

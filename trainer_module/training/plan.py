@@ -217,21 +217,22 @@ class TrainingResult:
     epoch_seconds: Sequence[float]
     """The duration of the steps of each epoch in seconds, since the last interruption."""
     plan: TrainingPlan | None = None
-    """The plan of the epochs and steps; None if no optimizer steps were taken."""
+    """The plan of the epochs and steps, or None if no optimizer steps were taken."""
     start: Position = BEGINNING
     """The position at which this process began or resumed."""
     base_model: str | None = None
-    """The path of the model from whose weights training started; None if it started from
+    """The path of the model from whose weights training started, or None if it started from
     scratch.
     """
     measured: Mapping[str, float] = field(default_factory=dict)
-    """The metrics of the model on `evaluation`; empty if they have not been computed."""
+    """The metrics of the model on `evaluation`, or an empty mapping if they have not been computed.
+    """
     notes: Sequence[str] = ()
     """Notes for the reader of the summary."""
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Additional keys of the record."""
     pruning: PruningPlan | None = None
-    """The pruning plan; None without pruning."""
+    """The pruning plan, or None without pruning."""
 
     @property
     def start_step(self) -> int:
@@ -240,7 +241,7 @@ class TrainingResult:
 
     @property
     def step_seconds(self) -> float:
-        """The mean duration of a step in seconds; 0 if no step followed the last interruption.
+        """The mean duration of a step in seconds, or 0 if no step followed the last interruption.
 
         The first epoch traces graphs, so it counts only if there is no other epoch.
         """

@@ -25,7 +25,9 @@ class Dimension:
     """The path of the key: `train.learning_rate`."""
     range: Range
     kinds: tuple[str, ...] = ()
-    """The kinds of models to which the dimension applies; empty for all kinds that read the key."""
+    """The kinds of models to which the dimension applies, or an empty tuple for all kinds that read
+    the key.
+    """
 
     @property
     def name(self) -> str:
@@ -37,7 +39,7 @@ class Dimension:
 
         Args:
           kind: the kind of the trial's model.
-          optimizer: the kind of the trial's optimizer; None if the config names no optimizer.
+          optimizer: the kind of the trial's optimizer, or None if the config names no optimizer.
         """
         if self.kinds and kind not in self.kinds:
             return False

@@ -103,8 +103,8 @@ class TrialRunner:
           values: the values of the trial, for TensorBoard.
           folder: the folder of the trial, for logs and checkpoints.
           report: the function that receives the objective of each epoch.
-          part: the held-out part of the train split, on which the model is measured; not used if
-            the search has its own split.
+          part: the held-out part of the train split, on which the model is measured. It is not used
+            if the search has its own split.
 
         Raises:
           TrainingError: the model cannot be built, the data cannot be used, or training diverges.

@@ -91,7 +91,7 @@ class Grouper:
 @functools.cache
 def resample_counts() -> np.ndarray:
     """Returns the number of times that each resample draws each group, [resamples, groups]."""
-    # Contiguous by group in memory, because slices select groups.
+    # The counts of a group are contiguous in memory, because slices select groups.
     drawn = np.random.default_rng(_SEED).poisson(1.0, (GROUPS, RESAMPLES)).astype(np.float64)
     return drawn.T
 
@@ -277,7 +277,7 @@ class Accumulator:
         """
         self._add_waiting()
         parts, groups = self._parts.find(number)
-        # Contiguous by group in memory, like `resample_counts`.
+        # The counts of a group are contiguous in memory, as in `resample_counts`.
         drawn = counts.T[groups].T
         resampled: dict[tuple[str, str], Values] = {}
         for source, statistic in self._sources:

@@ -168,7 +168,7 @@ def computations_of(config: tfma.EvalConfig) -> Computations:
 
 @functools.lru_cache(maxsize=4)
 def _computations(config: bytes) -> Computations:
-    # Cached, because each file needs the computations, and TFMA takes long to create them.
+    # The result is cached: each file needs the computations, and TFMA takes long to create them.
     computations = Computations.of(tfma.EvalConfig.FromString(config))
     assert computations is not None  # noqa: S101 - checked before the pipeline was made
     return computations

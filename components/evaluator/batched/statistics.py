@@ -1,4 +1,4 @@
-"""Statistics: the sums over rows from which metrics are computed, for many slices at once.
+"""Statistics: the sums over rows from which metrics are computed, for many slices together.
 
 The statistic of a TFMA combiner accumulates the same sums as the combiner. At the end, the sums
 fill the combiner's own accumulator. TFMA's `extract_output` and TFMA's derived computations compute
@@ -46,7 +46,7 @@ SomeStatistic = TypeVar("SomeStatistic", bound="type[Statistic]")
 
 
 class Statistic(ABC):
-    """The sums of a combiner, for many parts at once."""
+    """The sums of a combiner, for many parts together."""
 
     known: ClassVar[Known] = {}
     """The TFMA code whose sums and options the statistic reproduces. If the installed TFMA has
@@ -140,7 +140,7 @@ def statistic_for(combiners: Combiners) -> Callable[[SomeStatistic], SomeStatist
 
 
 def find_statistic(combiner: Any) -> Statistic | None:
-    """Returns an empty statistic for a combiner; None if no statistic reproduces the combiner."""
+    """Returns an empty statistic for a combiner, or None if no statistic reproduces it."""
     kind = STATISTICS.get(class_name(type(combiner)))
     if isinstance(combiner, RowsCombiner):
         kind = combiner.kind
@@ -279,8 +279,8 @@ class CellStatistic(Statistic):
 
     def _add(self, keys: np.ndarray, values: np.ndarray) -> None:
         self._waiting.append(_sum_duplicates([(keys, values)]))
-        # Waiting for at least as many cells as there are sums: each cell is sorted a few times
-        # only.
+        # Cells are merged only if more cells wait than there are sums, so each cell is sorted only
+        # a few times.
         if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
             self.sums = _sum_duplicates([self._sums, *self._waiting])
 
@@ -300,7 +300,7 @@ class CellStatistic(Statistic):
             totals, [used, width].
         """
         keys, totals = self.sums
-        if self._starts is None:  # Computed once for all slices.
+        if self._starts is None:  # All slices use the same starts.
             count = int(keys[-1]) // self.cells + 1 if len(keys) else 0
             self._starts = np.searchsorted(keys, np.arange(count + 1) * self.cells)
         last = len(self._starts) - 1

@@ -366,7 +366,7 @@ class Histogram(CellStatistic):
         positives, negatives = positive.sum(1), negative.sum(1)
         ranked = (negative * (tp - positive / 2)).sum(1)
         added_precision = np.nan_to_num(ratio(tp, tp + fp)) * positive
-        # The interpolation of Davis and Goadrich (2006), as in Keras and TFMA.
+        # This is the interpolation of Davis and Goadrich (2006), as in Keras and TFMA.
         predicted, slope = tp + fp, np.nan_to_num(ratio(positive, positive + negative))
         before = predicted - positive - negative
         intercept = (tp - positive) - slope * before

@@ -99,13 +99,13 @@ class MacroMetric(OwnMetric):
 
 
 class MacroPrecision(MacroMetric):
-    """The mean precision of the classes; 0 for a class that is never predicted."""
+    """The mean precision of the classes, or 0 for a class that is never predicted."""
 
     index = 0
 
 
 class MacroRecall(MacroMetric):
-    """The mean recall of the classes; 0 for a class without examples."""
+    """The mean recall of the classes, or 0 for a class without examples."""
 
     index = 1
 

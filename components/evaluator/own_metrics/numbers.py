@@ -72,7 +72,7 @@ class Coverage(MeanMetric):
     """The share of the labels between the first and the last predicted quantile."""
 
     def row_values(self, rows: ModelRows) -> np.ndarray:
-        """Returns 1 for labels between the quantiles and 0 otherwise; NaN without quantiles."""
+        """Returns 1 for labels between the quantiles and 0 otherwise, or NaN without quantiles."""
         if not rows.quantiles.shape[1]:
             return np.full(len(rows.labels), np.nan)
         labels = rows.labels.astype(np.float64)

@@ -37,7 +37,7 @@ class _Fit:
     """The first value in the format."""
     has_time: bool
     """Whether a value has a time other than midnight."""
-    first_odd: Cell | None
+    first_mismatch: Cell | None
     """The first value that is not in the format."""
 
     def merge(self, other: _Fit) -> _Fit:
@@ -46,7 +46,7 @@ class _Fit:
             self.values + other.values,
             self.shown or other.shown,
             self.has_time or other.has_time,
-            self.first_odd or other.first_odd,
+            self.first_mismatch or other.first_mismatch,
         )
 
 
@@ -74,10 +74,10 @@ class DateTally:
 
         The result is None if at most half of the values have the format.
         """
-        tried = [pattern for pattern in forms if pattern in self.fits]
-        if not tried:
+        candidates = [pattern for pattern in forms if pattern in self.fits]
+        if not candidates:
             return None
-        best = max(tried, key=lambda pattern: self.fits[pattern].values)
+        best = max(candidates, key=lambda pattern: self.fits[pattern].values)
         fit = self.fits[best]
         if fit.values * 2 <= self.values:
             return None
@@ -85,9 +85,9 @@ class DateTally:
 
     def dates(self, fit: _Fit, date_format: str) -> Dates:
         """Returns the column as dates of a format."""
-        cell = fit.first_odd
-        first_odd = f"{cell.value!r} in {cell}" if cell is not None else ""
-        return Dates(date_format, self.values, fit.shown, self.values - fit.values, first_odd)
+        cell = fit.first_mismatch
+        first_mismatch = f"{cell.value!r} in {cell}" if cell is not None else ""
+        return Dates(date_format, self.values, fit.shown, self.values - fit.values, first_mismatch)
 
     def fit(self, pattern: str) -> _Fit:
         """Returns the values in a format. If the format was not tried, no value has it."""
@@ -144,7 +144,9 @@ def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | Non
     if known is not None:
         known_columns = sorted(known.keys() & tallies)
         dates = {name: _as_known_dates(name, tallies[name], known[name]) for name in known_columns}
-    return [f"column {name!r}: {dates[name].description}" for name in dates if dates[name].odd]
+    return [
+        f"column {name!r}: {dates[name].description}" for name in dates if dates[name].mismatches
+    ]
 
 
 def _as_known_dates(name: str, tally: DateTally, date_format: str) -> Dates:
@@ -153,8 +155,8 @@ def _as_known_dates(name: str, tally: DateTally, date_format: str) -> Dates:
     if not dates.are_alike:
         raise DataError(
             f"Column {name!r} had dates in the format {date_format} in earlier data, but"
-            f" {dates.odd:,} of {dates.values:,} values have another format, the first is"
-            f" {dates.first_odd}: write all dates in the same format, or declare the column by"
+            f" {dates.mismatches:,} of {dates.values:,} values have another format, the first is"
+            f" {dates.first_mismatch}: write all dates in the same format, or declare the column by"
             f" features: {{{name}: {{type: ...}}}}."
         )
     return dates
@@ -190,8 +192,8 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
         )
         fits = is_date[indices]
         first_date = excerpt(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
-        first_odd = None if fits.all() else cell(int(np.argmin(fits)))
-        return _Fit(int(fits.sum()), first_date, has_time, first_odd)
+        first_mismatch = None if fits.all() else cell(int(np.argmin(fits)))
+        return _Fit(int(fits.sum()), first_date, has_time, first_mismatch)
 
     fits_by_pattern = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
     yield DateTally(len(texts), cell(0), fits_by_pattern)

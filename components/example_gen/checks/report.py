@@ -55,13 +55,13 @@ class ChunkReport:
     chunks: int = 0
     """The number of chunks that the report covers."""
     classes: dict[str, Counter[Any]] = field(default_factory=dict)
-    """The number of rows with each class, by split; empty for regression."""
+    """The number of rows with each class, by split, or an empty dictionary for regression."""
     label_bounds: tuple[float, float] | None = None
-    """The smallest and the largest label of a regression; None if there are no labels."""
+    """The smallest and the largest label of a regression, or None if there are no labels."""
     weighed: set[str] = field(default_factory=set)
     """The splits with a row whose weight is above 0."""
     unlabelled: list[Cell] = field(default_factory=list)
-    """The first row without a label; empty if all rows have labels."""
+    """The first row without a label, or an empty list if all rows have labels."""
     unlabelled_rows: int = 0
     """The number of rows without a label."""
     files: FileNotes = field(default_factory=FileNotes)
@@ -83,7 +83,7 @@ class ChunkReport:
 
         Args:
           rows: a batch whose columns are lists of int64, float32 or binary.
-          splits: the index of each row's split, [rows]; -1 for a row that is left out.
+          splits: the index of each row's split, [rows], or -1 for a row that is left out.
           split_names: the names of the splits.
           first: the cell of the batch's first row.
           settings: the settings of example generation.
@@ -287,7 +287,8 @@ def check_report(
     Args:
       report: the sum of the reports of all chunks.
       split_names: the names of the splits.
-      shares: the number of hash buckets of each split; empty if each split has its own files.
+      shares: the number of hash buckets of each split, or an empty sequence if each split has its
+        own files.
       settings: the settings of example generation.
       could_stratify: whether an error may recommend data.stratify.
 
@@ -417,7 +418,7 @@ def _check_classes(
             f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
             " more; check data.label and the data."
         )
-    max_classes = settings.label_task.most_classes
+    max_classes = settings.label_task.max_classes
     if max_classes is not None and len(total) > max_classes:
         task = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(

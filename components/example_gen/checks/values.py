@@ -39,7 +39,11 @@ class Notations:
     """The first value."""
 
     def merge(self, name: str, other: Notations) -> Notations:
-        """Returns the notations that fit the values of both. Without one, raises DataError."""
+        """Returns the notations that fit the values of both columns.
+
+        Raises:
+          DataError: no notation fits all values.
+        """
         common = tuple(form for form in self.forms if form in other.forms)
         if not common:
             raise _two_notations_error(name, self, other)
@@ -85,7 +89,7 @@ def _notations_of(
     are_matches = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
     # A placeholder such as NA that matches no notation is valid in all of them.
     are_matches |= ~are_matches.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
-    # For each notation: whether each value matches, [values].
+    # Each notation has a row that contains whether each value matches, [values].
     fits = dict(zip(names, are_matches, strict=True))
 
     def notations_at(index: int) -> Notations:

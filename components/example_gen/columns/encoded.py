@@ -86,7 +86,7 @@ def single_values(values: pa.Array) -> pa.LargeListArray:
 
 
 def first_values(column: pa.Array) -> pa.Array:
-    """Returns the first value of each row of an encoded column, or null for a row without one."""
+    """Returns the first value of each row of an encoded column, or null for an empty row."""
     if pa.types.is_null(column.type):
         return column
     lengths = list_lengths(column)
@@ -164,7 +164,7 @@ def no_values(rows: int, kind: ColumnKind = ColumnKind.UNKNOWN) -> pa.LargeListA
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:
-    """Returns the number of values in each row of an encoded column, [rows] int64; 0 for nulls."""
+    """Returns the number of values in each row of an encoded column, [rows] int64. Nulls have 0."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)

@@ -110,8 +110,8 @@ def encoding_error(file: str, encoding: str) -> DataError:
 def find_encoding(file: str) -> str:
     """Returns the encoding of a file.
 
-    A byte order mark determines the encoding. Without one, the encoding is UTF-8 for valid UTF-8,
-    and otherwise the most likely encoding.
+    A byte order mark determines the encoding. Without a mark, the encoding is UTF-8 for
+    valid UTF-8, and otherwise the most likely encoding.
 
     Raises:
       DataError: the file cannot be read.
@@ -209,7 +209,7 @@ class Header:
 
     names: list[str]
     raw_names: list[str] | None
-    """The names as written in the file, with spaces; None if the file has no header."""
+    """The names as written in the file, with spaces, or None if the file has no header."""
 
     @property
     def first_row(self) -> int:

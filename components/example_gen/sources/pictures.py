@@ -54,7 +54,8 @@ class Picture:
 
     encoded: bytes
     converted_from: str | None = None
-    """The original format of a converted picture; None if `encoded` is the content of the file."""
+    """The original format of a converted picture, or None if `encoded` is the content of the file.
+    """
 
 
 def make_decodable(data: bytes, max_pixels: int = DATA_PIXELS) -> Picture:
@@ -244,7 +245,7 @@ def _read_all(
     notes: FileNotes,
     make_error: Callable[[str, int, Exception], DataError],
 ) -> list[bytes | None]:
-    """Returns the encoded pictures for examples; None for a broken picture that is left out.
+    """Returns the encoded pictures for examples, or None for a broken picture that is left out.
 
     Args:
       files: the paths.

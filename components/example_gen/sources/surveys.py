@@ -69,7 +69,7 @@ class ColumnKinds(dict[str, ColumnKind]):
     """The kinds of all columns by name, and facts about the label."""
 
     label_number_format: NumberFormat | None = None
-    """The notation of a numeric label that is text; None for another label."""
+    """The notation of a numeric label that is text, or None for another label."""
     are_labelled: bool = False
     """Whether a row of the data has a label. Only set for tasks that need no label."""
 

@@ -132,15 +132,15 @@ def convert(
     model = load_numeric_model(saved_model)
     examples = model.select_features(sample)
     module, precision = KINDS[name]
-    made: ConvertedFile = importlib.import_module(f"{__package__}.{module}").convert(
+    converted: ConvertedFile = importlib.import_module(f"{__package__}.{module}").convert(
         model, precision, examples, folder
     )
-    _, package = RUNTIMES[made.format]
+    _, package = RUNTIMES[converted.format]
     variant = Variant(
         name=name,
-        format=made.format,
-        precision=made.precision,
-        **describe_file(made.path),
+        format=converted.format,
+        precision=converted.precision,
+        **describe_file(converted.path),
         inputs=model.inputs,
         outputs=model.outputs,
         task=model.interface.task,
@@ -149,13 +149,13 @@ def convert(
         runtime=package,
         runtime_version=version(package),
         how_to_load="trainer_module.export.variants.running.open_variant(pathlib.Path(FOLDER))",
-        beside={name: hash_file(folder / name) for name in made.beside},
-        provider=made.provider,
-        trtexec=made.trtexec,
-        notes=made.notes,
+        beside={name: hash_file(folder / name) for name in converted.extra_files},
+        provider=converted.provider,
+        trtexec=converted.trtexec,
+        notes=converted.notes,
     )
     write_variant(variant, folder)
-    difference = _check(model, folder, examples, made.precision == "float")
+    difference = _check(model, folder, examples, converted.precision == "float")
     variant = replace(variant, measured={"largest_difference": difference})
     write_variant(variant, folder)
     return variant

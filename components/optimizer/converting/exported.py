@@ -29,7 +29,7 @@ class ConvertedFile:
     format: Format
     precision: str
     path: Path
-    beside: tuple[str, ...] = ()
+    extra_files: tuple[str, ...] = ()
     """The names of additional files that the converted file needs."""
     provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The settings of ONNX Runtime's execution provider, by the provider's name."""

@@ -49,7 +49,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         "onnx",
         precision,
         path,
-        beside=tables,
+        extra_files=tables,
         provider={TENSORRT: _settings(model, precision)},
         trtexec=_command(model, precision),
         notes=(CPU_NOTE,),
@@ -69,7 +69,7 @@ def _calibrate(model: NumericModel, sample: Arrays, path: Path) -> tuple[str, ..
     ranges = calibrator.compute_data()
     augmented.unlink()
     write_calibration_table(ranges.data, str(path.parent))
-    for name in ("calibration.json", "calibration.cache"):  # The table in other formats.
+    for name in ("calibration.json", "calibration.cache"):  # These files hold the same table.
         path.with_name(name).unlink()
     path.with_name(TRTEXEC_TABLE).write_text(_native_table(ranges.data))
     return (TABLE, TRTEXEC_TABLE)

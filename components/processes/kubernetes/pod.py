@@ -64,9 +64,9 @@ def unpack(packed: str, index: int) -> PodPayload:
 
 
 def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
-    """Returns the text and the event in a line of a pod's log, or None for each that is missing.
+    """Returns the text and the event in a line of a pod's log, each None if missing.
 
-    A line may have both: a progress bar does not end its line, so that an event may follow it.
+    An event may follow text on the same line, as a progress bar does not end its line.
     """
     text, mark, content = line.partition(MARK)
     if not mark:

@@ -124,7 +124,7 @@ class FreshProcess(subprocess.Popen[bytes]):
     def __init__(self, start: ProcessStart) -> None:
         """Starts the interpreter. The calling thread must outlive the interpreter."""
         super().__init__(
-            # -P: modules in the current folder do not hide the modules of this process.
+            # With -P, modules in the current folder do not hide the modules of this process.
             [
                 *(sys.executable, "-P", "-m", WORKER_PROCESS),
                 *(str(os.getpid()), str(start.events), start.module, start.name),

@@ -230,7 +230,7 @@ def _read_table(
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
     split_lists = _find_split_lists(inferred, interface)
     kinds |= {part: kinds[name] for name, parts in split_lists.items() for part in parts}
-    # Columns that are numbers in this file, although the model expects text and parses it.
+    # These columns are numbers in the file, although the model expects text and parses it.
     number_readers = {
         c.name: reader
         for c in interface.columns

@@ -148,7 +148,7 @@ class _BatchTimes:
 
 
 class Batcher:
-    """Predicts requests at once while the model is idle, and coalesces them while it is busy.
+    """Predicts requests immediately while the model is idle, and coalesces them while it is busy.
 
     Requests do not wait when the load is low, and batches grow with the load. Batches that take
     less than `QUICK_SECONDS` run in the thread of the event loop, as switching threads and waiting
@@ -349,7 +349,8 @@ class Batcher:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         may_suspect, has_errors = batch.is_suspect or len(batch.requests) > 1, False
-        for pending in batch.requests:  # Before the first response, as sending it may fail.
+        # The memory is released before the first response, as sending may fail.
+        for pending in batch.requests:
             self._unanswered.pop(pending.future, None)
             self._memory.release(pending.size)
         for pending, answer in zip(batch.requests, answers, strict=True):

@@ -116,7 +116,7 @@ def check_log(options: LogOptions) -> None:
         )
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        # The file has a unique name, as several servers may start at once.
+        # The file has a unique name, as several servers may start at the same time.
         with tempfile.NamedTemporaryFile(dir=options.folder, prefix=".trial-"):
             pass
     except OSError as error:

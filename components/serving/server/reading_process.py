@@ -147,7 +147,7 @@ class _Process:
     def __init__(self, options: ServeOptions) -> None:
         self._connection, child_end = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-        # -P: modules in the working directory do not shadow those of this process.
+        # With -P, modules in the current folder do not hide the modules of this process.
         command = [sys.executable, "-P", "-m", __name__, str(child_end.fileno())]
         command += [str(options.max_bytes), str(options.max_rows)]
         with child_end:

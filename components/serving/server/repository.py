@@ -69,7 +69,7 @@ class _Failure:
     """A failed attempt to load a version."""
 
     listing: Listing
-    """The files of the failed attempt; changed files are retried at once."""
+    """The files of the failed attempt; changed files are retried immediately."""
     pause: float
     """The seconds after which the same files are retried."""
     due: float

@@ -33,7 +33,7 @@ def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 class MetricSettings(Settings):
-    """A metric class of TFMA, of Keras or your own; the keys are those of `tfma.MetricConfig`."""
+    """A metric class of TFMA, of Keras or your own, with the keys of `tfma.MetricConfig`."""
 
     class_name: str = Field(min_length=1)
     """The name of the class, such as `Specificity`."""
@@ -164,7 +164,7 @@ class EvaluateSettings(CrossValidation):
     """
 
     @property
-    def named(self) -> list[str]:
+    def metric_names(self) -> list[str]:
         """The names and import paths in `metrics`."""
         return [metric for metric in self.metrics if isinstance(metric, str)]
 
@@ -176,14 +176,14 @@ class EvaluateSettings(CrossValidation):
     @property
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's metrics, by the config key of each."""
-        named = {
+        paths = {
             f"evaluate.metrics.{i}": metric
             if isinstance(metric, str)
             else ".".join(filter(None, [metric.module, metric.class_name]))
             for i, metric in enumerate(self.metrics)
         }
-        named |= {f"evaluate.thresholds.{name}": name for name in self.thresholds}
-        return {key: name for key, name in named.items() if is_own(name)}
+        paths |= {f"evaluate.thresholds.{name}": name for name in self.thresholds}
+        return {key: name for key, name in paths.items() if is_own(name)}
 
 
 @dataclass(frozen=True)
@@ -232,20 +232,20 @@ class Criteria:
     @property
     def _named_numbers(self) -> list[str]:
         """The metrics that the config names and that are numbers."""
-        return [name for name in self.evaluate.named if self.metric(name).is_number]
+        return [name for name in self.evaluate.metric_names if self.metric(name).is_number]
 
     @property
     def plots(self) -> list[str]:
         """The curves and matrices in `metrics`, which TFMA stores as plots."""
-        named = dict.fromkeys(self.evaluate.named)
-        return [name for name in named if not self.metric(name).is_number]
+        names = dict.fromkeys(self.evaluate.metric_names)
+        return [name for name in names if not self.metric(name).is_number]
 
     @property
     def thresholds(self) -> dict[str, Threshold]:
-        """The thresholds; if the config has none, an empty threshold for the first metric.
+        """The thresholds, or an empty threshold for the first metric if the config has none.
 
-        TFX blesses a model only if there is a threshold. If it is empty, the model in service and
-        the constant prediction are the only bounds; the Evaluator adds both.
+        TFX blesses a model only if there is a threshold. The Evaluator adds the model in
+        service and the constant prediction as bounds to an empty threshold.
         """
         return dict(self.evaluate.thresholds) or {self.names[0]: Threshold()}
 

@@ -140,7 +140,7 @@ NOTIFY_RULES = (stale_alarms_are_sent,)
 
 
 def read_secret(variable: str) -> str | None:
-    """Returns the value of an environment variable; None if it is unset or blank.
+    """Returns the value of an environment variable, or None if it is unset or blank.
 
     A Kubernetes Secret made of an empty file sets the variable to an empty string. With an empty
     key, everybody could sign a message.

@@ -63,7 +63,7 @@ class PushSettings(Settings):
     directory: str | None = None
     """The folder that a model server watches; default: `<output>/<name>/serving/<name>`."""
     approve: Approve = Approve.AUTO
-    """Whether a blessed model is pushed at once, or waits for `scopeline approve`."""
+    """Whether a blessed model is pushed immediately, or waits for `scopeline approve`."""
 
 
 def approvals_have_a_folder(push: PushSettings) -> Iterator[Issue]:

@@ -279,7 +279,7 @@ class Kubeflow:
         return self._find("experiment", name, method, "experiment", **options)
 
     def version_name(self, pipeline: str, version: str) -> str | None:
-        """Returns the name of a version; None if the version was deleted."""
+        """Returns the name of a version, or None if the version was deleted."""
         method = self._kfp.get_pipeline_version
         try:
             response = self._call(f"read the version {version}", method, pipeline, version)

@@ -90,7 +90,7 @@ def translated_errors(endpoint: str, action: str) -> Iterator[None]:
       ConfigError: the request is refused, or the response is not from the API.
       InternalError: the server failed.
     """
-    # Imported here because the import takes a third of a second.
+    # The import is here, because the import takes a third of a second.
     from kfp_server_api.exceptions import ApiException
 
     try:
@@ -145,7 +145,7 @@ def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError
 
 
 def message_of(body: str | bytes | None) -> str:
-    """Returns the server's message from the body of an error; empty for a web page."""
+    """Returns the server's message from the body of an error, or an empty string for a web page."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
         content = json.loads(text)
@@ -198,7 +198,7 @@ def find_api(settings: KubeflowSettings) -> tuple[Any, Any]:
     Raises:
       ConfigError: no endpoint is configured, or the token is malformed.
     """
-    # Imported here because these imports take a second and a half.
+    # The import is here, because these imports take a second and a half.
     import kfp_server_api
     from kfp.client import Client
     from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials

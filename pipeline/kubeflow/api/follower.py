@@ -82,7 +82,7 @@ class Follower:
         self._next_log_read = 0.0
         self._log_error: NoLogError | None = None
         self.summary: RunSummary | None = None
-        """The run's summary, from the log of `FINALIZE`; None until that step has ended."""
+        """The run's summary, from the log of `FINALIZE`, or None until that step has ended."""
 
     def follow(self) -> str:
         """Shows the run until it has ended.

@@ -26,7 +26,7 @@ class Recurring:
 
     properties: dict[str, str]
     id: str = ""
-    """The id on Kubeflow; empty for a recurring run that does not exist yet."""
+    """The id on Kubeflow, or an empty string for a recurring run that does not exist yet."""
 
     @property
     def enabled(self) -> bool:
@@ -148,7 +148,7 @@ def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, show_line:
 def _delete(
     kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], show_line: ShowLine
 ) -> None:
-    """Deletes recurring runs; disables those with a run in progress."""
+    """Deletes recurring runs, and disables recurring runs with a run in progress."""
     if not unwanted:
         return
     running = {run.recurring_run_id for run in kubeflow.runs_of(config) if run.state not in ENDED}
@@ -250,7 +250,7 @@ def _read(kubeflow: Kubeflow, item: Any, experiments: dict[str | None, str]) -> 
         _ENABLED: _yes_or_no(item.status == "ENABLED"),
         "runs at a time": str(item.max_concurrency),
         "catches up": _yes_or_no(not item.no_catchup),
-        # Parameters that differ from the defaults. `apply` sets no parameters.
+        # These parameters differ from the defaults. `apply` sets no parameters.
         "parameters": ", ".join(f"{name}={value}" for name, value in sorted(parameters.items())),
     }
     return Recurring(properties, item.recurring_run_id)

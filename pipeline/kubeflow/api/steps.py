@@ -49,7 +49,7 @@ class Step:
     started: datetime | None
     ended: datetime | None
     pods: tuple[str, ...] = ()
-    """The possible names of the latest attempt's pod; empty if there is no pod yet."""
+    """The possible names of the latest attempt's pod, or an empty tuple if there is no pod yet."""
 
     @property
     def has_ended(self) -> bool:
@@ -57,7 +57,7 @@ class Step:
         return self.state in ENDED
 
     def seconds(self, now: datetime) -> float:
-        """Returns the duration of the step until now or its end; 0 if the duration is unknown."""
+        """Returns the duration of the step until now or its end, or 0 if it is unknown."""
         until = self.ended or (None if self.has_ended else now)
         if self.started is None or until is None:
             return 0.0
@@ -88,7 +88,7 @@ def _step(name: str, task: Any, pods: tuple[str, ...]) -> Step:
 
 
 def _moment(time: datetime | None) -> datetime | None:
-    """Returns a time; None for 1970, which the API uses for unknown times."""
+    """Returns a time, or None for 1970, which the API uses for unknown times."""
     return time if time is not None and time.year > 1970 else None
 
 
@@ -188,7 +188,7 @@ class LogReader:
         Args:
           kubeflow: the client.
           run: the run's id.
-          step: the only step to read, in upper or lower case; None for all steps, each below its
+          step: the only step to read, in upper or lower case, or None for all steps, each below its
             name.
           write: the function that writes bytes.
         """

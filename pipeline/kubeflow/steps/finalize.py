@@ -160,11 +160,11 @@ class ReportedResults:
         return self._result_of(ComponentId.EXAMPLE_GEN).examples or ""
 
     def model_uri(self) -> str | None:
-        """Returns the URI of the model; None if the Trainer made no model."""
+        """Returns the URI of the model, or None if the Trainer made no model."""
         return self._result_of(ComponentId.TRAINER).model
 
     def pushed_version(self) -> PushedVersion | None:
-        """Returns the version that the Pusher made; None if it pushed nothing."""
+        """Returns the version that the Pusher made, or None if it pushed nothing."""
         return self._result_of(ComponentId.PUSHER).pushed
 
     def _result_of(self, component: str) -> ComponentResult:

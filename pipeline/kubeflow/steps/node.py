@@ -128,7 +128,7 @@ def _summarize(
 
 
 def _pod_settings(config: PipelineConfig) -> PodSettings | None:
-    """Returns the settings of a training cluster's pods; None without such a cluster."""
+    """Returns the settings of a training cluster's pods, or None if the config has no cluster."""
     if config.train.cluster_or_default.launcher != "kubernetes":
         return None
     kubeflow = settings_of(config)

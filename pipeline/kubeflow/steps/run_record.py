@@ -74,7 +74,7 @@ class RunFolder:
         self._files.rename(scratch, path, overwrite=True)
 
     def read(self, name: str) -> str | None:
-        """Returns the text of a file; None if the file does not exist."""
+        """Returns the text of a file, or None if the file does not exist."""
         path = posixpath.join(self._folder, name)
         if not self._files.exists(path):
             return None
@@ -101,7 +101,7 @@ class RunRecord(BaseModel):
     began: float
     """The start of the run in seconds since 1970."""
     window: Window | None
-    """The chosen window of spans; None for data without spans."""
+    """The chosen window of spans, or None for data without spans."""
     data: list[Span]
     """The spans to train on; data without spans counts as one span."""
     states: SpanStates
@@ -109,7 +109,7 @@ class RunRecord(BaseModel):
     notes: list[str]
     """Notes on the window, for the user."""
     ingestion: Ingestion | None
-    """The settings for making examples; None for a run whose first step wrote no record."""
+    """The settings for making examples, or None for a run whose first step wrote no record."""
     location: DataLocation
     """The location of the data."""
     is_alone: bool
@@ -131,7 +131,7 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunRecord | None:
-        """Returns the record of a run; None if the first step has not written a record.
+        """Returns the record of a run, or None if the first step has not written a record.
 
         Raises:
           ConfigError: a different version of the code wrote the record.

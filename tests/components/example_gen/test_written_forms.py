@@ -212,8 +212,8 @@ def test_parts_of_the_data_are_counted_together():
     parts = tally("1/2/2024", "2/2/2024"), tally("none", "?", first_row=4), tally("5/30/2024")
     both = merge_tallies(merge_tallies(parts[0], parts[1]), parts[2])
     (dates,) = find_dates(both).values()
-    assert (dates.format, dates.values, dates.odd) == ("%m/%d/%Y", 5, 2)
-    assert dates.first_odd == "'none' in row 4 of a.csv"
+    assert (dates.format, dates.values, dates.mismatches) == ("%m/%d/%Y", 5, 2)
+    assert dates.first_mismatch == "'none' in row 4 of a.csv"
     assert merge_tallies(both, parts[0]).keys() == {"when"}
 
 

@@ -70,10 +70,10 @@ def wait_for_epoch(
     """Returns when a log that is not among the earlier ones shows that many epochs."""
     words = f"epoch {epoch} of {EPOCHS}"
 
-    def is_there() -> bool:
+    def is_logged() -> bool:
         return any(words in log.read_text(errors="replace") for log in logs(project) - earlier)
 
-    wait_until(is_there, run)
+    wait_until(is_logged, run)
 
 
 def check_whole_training(project: Project, strategy: str, *, resumed: bool) -> None:

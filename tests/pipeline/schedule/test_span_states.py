@@ -79,8 +79,8 @@ def test_every_span_has_a_state(days: Days) -> None:
         7: "unstable",
     }
     by_name = {one.span.name: one for one in listed(days)}
-    assert "changed less than 1m ago" in by_name["2026-01-07"].why
-    assert by_name["2026-01-04"].why == DRIFTED
+    assert "changed less than 1m ago" in by_name["2026-01-07"].reason
+    assert by_name["2026-01-04"].reason == DRIFTED
     assert by_name["2026-01-03"].rows == 2
     assert by_name["2026-01-03"].read is not None
 

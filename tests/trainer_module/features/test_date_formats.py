@@ -75,4 +75,4 @@ def test_a_time_ends_a_format(tail: str) -> None:
 
 def test_each_number_of_a_date_has_a_name() -> None:
     feature = DateFeature(type="date", parts=["age", "weekday"])
-    assert feature.place_names("due") == ("due[age]", "due[weekday sin]", "due[weekday cos]")
+    assert feature.value_names("due") == ("due[age]", "due[weekday sin]", "due[weekday cos]")

@@ -53,9 +53,9 @@ class Variant:
     task: str
     """The kind of the task, as in the config."""
     classes: tuple[str, ...]
-    """The names of the classes by index; empty for a number."""
+    """The names of the classes by index, or an empty tuple for a number."""
     bounds: tuple[float, float] | None
-    """The bounds to which `predictions` are clipped; None for no bounds.
+    """The bounds to which `predictions` are clipped, or None for no bounds.
 
     Metrics take the logarithm of probabilities, and a low precision rounds some of them to 0 or
     1."""
@@ -117,11 +117,11 @@ def read_variant(folder: Path) -> Variant:
     try:
         variant = _parse(json.loads(path.read_text()))
     except FileNotFoundError:
-        what = f"lacks {VARIANT_FILE}, so the folder is not a variant of a model"
-        raise DamagedFileError.of(folder, what, _REMEDY) from None
+        damage = f"lacks {VARIANT_FILE}, so the folder is not a variant of a model"
+        raise DamagedFileError.of(folder, damage, _REMEDY) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        what = f"is damaged ({type(error).__name__}: {error})"
-        raise DamagedFileError.of(path, what, _REMEDY) from None
+        damage = f"is damaged ({type(error).__name__}: {error})"
+        raise DamagedFileError.of(path, damage, _REMEDY) from None
     for name, expected in {variant.file: variant.sha256, **variant.beside}.items():
         _check_file(folder / name, expected)
     return variant
@@ -149,5 +149,7 @@ def _check_file(path: Path, expected: str) -> None:
     except OSError as error:
         raise DamagedFileError.of(path, f"cannot be read ({error.strerror})", _REMEDY) from None
     if found != expected:
-        what = f"is damaged: its sha256 is {found}, but the sha256 in {VARIANT_FILE} is {expected}"
-        raise DamagedFileError.of(path, what, _REMEDY)
+        damage = (
+            f"is damaged: its sha256 is {found}, but the sha256 in {VARIANT_FILE} is {expected}"
+        )
+        raise DamagedFileError.of(path, damage, _REMEDY)

@@ -89,7 +89,7 @@ class OnnxSession:
         options.intra_op_num_threads = threads
         # By default idle threads spin, and occupy cores that other threads could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 3  # Errors only: the many warnings need no action.
+        options.log_severity_level = 3  # 3 logs only errors; warnings need no action.
         self._session = onnxruntime.InferenceSession(str(path), options, providers)
         self._names = [output.tensor for output in variant.outputs]
         # If a provider does not start, ONNX Runtime silently uses the CPU instead.

@@ -61,7 +61,7 @@ class EnvironmentSettings:
     """`gymnasium:NAME`, or an import path."""
     options: Mapping[str, Any]
     """The arguments of the environment."""
-    most_steps: int
+    max_steps: int
     """The number of steps after which an episode is truncated."""
 
     def open(self) -> Environment:
@@ -80,7 +80,7 @@ class Environment:
     def __init__(self, settings: EnvironmentSettings) -> None:
         """Creates the environment; see `EnvironmentSettings.open`."""
         self.name = settings.path
-        self._most_steps = settings.most_steps
+        self._max_steps = settings.max_steps
         self._environment = _as_vectors(_make(settings), settings.path)
         self.width = int(self._environment.observation_space.shape[0])
         """The number of values in an observation."""
@@ -90,7 +90,8 @@ class Environment:
         is_registered = settings.path.startswith(PREFIX)
         spec = getattr(self._environment, "spec", None) if is_registered else None
         self.solved_at: float | None = getattr(spec, "reward_threshold", None)
-        """The mean return at which gymnasium defines the environment as solved; None if undefined.
+        """The mean return at which gymnasium defines the environment as solved, or None if
+        undefined.
         """
         self._first_action = int(getattr(self._environment.action_space, "start", 0))
         self.seed = 0
@@ -119,7 +120,7 @@ class Environment:
         observation, reward, terminated, truncated, _ = self._call(
             "step", lambda: self._environment.step(action + self._first_action), 5
         )
-        is_truncated = bool(truncated) or len(self.taken) >= self._most_steps
+        is_truncated = bool(truncated) or len(self.taken) >= self._max_steps
         return self._checked(observation), self._number(reward), bool(terminated), is_truncated
 
     def close(self) -> None:
@@ -213,8 +214,8 @@ def check_installed(path: str, purpose: str = "") -> None:
 
     Args:
       path: the path of the environment.
-      purpose: the part of the environment that needs gymnasium, for the message; empty for the
-        whole environment.
+      purpose: the part of the environment that needs gymnasium, for the message, or an empty string
+        for the whole environment.
     """
     if importlib.util.find_spec("gymnasium") is None:
         raise TrainingError(

@@ -78,7 +78,7 @@ class Batch:
     next_observations: np.ndarray
     """The observations after the last step."""
     discounts: np.ndarray
-    """The discounts of the values of `next_observations`; 0 if the episode terminated."""
+    """The discounts of the values of `next_observations`, or 0 if the episode terminated."""
     weights: np.ndarray
     """The weights of the transitions in the loss, 0..1."""
 
@@ -106,7 +106,7 @@ class Replay:
           width: the number of values in an observation.
           n_step: the number of steps whose rewards a target adds.
           discount: the discount factor per step.
-          alpha: the power of the errors in prioritised sampling; None for uniform sampling.
+          alpha: the power of the errors in prioritised sampling, or None for uniform sampling.
         """
         self._rows, self._streams = max(rows, n_step + 1), streams
         self._n_step, self._discount, self._alpha = n_step, discount, alpha

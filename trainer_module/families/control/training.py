@@ -224,10 +224,10 @@ class Training:
           environment: the environment of the evaluation.
           learner: the Q-network and its optimizer.
           replay: the replay buffer; offline, it contains all logged transitions.
-          environments: the environments to act in; None if offline.
+          environments: the environments to act in, or None if offline.
           plan: the numbers of epochs, rounds and steps.
           backup: the location of the backup.
-          solved_at: the mean return at which the environment is solved; None if undefined.
+          solved_at: the mean return at which the environment is solved, or None if undefined.
         """
         self._solved_at = solved_at
         self._settings, self._task, self._environment = settings, task, environment
@@ -237,7 +237,7 @@ class Training:
         self._saved_at = 0
         self.progress, self.best = Progress(), Best()
         self.resumed_at = 0
-        """The number of optimizer steps in the restored backup; 0 without a backup."""
+        """The number of optimizer steps in the restored backup, or 0 without a backup."""
         self.notes: list[str] = []
         """Notes for the summary of the run."""
         self._restore()
@@ -423,7 +423,7 @@ class CheckpointLocation:
     directory: str
     """The folder as a path or URI."""
     every: int | None
-    """The number of optimizer steps between two backups; None for a backup only at the end of each
-    epoch."""
+    """The number of optimizer steps between two backups, or None for a backup only at the end of
+    each epoch."""
     writes: bool = True
     """Whether this process writes backups."""

@@ -42,7 +42,7 @@ def doublings(height: int, width: int) -> int:
 
 
 def layer_sizes(model: ModelSettings) -> tuple[int, ...]:
-    """Returns the layer sizes of a config from the noise to the picture; () for the default sizes.
+    """Returns the layer sizes of a config from the noise to the picture, or () for the default.
 
     Raises:
       DataError: the sizes are not a list of positive integers; the message does not name the key.

@@ -54,7 +54,7 @@ def frechet_distance(real: np.ndarray, generated: np.ndarray) -> float:
 
 
 def covariance(features: np.ndarray) -> np.ndarray:
-    """Returns the covariance of the columns, [features, features] float64; 0 for a single row."""
+    """Returns the covariance of the columns, [features, features] float64, or 0 for one row."""
     centred = features.astype(np.float64) - features.mean(0, dtype=np.float64)
     found: np.ndarray = centred.T @ centred / max(1, len(features) - 1)
     return found
@@ -217,7 +217,7 @@ class Features:
 def learn_features(pictures: Pictures, seed: int) -> Features:
     """Returns features that are learned from pictures.
 
-    The features are those of a small classifier, or principal components if there are no classes.
+    The features come from a small classifier, or are principal components if there are no classes.
 
     Args:
       pictures: the pictures of the train split.

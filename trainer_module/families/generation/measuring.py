@@ -161,7 +161,7 @@ def compare(
 
     Args:
       generated: the generated pictures, [pictures, height, width, channels] uint8.
-      requested: the requested class of each picture, [pictures] of bytes; None without classes.
+      requested: the requested class of each picture, [pictures] of bytes, or None without classes.
       reference: the real pictures.
       collapse: the value of `task.collapse`.
     """
@@ -216,7 +216,7 @@ def _variance(pictures: np.ndarray) -> float:
 def _estimate(
     value: float, measure_rows: Callable[[np.ndarray, np.ndarray], float], real: int, generated: int
 ) -> Estimate:
-    """Returns a metric with its resamples; the arguments are those of `resample`."""
+    """Returns a metric with its resamples. `resample` describes the other arguments."""
     return Estimate(value, resample(measure_rows, real, generated))
 
 

@@ -43,9 +43,9 @@ class NetworkShape:
     picture: tuple[int, int, int]
     """The height, the width and the channels of a picture."""
     classes: int = 0
-    """The number of classes; 0 without classes."""
+    """The number of classes, or 0 without classes."""
     sizes: tuple[int, ...] = ()
-    """The units or filters of the generator's layers, from the noise to the picture; () for the
+    """The units or filters of the generator's layers, from the noise to the picture, or () for the
     default.
     """
     synchronises: bool = False
@@ -269,7 +269,7 @@ class Adversaries(tf_keras.Model):
         self.average = build_generator(shape, "average")
         self.average.set_weights(self.generator.get_weights())
         self.discriminator = build_discriminator(shape)
-        # The momentum of Radford et al. (2015), and of Gulrajani et al. (2017).
+        # Gulrajani et al. (2017) use a momentum of 0, and Radford et al. (2015) use 0.5.
         momentum, decay = (0.0, 0.9) if task.loss is GanLoss.WASSERSTEIN else (0.5, 0.999)
         self.optimizer = tf_keras.optimizers.Adam(rate, momentum, decay)
         self.discriminator_optimizer = tf_keras.optimizers.Adam(rate, momentum, decay)

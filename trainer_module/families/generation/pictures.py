@@ -41,7 +41,7 @@ class Pictures:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The sorted names of the classes; () if a picture has no class, or there is one class."""
+        """The sorted names of the classes, or () if a picture lacks a class or all share one."""
         names = sorted({label.decode(errors="replace") for label in self.labels.tolist()})
         return tuple(names) if len(names) > 1 and "" not in names else ()
 

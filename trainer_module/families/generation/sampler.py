@@ -48,7 +48,8 @@ class Sampler(tf.Module):
           network: a network of `build_generator`.
           noise: the number of noise values per picture.
           label: the name of the input that contains the class.
-          classes: the classes that can be requested, in order; () for a generator without classes.
+          classes: the classes that can be requested, in order, or () for a generator without
+            classes.
         """
         super().__init__()
         self.kept = network.variables  # tf.Module does not track variables of Keras layers.
@@ -147,7 +148,7 @@ class Sampler(tf.Module):
         return (self._call(inputs) + 1.0) / 2.0
 
     def _index(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the index of each class, [batch] int32; -1 for an unknown class."""
+        """Returns the index of each class, [batch] int32, or -1 for an unknown class."""
         if not self.classes:
             return -tf.ones_like(labels, tf.int32)
         matches = tf.equal(labels[:, tf.newaxis], tf.constant([*self.classes])[tf.newaxis])

@@ -80,7 +80,7 @@ def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
 
     Args:
       problem: the features and the label.
-      settings: the settings of the loss; None for the task's default.
+      settings: the settings of the loss, or None for the task's default.
 
     Raises:
       TrainingError: a user's loss is neither a function nor a `tf_keras.losses.Loss`.

@@ -20,7 +20,7 @@ MIN_PIECES = 3
 MIN_VOCABULARY_SIZE = 7
 """The minimum size of a wordpiece vocabulary: 5 special pieces, and 2 for the pieces of words."""
 MAX_INDEX = 2**24 - 1
-"""The maximum index of a term; float32 represents whole numbers up to this one exactly."""
+"""The maximum index of a term; float32 represents all whole numbers up to this maximum."""
 VECTOR_FACTOR = 4
 """The ratio of the length of a text's vector to `model.embedding_size`."""
 
@@ -45,8 +45,8 @@ class TextFeature(BaseFeature):
     ngrams: PositiveInt = Field(default=2, le=5)
     """The maximum number of tokens in an n-gram of a bag."""
     vocabulary_size: PositiveInt = Field(default=20_000, le=MAX_INDEX)
-    """The maximum number of tokens or n-grams in the vocabulary, which has those of the most texts.
-    """
+    """The maximum number of tokens or n-grams in the vocabulary, which keeps the terms that occur
+    in the most texts."""
     vocabulary: str | None = None
     """wordpiece: a folder with a file `vocab.txt` that has a piece per line, as Hugging Face's
     models have. Default: the vocabulary of `model.weights`, or else a vocabulary that is learned

@@ -285,14 +285,14 @@ def transform_texts(
 
 @dataclass(frozen=True)
 class TermOrder:
-    """The order of a vocabulary: padding, then the terms, those of the most texts first."""
+    """The order of a vocabulary: padding, then the terms by decreasing number of texts."""
 
     column: str
     """The name of the column, for messages."""
     size: int
     """The maximum number of terms."""
     hash_buckets: int | None = None
-    """The number of hash buckets; None for a vocabulary."""
+    """The number of hash buckets, or None for a vocabulary."""
 
     @classmethod
     def of(cls, column: str, feature: TextFeature) -> TermOrder:
@@ -409,7 +409,7 @@ def _weigh(indices: tf.RaggedTensor, rarity: tf.Tensor, width: int) -> tf.Tensor
     The TF-IDF values of a row have the L2 norm 1.
 
     Args:
-      indices: the indices of the terms, [batch, (terms)]; 0 for a term that is not in the
+      indices: the indices of the terms, [batch, (terms)], or 0 for a term that is not in the
         vocabulary.
       rarity: the inverse document frequencies by index.
       width: the maximum number of different terms of a row.

@@ -80,14 +80,16 @@ def cut_texts(
         name: tft.apply_vocabulary(
             texts[name],
             paths[first],
-            lookup_fn=lambda _, path, name=name: cut(words[name], path, features[name].max_tokens),
+            lookup_fn=lambda _, path, name=name: split_into_pieces(
+                words[name], path, features[name].max_tokens
+            ),
         )
         for name in words
     }
 
 
 def _read_published(features: Mapping[str, TextFeature]) -> GivenPieces | None:
-    """Returns the published vocabulary of the columns; None if a vocabulary is to be learned."""
+    """Returns the published vocabulary of the columns, or None if a vocabulary is to be learned."""
     folders = {feature.vocabulary: name for name, feature in features.items()}
     if len(folders) > 1:
         name, other = list(folders.values())[:2]
@@ -117,7 +119,9 @@ def split_words(texts: tf.Tensor, lower: bool) -> tf.RaggedTensor:
     return tf.strings.split(tf.strings.regex_replace(texts, ALONE, r" \1 "))
 
 
-def cut(words: tf.RaggedTensor, file: tf.Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
+def split_into_pieces(
+    words: tf.RaggedTensor, file: tf.Tensor, max_tokens: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Splits words into pieces.
 
     Args:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainer_module.errors import DataError
 from trainer_module.features.text.pieces import SPECIAL, LearntPieces, read_pieces
-from trainer_module.features.text.wordpiece import cut, split_words
+from trainer_module.features.text.wordpiece import split_into_pieces, split_words
 
 BERT = Path(__file__).parents[2] / "models" / "data" / "bert"
 REFERENCE = json.loads((BERT / "texts.json").read_text())
@@ -22,7 +22,7 @@ LONGEST = max(map(len, REFERENCE["ids"] + REFERENCE["cased_ids"]))
 
 def ids_of(texts: list[str | bytes], max_tokens: int, lower: bool = True) -> list[list[int]]:
     path = tf.constant(str(BERT / "vocab.txt"))
-    ids, size = cut(split_words(tf.constant(texts), lower), path, max_tokens)
+    ids, size = split_into_pieces(split_words(tf.constant(texts), lower), path, max_tokens)
     assert ids.shape[1] == max_tokens
     assert size.numpy() == 500
     return [[int(index) for index in row] for row in ids.numpy()]

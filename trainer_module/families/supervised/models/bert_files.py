@@ -166,8 +166,8 @@ def _required_files() -> str:
     return enumerate_names((CONFIG, VOCABULARY, WEIGHTS), "and")
 
 
-def _error(where: object, what: str) -> DataError:
-    return DataError(f"{where}: {what}.")
+def _error(source: object, problem: str) -> DataError:
+    return DataError(f"{source}: {problem}.")
 
 
 def _read_shape(path: Path) -> BertShape:

@@ -167,7 +167,7 @@ class MembersMean(tf_keras.layers.Layer):
         Args:
           units: the number of logits of each member.
           task: the kind of the label.
-          scale: the factor between the logits and the label; None for a layer without a spread.
+          scale: the factor between the logits and the label, or None for a layer without a spread.
           shift: the shift of the logits in the loss, `Problem.class_shift`.
           **options: the options of Keras's base layer.
         """

@@ -130,7 +130,7 @@ def _convolve_in_stages(
     """Returns the output of all stages, [batch, filters of the last stage].
 
     Args:
-      configured: the filters of each stage in the config; empty for the default.
+      configured: the filters of each stage in the config, or an empty list for the default.
       image: the feature, for messages.
       pixels: the pixels, [batch, height, width, channels].
     """

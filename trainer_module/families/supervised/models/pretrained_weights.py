@@ -103,7 +103,7 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
     else:
         try:
             with open_weights(path) as file:
-                is_numbered = "layers" in file  # The layout of Keras since 2.13.
+                is_numbered = "layers" in file  # Keras 2.13 introduced this layout.
                 stored = (
                     _weights_by_position(network, file)
                     if is_numbered

@@ -122,7 +122,10 @@ def _encode(
 def _robust(
     problem: Problem, numbers: tuple[TransformedFeature, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns medians and reciprocal interquartile ranges; half the range where the latter is 0."""
+    """Returns medians and reciprocal interquartile ranges.
+
+    If an interquartile range is 0, half of the range replaces it.
+    """
     measured = [
         problem.quartiles.get(feature.name, np.repeat(USUAL_QUARTILES, size, axis=1))
         for feature in numbers

@@ -157,7 +157,7 @@ class BinaryTask(ClassTask):
 
     kind: Literal["binary"]
     label_kind: ClassVar[Task] = Task.BINARY
-    most_classes: ClassVar[int | None] = 2
+    max_classes: ClassVar[int | None] = 2
     shown_metrics: ClassVar[tuple[str, ...]] = ("auc", "accuracy")
 
     def metrics(self) -> Mapping[str, Metric]:
@@ -294,7 +294,7 @@ class MulticlassTask(ManyClassTask):
 
     @property
     def needs(self) -> str:
-        """A description of valid labels for messages; empty unless `classes` is set."""
+        """A description of valid labels for messages, or "" if `classes` is not set."""
         return f"the name of a class in {class_index()}" if self.classes else ""
 
     def valid_labels(self, labels: np.ndarray) -> np.ndarray:
