@@ -217,7 +217,12 @@ def test_make_image_builds_with_the_hash_of_the_code(tmp_path: Path) -> None:
     ("docker", "image", "code", "said"),
     [
         (None, "a:1", 2, "docker is not installed here.*buildah.*--tag=a:1"),
-        ("echo no daemon >&2; exit 1", "a:1", 2, "cannot build here: no daemon.*--tag=a:1"),
+        (
+            "echo no daemon >&2; exit 1",
+            "a:1",
+            2,
+            "docker cannot build images: no daemon.*--tag=a:1",
+        ),
         ('test "$1" = version', "a:1", 1, ""),
         (None, "A:1", 2, "found 'A:1', which is not the name of an image"),
     ],

@@ -56,7 +56,7 @@ def test_unknown_version_is_refused_and_the_file_kept(tmp_path: Path) -> None:
     shutil.copy(SITE_PACKAGES / relax_glibc.EXTENSIONS[0], module)
     before = module.read_bytes()
     with pytest.raises(
-        relax_glibc.UnknownBinaryError, match=r"it needs GLIBC_2[.\d]+ of libc\.so\.6"
+        relax_glibc.UnknownBinaryError, match=r"the module needs GLIBC_2[.\d]+ of libc\.so\.6"
     ):
         relax_glibc.relax_file(module, lambda library, version: not version.startswith(b"GLIBC_2"))
     assert module.read_bytes() == before

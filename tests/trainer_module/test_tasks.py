@@ -281,13 +281,13 @@ def test_an_order_takes_its_own_classes(order: list, labels: np.ndarray) -> None
     [
         (
             "[no, yes, 2]",
-            "YAML reads yes, no, on and off as true and false; put these words in quo",
+            "the class False is a boolean: YAML reads yes, no, on and off as true and false; put",
         ),
         (
             "[0.5, 1, 1.5]",
-            "0.5 is neither text nor a whole number; put fractions in quo",
+            "the class 0.5 is neither text nor a whole number; put fractions in quo",
         ),
-        ("[1, null, 2]", "None is neither text nor a whole number; put fractions"),
+        ("[1, null, 2]", "the class None is neither text nor a whole number; put fractions"),
         ("[1, '1', 2]", "the class 1 occurs more than once"),
     ],
 )

@@ -95,6 +95,6 @@ def test_rules_of_images_follow(pairs: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError) as caught:
         load_config(CONFIG, overrides)
     assert "task: found 'regression', but the labels of pairs data are" in str(caught.value)
-    assert ("features.image: pairs data consists of pictures; leave all features out") in str(
+    assert ("features.image: pairs data consists of pictures; remove `features`") in str(
         caught.value
     )

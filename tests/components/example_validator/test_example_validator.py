@@ -104,9 +104,9 @@ def test_on_drift_fail_stops_the_run_whatever_anomalies_do(
         validation.run(count(cash=0.9), infinity_norm(0.1, "fail"), on_anomaly=on_anomaly)
     message = str(caught.value)
     assert message.startswith(
-        "the data drifted: train split, payment: expected the shares of its values"
+        "the data drifted: train split, payment: expected the shares of the values"
     )
-    assert "accept it by `scopeline spans accept SPAN --reason TEXT --config FILE`" in message
+    assert "by `scopeline spans accept SPAN --reason TEXT --config FILE`" in message
     assert "schema" not in message
 
 
@@ -225,5 +225,5 @@ def test_what_is_written_is_what_tfx_writes(validation: Validation, tmp_path: Pa
 
 
 def test_statistics_of_no_split_are_not_taken_for_sound(validation: Validation) -> None:
-    with pytest.raises(InternalError, match="of no split"):
+    with pytest.raises(InternalError, match="the statistics have no split"):
         validation.run(count(), splits=[])

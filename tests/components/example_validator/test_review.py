@@ -186,6 +186,6 @@ def test_texts_that_no_model_reads_are_counted(examples: standard_artifacts.Exam
     annotate(schema, {"fee": Choice(settings, "numbers in text")})
     assert note_unreadable(examples, schema, []) == [
         "column 'fee': 3 of 96 values cannot be read and count as missing, such as 'free' (2);"
-        " expected a number, written as 1,234.5 $ where it is text"
+        " expected a number, or text in the format 1,234.5 $"
     ]
     assert not note_unreadable(examples, schema, ["fee"])

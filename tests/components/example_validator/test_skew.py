@@ -83,7 +83,7 @@ def test_what_cannot_be_compared_is_refused(trained: OlderData) -> None:
     served = trips(8, 1000)
     for columns, words in (
         ({"far": {"jensen_shannon": 0.1}}, "skew.columns.far: span 2026-01-05 has no such column"),
-        ({"fare": {"infinity_norm": 0.1}}, "skew.columns.fare: infinity_norm compares the shares"),
+        ({"fare": {"infinity_norm": 0.1}}, "skew.columns.fare: infinity_norm compares shares"),
     ):
         with pytest.raises(DataError, match=words):
             measure_skew(served, Drift(columns), trained)

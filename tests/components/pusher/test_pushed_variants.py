@@ -95,7 +95,7 @@ def test_a_version_without_variants_says_so(model: Path, artifact: Path, tmp_pat
     with pytest.raises(ConfigError, match="no variants were pushed with it"):
         find_variant(plain, "int8")
     version = push_new_version(model, tmp_path / "serving", variants=artifact)
-    with pytest.raises(ConfigError, match=r"--variant float16: .* it has int8"):
+    with pytest.raises(ConfigError, match=r"--variant float16: .* give one of int8"):
         find_variant(version, "float16")
 
 

@@ -86,18 +86,18 @@ def with_row(row: str, text: str = GOOD) -> str:
 CSV = [
     _csv("empty", "", "is empty"),
     _csv("header only", "size,label\n", "has a header but no rows"),
-    _csv("row too long", with_row("1,n,1,1"), "Row 32 of", "has 4 columns, expected 3"),
-    _csv("row too short", with_row("1,n"), "Row 32 of", "has 2 columns, expected 3"),
+    _csv("row too long", with_row("1,n,1,1"), "Row 32 of", "has 4 columns, but the header has 3"),
+    _csv("row too short", with_row("1,n"), "Row 32 of", "has 2 columns, but the header has 3"),
     _csv("quotation mark", with_row('1,"n,1'), "Row 32 of", "columns"),
-    _csv("same name twice", GOOD.replace("side", "size", 1), "names column 'size' 2 times"),
+    _csv("same name twice", GOOD.replace("side", "size", 1), "contains 'size' 2 t"),
     _csv("no name", GOOD.replace("side", "", 1), "Column 2 of 3 has no name in row 1"),
     _csv("no header", GOOD.split("\n", 1)[1], "looks like data", "header: [column_1, column_2,"),
-    _csv("header twice", GOOD, "already", csv={"header": ["size", "side", "label"]}),
+    _csv("header twice", GOOD, "remove data.csv.header", csv={"header": ["size", "side", "label"]}),
     _csv("header too short", GOOD, "names 2 columns", "has 3", csv={"header": ["a", "label"]}),
     _csv("NUL", with_row("1,n\0,1"), "Column 'side' contains a NUL character in row 32"),
     _csv("UTF-16 without mark", GOOD.encode("utf-16-le"), "NUL", "encoding: utf-16-le"),
-    _csv("broken UTF-8", with_row("1,äöü,1").encode() + b"1,\xe9,1\n", "line 33 holds bytes"),
-    _csv("not its encoding", with_row("1,ä,1"), "line 32 holds", csv={"encoding": "ascii"}),
+    _csv("broken UTF-8", with_row("1,äöü,1").encode() + b"1,\xe9,1\n", "line 33 contains bytes"),
+    _csv("not its encoding", with_row("1,ä,1"), "line 32 contains", csv={"encoding": "ascii"}),
     _csv("not its delimiter", GOOD, "no label column", "delimiter", csv={"delimiter": ";"}),
     _csv("decimal comma", GOOD.replace(",", ";").replace(".", ","), "decimal", "'0,5' in row 2"),
     _csv("text among numbers", with_row("big,n,1"), "Column 'size'", "'big' in row 32"),
@@ -121,7 +121,7 @@ CSV = [
     Broken(
         "other columns",
         {"a.csv": GOOD, "b.csv": GOOD.replace("side", "edge", 1)},
-        ("b.csv differ from those of", "lacks side and has also edge"),
+        ("b.csv differ from the c", "lacks side and has also edge"),
         {"format": "csv", "path": "*.csv"},
     ),
     Broken(
@@ -141,8 +141,10 @@ JSONL = [
     _jsonl("nothing", "\n", "contains no object"),
 ]
 PARQUET = [
-    _parquet_bytes("cut off", parquet({"x": [1], "label": [0]})[:-20], "no complete Parquet file"),
-    _parquet_bytes("text", GOOD.encode(), "a.parquet is no complete Parquet file"),
+    _parquet_bytes(
+        "cut off", parquet({"x": [1], "label": [0]})[:-20], "not a complete Parquet file"
+    ),
+    _parquet_bytes("text", GOOD.encode(), "a.parquet is not a complete Parquet file"),
     _parquet("no rows", {"x": pa.array([], pa.int64()), "label": []}, "has no rows"),
     _parquet(
         "objects",
@@ -158,7 +160,7 @@ PARQUET = [
 ]
 PICTURES = [
     _images("no class folders", {"a.png": image()}, "No file matches"),
-    _images("no images", {"a/1.txt": b"x", "b/2.txt": b"y"}, "no image among the 2 files"),
+    _images("no images", {"a/1.txt": b"x", "b/2.txt": b"y"}, "no image among 2 files"),
     _images(
         "truncated image",
         {"a/1.png": image(), "b/1.png": image(), "b/2.png": image()[:-30]},

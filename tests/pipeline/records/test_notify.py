@@ -234,7 +234,7 @@ def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("HOOK_KEY")
     with pytest.raises(ConfigError, match=r"notify.webhook.secret_variable: .* HOOK_KEY is not"):
         check_secrets(config.notify)
-    with pytest.raises(ConfigError, match="user and password_variable go together"):
+    with pytest.raises(ConfigError, match="expected both user and password_variable, or neither"):
         load_config(DIGITS, ["notify.email={server: m, sender: a, to: [a], user: a}"])
     config = load_config(DIGITS, ["notify.webhook={url_variable: hunter2}"])
     with pytest.raises(ConfigError, match=r"url_variable: .* that the key names is not set, or is"):

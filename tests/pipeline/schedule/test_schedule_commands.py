@@ -142,8 +142,14 @@ def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
         (["--now", "2026-01-02"], "--now 2026-01-02: add --once, which --now needs"),
         (["--once", "--now", "noon"], "--now noon: not a time; give one like 2026-01-05T03:00:00"),
         (["--once", "--list"], "--once, --list and --check: give one of them"),
-        (["--once", "--set", "schedule=null"], "schedule: the schedule has no trigger; give cron"),
-        (["--once", "--set", "schedule.cron=1 2"], "schedule.cron: found '1 2'; it has 2 fields"),
+        (
+            ["--once", "--set", "schedule=null"],
+            "schedule: the schedule has no trigger; add schedule.cron",
+        ),
+        (
+            ["--once", "--set", "schedule.cron=1 2"],
+            "schedule.cron: found '1 2'; the expression has 2 fields",
+        ),
     ],
 )
 def test_bad_use_is_explained(scopeline: Command, arguments: list[str], words: str) -> None:

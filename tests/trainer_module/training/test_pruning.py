@@ -288,7 +288,7 @@ def build_convolution(problem: Problem, settings: ModelSettings) -> tf_keras.Mod
 def test_a_structure_that_fits_nothing(shades: Transformed, tmp_path: Path) -> None:
     message = (
         r"optimize.prune.structure: blocks support weights of two dimensions with several blocks "
-        r"each: conv2d\S*/kernel is not pruned, and the model has no other weights; remove"
+        r"in each dimension: conv2d\S*/kernel is not pruned, and the model has no other weights"
     )
     inputs = prepare(using(shades, build_convolution), tmp_path, {"structure": {"block": [2, 2]}})
     with pytest.raises(TrainingError, match=message):

@@ -138,5 +138,5 @@ def test_pods_that_nothing_describes(
 ) -> None:
     for name, value in TrainerOptions(launcher="kubernetes").to_environment().items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"nothing says which image its pods have; compile the"):
+    with pytest.raises(ConfigError, match=r"the image of the pods is unknown; compile the"):
         Step(root, 5).run(strategy="multi_worker_mirrored")

@@ -95,7 +95,7 @@ def test_process_outside_of_the_cluster_has_no_owner_to_name(
     launcher.allocate([Place("worker", 0)])
     (service,) = kube.bodies("Service")
     assert "ownerReferences" not in service["metadata"]
-    assert "if it is killed, its Jobs end within 7 minutes" in caplog.text
+    assert "If this process is killed, its Jobs end within 7 minutes" in caplog.text
     launcher.stop_all()
 
 
