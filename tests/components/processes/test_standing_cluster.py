@@ -92,8 +92,8 @@ def test_no_cluster(tmp_path: Path) -> None:
         with pytest.raises(NoClusterError) as caught:
             what()
         assert str(caught.value) == (
-            f"there is no cluster in {folder}; start a cluster with `scopeline cluster start --output"
-            f" {tmp_path}`."
+            f"there is no cluster in {folder}; start a cluster with `scopeline cluster start"
+            f" --output {tmp_path}`."
         )
     assert not folder.exists()
 
