@@ -98,7 +98,7 @@ class RunEvents:
                 process=os.getpid(),
             )
 
-    def record_window(self, spans: Sequence[Span]) -> None:
+    def set_window(self, spans: Sequence[Span]) -> None:
         """Stores the spans that the run trains on, without refused spans; records no event."""
         self._window = [span.number for span in spans]
 
@@ -139,8 +139,9 @@ class RunEvents:
           settings: the fingerprint of the settings that affect the check, or an empty string if the
             next run checks the span again even with equal settings.
           has_drifted: whether drift is the only problem.
-          compared_with: the number of the span that this span was compared with to find drift, or
-            None if this span is the newest, because each run checks the newest span again.
+          compared_with: the number of the span that this span was compared with to find drift. A
+            later run reuses the refusal only if it would compare with the same span. None for the
+            newest span, whose refusal is never reused.
         """
         full_message = f"span {span}: {message}"
         refusal = {

@@ -157,7 +157,7 @@ class WindowReader:
             span for span in older if span.number in is_read or self._can_be_used(span, console)
         ]
         usable.append(window.newest)
-        self._run_events.record_window(usable)
+        self._run_events.set_window(usable)
         return usable
 
     def _can_be_used(self, span: Span, console: RunConsole) -> bool:

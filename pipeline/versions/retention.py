@@ -76,7 +76,7 @@ class Retention:
         return announced + deleted
 
     def delete_expired(self) -> list[str]:
-        """Deletes everything that is not kept at the end of a run.
+        """Deletes, at the end of a run, everything that is not kept.
 
         An error is logged, and the next run tries again.
 

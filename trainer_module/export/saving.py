@@ -37,11 +37,14 @@ Apply = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, Tensors]]
 
 
 def apply_with_outputs(model: Any, problem: Problem, settings: ModelSettings) -> Apply:
-    """Returns a function that calls a model and returns the outputs in `model.outputs`.
+    """Returns a function that calls a model and returns its output, and additional outputs by name.
+
+    The config key `model.outputs` names the additional outputs.
 
     Args:
       model: the function from transformed features to the output of the task, with an argument
-        `training`. If `model.outputs` contains `embedding`, a Keras model of Scopeline's own.
+        `training`. If `settings.outputs` contains `embedding`, the model must be one of
+        Scopeline's own Keras models.
       problem: the learning problem, which has the names of the columns.
       settings: the settings of the model.
 
@@ -146,18 +149,18 @@ def describe_inputs(
         is_fixed = isinstance(column, tf.io.FixedLenFeature)
         is_list = feature is not None and feature.is_list and not is_fixed
         parses_text = feature is not None and column.dtype == tf.string
-        notation = feature.written if isinstance(feature, NumericFeature) and parses_text else None
+        style = feature.written if isinstance(feature, NumericFeature) and parses_text else None
         columns.append(
             RawColumn(
-                name,
-                request,
-                tensor.dtype.name,
-                column.dtype.is_integer,
-                None if is_list else math.prod(column.shape) if is_fixed else 1,
-                feature.origin if isinstance(feature, ImageFeature) else "",
-                tuple(feature.forms().items()) if feature is not None and parses_text else (),
-                notation or "",
-                (feature.unit or "") if isinstance(feature, NumericFeature) and notation else "",
+                name=name,
+                request=request,
+                dtype=tensor.dtype.name,
+                is_whole=column.dtype.is_integer,
+                width=None if is_list else math.prod(column.shape) if is_fixed else 1,
+                picture=feature.origin if isinstance(feature, ImageFeature) else "",
+                forms=tuple(feature.forms().items()) if feature and parses_text else (),
+                style=style or "",
+                unit=(feature.unit or "") if isinstance(feature, NumericFeature) and style else "",
             )
         )
     label = labelled_spec[problem.label].dtype.name

@@ -135,7 +135,9 @@ class BaseFeature(Settings):
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
-        """Returns whether a transformed tensor can be of this type, for a column without settings.
+        """Returns whether a transformed tensor can come from this type of feature.
+
+        The declared type of a column is tried first, then all other types in order.
 
         Args:
           dtype: the name of the data type, such as `float32`.

@@ -118,9 +118,8 @@ LONGEST_WORD = 100
 """The maximum length of a word in characters; the piece of a longer word is `UNKNOWN`."""
 
 WORDS_PER_PIECE = 4
-"""The ratio of the number of words from which pieces are learned to the number of pieces.
-
-The words are the most frequent words; learning from more words would be slow."""
+"""Pieces are learned from the `WORDS_PER_PIECE * size` most frequent words, as more words would be
+slow."""
 
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer_config.json"
 """The names of files of Hugging Face's models; the tokenizer's config is optional."""
