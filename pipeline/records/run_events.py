@@ -187,8 +187,10 @@ class RunEvents:
         if new := self._event_log.events(EventKind.DRIFT, run=self._run):
             self._notify(Occasion.DRIFT, "; ".join(self._describe(event) for event in new))
         if summary.blessed is not None:
-            is_good = summary.blessed and summary.status is not Status.NOT_BLESSED
-            kind = EventKind.BLESSED if is_good else EventKind.NOT_BLESSED
+            # The status of a blessed model is NOT_BLESSED if a later check failed, such as a required
+            # variant.
+            passed = summary.blessed and summary.status is not Status.NOT_BLESSED
+            kind = EventKind.BLESSED if passed else EventKind.NOT_BLESSED
             self._record(kind, summary.reason or "")
         if summary.pushed is not None:
             self._record_push(summary, summary.pushed, model)

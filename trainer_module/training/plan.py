@@ -164,11 +164,11 @@ class TrainingPlan:
           held_out: the number of held-out examples.
           examples: the number of all examples, from which the final model learns.
         """
+        last = min(self.epochs, max(epochs, self.first_pruned_epoch + 1))
         note = (
             f"epoch {epochs} was the best on {held_out:,} held-out examples of the train split; "
-            f"the final model was trained on all {examples:,} examples for {epochs} epochs"
+            f"the final model was trained on all {examples:,} examples for {last} epochs"
         )
-        last = min(self.epochs, max(epochs, self.first_pruned_epoch + 1))
         return replace(self, last_epoch=last, chooses_epoch=False, notes=(*self.notes, note))
 
     def resumed_at(self, start: Position, continued_epochs: int) -> TrainingPlan:
