@@ -187,8 +187,8 @@ class RunEvents:
         if new := self._event_log.events(EventKind.DRIFT, run=self._run):
             self._notify(Occasion.DRIFT, "; ".join(self._describe(event) for event in new))
         if summary.blessed is not None:
-            # The status of a blessed model is NOT_BLESSED if a later check failed, such as a required
-            # variant.
+            # A blessed model has the status NOT_BLESSED if a later check failed, such as the check
+            # of a required variant.
             passed = summary.blessed and summary.status is not Status.NOT_BLESSED
             kind = EventKind.BLESSED if passed else EventKind.NOT_BLESSED
             self._record(kind, summary.reason or "")

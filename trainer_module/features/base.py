@@ -44,7 +44,8 @@ def underscored(name: str) -> str:
 def free_name(name: str, taken: Collection[str]) -> str:
     """Replaces `BESIDE` by an underscore, and appends underscores until the name is unused.
 
-    A name in `taken` stays unchanged, as it is the name of a raw column that contains `BESIDE`.
+    A tensor that has the name of a raw column keeps the name, even if it contains `BESIDE`; the
+    name is then in `taken`.
 
     Args:
       name: the name of a tensor that a feature type returns.
