@@ -200,7 +200,7 @@ def test_variants_that_are_refused_do_not_block_the_model(
     out = plain(done.stdout)
     assert done.returncode == 0, out + done.stderr
     assert "1 variant; accepted: none" in out
-    assert "refused int8: its" in out
+    assert "refused int8: the size" in out
     # The same model with other variants is a version of its own.
     assert len(versions(project)) == 2
     assert not (versions(project)[-1] / "variants").exists()

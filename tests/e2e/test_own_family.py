@@ -61,7 +61,9 @@ def test_a_worse_model_is_not_pushed(points: FamilyProject) -> None:
         "run", "--config", "points.yaml", "--set", "task.steps=9", "--set", loose
     )
     assert done.returncode == 3, done.stdout + done.stderr
-    assert re.search(r"distance is \d.*, worse than 0\.\d+ of the model in service", done.stdout)
+    assert re.search(
+        r"distance is \d.*, worse than the 0\.\d+ of the model in service", done.stdout
+    )
     assert points.versions("points") == pushed
     assert points.states("points")["Pusher"] == "skipped"
 
@@ -96,7 +98,7 @@ def test_what_the_family_does_not_know_is_refused(points: FamilyProject) -> None
         "data.label=x": "data.label: `task: sphere` does not read this key; remove it",
         "model.kind=cnn": "model: `task: sphere` does not read this key; remove it",
         "evaluate.thresholds.accuracy.min=1": "`task: sphere` has no metric 'accuracy'",
-        "evaluate.metrics=[my_metrics.Cost]": "the metrics of a sphere task are distance",
+        "evaluate.metrics=[my_metrics.Cost]": "`task: sphere` has the metrics distance",
     }
     overrides = [word for override in wrong for word in ("--set", override)]
     done = points.scopeline("plan", "--config", "points.yaml", *overrides)
@@ -121,7 +123,7 @@ def test_all_spans_of_a_window_are_learnt_from(points: FamilyProject) -> None:
 def test_a_model_that_answers_rows_gives_no_samples(points: FamilyProject) -> None:
     done = predict(points, "--n", "3", "--output", "new")
     assert done.returncode == 2
-    assert "answers rows (task: sphere); give --input with rows" in done.stderr
+    assert "predicts rows (`task: sphere`): give --input with rows" in done.stderr
     assert not (points.folder / "new").exists()
 
 
@@ -129,7 +131,7 @@ def test_a_model_that_answers_rows_gives_no_samples(points: FamilyProject) -> No
 def test_there_are_no_labels_to_evaluate_by(points: FamilyProject, asked: tuple[str, ...]) -> None:
     done = points.scopeline("evaluate", "--config", "points.yaml", *asked)
     assert done.returncode == 2
-    assert "task: sphere has none" in done.stderr
+    assert "`task: sphere` has no label" in done.stderr
 
 
 def test_another_code_of_the_family_trains_again(points: FamilyProject) -> None:

@@ -129,7 +129,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     assert (done.stderr, done.returncode) == ("", 0)
     said, imports = done.stdout.splitlines()
     assert imports == "0 set()"
-    assert said.startswith(f"spans: nothing has changed since run {run.name}, which ended 20")
+    assert said.startswith(f"spans: nothing has changed since run {run.name} ended on 20")
     assert said.endswith(f"; its model is {pushed}; `run --force` runs anyway")
     changed = {name for name, time in snapshot(project.output).items() if files.get(name) != time}
     assert changed <= {f"{NAME}/.lock"}, "neither the history nor a run's folder is written to"

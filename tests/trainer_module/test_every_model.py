@@ -31,7 +31,7 @@ from trainer_module.problem import Problem
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import ModelSettings, TrainerSettings
 from trainer_module.settings.model import NETWORKS as PRETRAINED
-from trainer_module.settings.model import ZOO, load_builder
+from trainer_module.settings.model import TRAINER, ZOO, load_builder, trainer_of
 from trainer_module.settings.tasks import SUPERVISED_TASKS
 from trainer_module.trainer import open_strategy
 from trainer_module.training.plan import TrainingInputs
@@ -68,7 +68,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 SMALL = [kind for kind in ZOO if kind not in PRETRAINED]
 """The others have tests of their own, in fine_tuning/ and e2e/trainer/: minutes in all."""
-NETWORKS = [kind for kind in SMALL if ZOO[kind].builder]
+NETWORKS = [kind for kind in SMALL if trainer_of(kind) == TRAINER]
 REPLICAS = {"one_device": 1, "mirrored": 2, "central_storage": 2}
 
 

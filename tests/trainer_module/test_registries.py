@@ -69,7 +69,9 @@ def test_config_takes_a_model() -> None:
     assert load("model.kind=linear", feature).model.kind == "linear"
     with pytest.raises(ConfigError, match=r"found 'liner'; did you mean `linear`\?"):
         load("model.kind=liner")
-    words = "found 'linear', but no feature is a numeric; add a numeric feature, or use mlp"
+    words = (
+        "found 'linear', but no feature is a numeric; add a numeric feature, or use ensemble, mlp"
+    )
     with pytest.raises(ConfigError, match=words):
         load("model.kind=linear", "features={}")
 
@@ -202,7 +204,7 @@ def test_the_processes_of_a_strategy_follow(trips: Transformed, tmp_path: Path) 
     load("train.strategy=served", "train.cluster={workers: 2}")
     with pytest.raises(ConfigError, match="writes backups only at the end of each epoch"):
         load("train.strategy=served", "train.backup_steps=5")
-    assert "`parameter_server` and `served` train in." in config_reference()
+    assert "`parameter_server` and `served` train." in config_reference()
 
 
 class LettersFeature(BaseFeature):

@@ -85,5 +85,5 @@ def test_a_missing_picture_is_said_before_anything_runs(project: Project, screen
     (project.folder / "photos" / "3" / "10.png").unlink()
     done = project.scopeline("run", "--config", "scans.yaml")
     assert done.returncode == 2
-    assert "names " in done.stdout + done.stderr
+    assert "contains the path" in done.stdout + done.stderr
     assert "in row 12 of" in (done.stdout + done.stderr).replace("\n", " ")

@@ -167,4 +167,4 @@ def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project
     chosen = re.search(r"  annotation \{[^}]*\}[^}]*numbers from[^}]*\}\n", kept)
     assert chosen is not None
     assert curated.read_text() == kept.replace(chosen[0], "")
-    assert "nothing has to change" in trained.scopeline(*accept).stdout
+    assert "there is nothing to change" in trained.scopeline(*accept).stdout
