@@ -51,7 +51,7 @@ def test_checkpoint_is_evaluated_and_gone_on_from(trained: Project) -> None:
     before, steps = training["history"], training["steps"]
     shown = trained.scopeline(*EVALUATE, "--set", "model.filters=[16]")
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    said = "note: --set model.filters changes nothing here: the checkpoint is evaluated with the"
+    said = "note: --set model.filters changes nothing: the checkpoint is evaluated with the"
     assert said in shown.stderr
     assert f"guide, ckpt-{steps} after epoch 6, on 355 examples of the eval split" in shown.stdout
     accuracy = re.search(r"accuracy +(\S+)", shown.stdout)
