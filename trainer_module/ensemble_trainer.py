@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 import tf_keras
 
 from trainer_module.data.dealing import (
@@ -23,11 +22,11 @@ from trainer_module.data.dealing import (
     divide_examples,
     exempt_rare_classes,
     make_fold,
+    of_records,
 )
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, shorten
-from trainer_module.export.saving import export_model
 from trainer_module.families.supervised.ensemble.averaged import grow_averaged
 from trainer_module.families.supervised.ensemble.boosted import Boosted, grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
@@ -36,28 +35,21 @@ from trainer_module.families.supervised.ensemble.model import build_ensemble
 from trainer_module.families.supervised.ensemble.weights import (
     Labels,
     calibration_error,
-    cool,
+    divide_logits,
     mean,
     select,
     temperature,
+    unseen_loss,
 )
 from trainer_module.families.supervised.trees.growing import TreeExamples
-from trainer_module.record import describe, with_cross_validation
-from trainer_module.runtime import report_progress, write_record
+from trainer_module.runtime import report_progress
 from trainer_module.settings.model import NETWORK_MEMBER
 from trainer_module.trainer import train as train_network
 from trainer_module.training.folds import train_best_length, train_on_part
-from trainer_module.training.plan import TrainingInputs, TrainingResult, open_inputs
-from trainer_module.trees_trainer import tree_examples
+from trainer_module.training.plan import TrainingInputs, TrainingResult
+from trainer_module.trees_trainer import count_members, train_and_export, tree_examples
 
 logger = logging.getLogger(__name__)
-
-FOLDS = 5
-"""The largest number of models of a member other than the network, each with another part of the
-train split held out."""
-
-EXAMPLES_OF_FOLDS = 20_000
-"""The number of examples that the folds of a member learn from in total, at most."""
 
 
 def run_fn(fn_args: Any) -> None:
@@ -69,15 +61,7 @@ def run_fn(fn_args: Any) -> None:
     Raises:
       TrainingError: the data cannot be used, or no member can be trained.
     """
-    inputs = open_inputs(fn_args)
-    started = time.monotonic()
-    trained = train(inputs)
-    seconds = time.monotonic() - started
-    problem, settings = inputs.data.problem, inputs.settings
-    export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
-    record = describe(settings, inputs.runtime, trained, seconds)
-    tf.io.gfile.makedirs(fn_args.model_run_dir)  # Only a network has written into it.
-    write_record(fn_args.model_run_dir, with_cross_validation(record, train, inputs))
+    train_and_export(train, fn_args)
 
 
 def train(inputs: TrainingInputs) -> TrainingResult:
@@ -95,12 +79,12 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     if not examples.columns:
         return _network_alone(inputs, "there are no columns of numbers or categories")
     folds = _divide(inputs.data.train)
-    team = _Team(inputs)
-    for name, fit in _fits(inputs, examples, folds, team):
-        team.try_member(name, fit)
-    if NETWORK_MEMBER in team.names:
-        team.try_member(NETWORK_MEMBER, lambda: _fit_network(inputs, folds, team))
-    return _join(team, _labels(inputs.data.train, examples))
+    trainings = _MemberTrainings(inputs)
+    for name, fit in _fits(inputs, examples, folds, trainings):
+        trainings.try_member(name, fit)
+    if NETWORK_MEMBER in trainings.names:
+        trainings.try_member(NETWORK_MEMBER, lambda: _fit_network(inputs, folds, trainings))
+    return _join(trainings, _labels(inputs.data.train, examples))
 
 
 def _labels(train: Split, examples: TreeExamples) -> Labels:
@@ -134,7 +118,7 @@ def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
 
 
 @dataclass
-class _Team:
+class _MemberTrainings:
     """The members that have been trained, and the failures of the others."""
 
     inputs: TrainingInputs
@@ -166,14 +150,14 @@ class _Team:
 
 
 def _fits(
-    inputs: TrainingInputs, examples: TreeExamples, folds: Folds, team: _Team
+    inputs: TrainingInputs, examples: TreeExamples, folds: Folds, trainings: _MemberTrainings
 ) -> Iterator[tuple[str, Callable[[], Member]]]:
     """Yields the name and the training of each member except for the network."""
     problem, settings = inputs.data.problem, inputs.settings
 
     def boosted() -> Member:
-        team.boosted = grow_boosted(examples, problem, settings, folds)
-        return team.boosted.member
+        trainings.boosted = grow_boosted(examples, problem, settings, folds)
+        return trainings.boosted.member
 
     def averaged(kind: str) -> Callable[[], Member]:
         """Returns the training of forests that learn the frequencies of the classes in the data.
@@ -191,13 +175,13 @@ def _fits(
         "extra": averaged("extra"),
         "linear": lambda: fit_linear(examples, problem, folds, settings.train.global_seed),
     }
-    yield from ((name, fits[name]) for name in team.names if name != NETWORK_MEMBER)
+    yield from ((name, fits[name]) for name in trainings.names if name != NETWORK_MEMBER)
 
 
 def _divide(train: Split) -> Folds:
     """Divides the usable examples of the train split like `hold_out`."""
     content = train.content
-    wanted = 10 if content.examples > LARGE_SPLIT else FOLDS
+    wanted = 10 if content.examples > LARGE_SPLIT else 5
     if count_units(content) < 2:
         return Folds(Parts(np.full(content.examples, -1)), 1)
     divided = divide_examples(content, min(wanted, count_units(content)), train.shuffle_seed)
@@ -206,7 +190,7 @@ def _divide(train: Split) -> Folds:
         return Folds(remaining, 1)
     parts = int(divided.part_of.max()) + 1
     part_of, count = _renumber(remaining.part_of, parts, content.examples / wanted)
-    return Folds(Parts(part_of), max(1, min(FOLDS, count, EXAMPLES_OF_FOLDS // content.examples)))
+    return Folds(Parts(part_of), count_members(max(1, count), content.examples))
 
 
 def _renumber(part_of: np.ndarray, parts: int, size: float) -> tuple[np.ndarray, int]:
@@ -224,23 +208,21 @@ def _renumber(part_of: np.ndarray, parts: int, size: float) -> tuple[np.ndarray,
     return numbers[part_of], len(order)
 
 
-def _fit_network(inputs: TrainingInputs, folds: Folds, team: _Team) -> Member:
+def _fit_network(inputs: TrainingInputs, folds: Folds, trainings: _MemberTrainings) -> Member:
     data = inputs.data
     content = data.train.content
     unseen = np.full((content.examples, data.problem.output_units), np.nan)
     held_out = folds.held_out(0)
     if not len(held_out):
-        team.network = trained = train_best_length(train_network, inputs)
+        trainings.network = trained = train_best_length(train_network, inputs)
     else:
-        part_of = np.full(len(content.usable), -1)
-        part_of[content.usable] = folds.parts.part_of
-        parts = make_fold(data.train, data.evaluation, replace(folds.parts, part_of=part_of), 0)
+        parts = make_fold(data.train, data.evaluation, of_records(folds.parts, content), 0)
 
         def predict(model: tf_keras.Model) -> None:
             if not inputs.base_model:
                 unseen[held_out] = _predict(model, parts[1], data)
 
-        team.network = trained = train_on_part(train_network, inputs, parts, predict)
+        trainings.network = trained = train_on_part(train_network, inputs, parts, predict)
     notes = (_MAY_HAVE_SEEN,) if inputs.base_model and len(held_out) else ()
     return Member(lambda given: trained.model(given), unseen, notes)
 
@@ -260,58 +242,58 @@ def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndar
     return np.asarray(found, np.float64).reshape(split.examples, data.problem.output_units)
 
 
-def _join(team: _Team, labels: Labels) -> TrainingResult:
+def _join(trainings: _MemberTrainings, labels: Labels) -> TrainingResult:
     """Returns the weighted mean of the members as the result of the training."""
-    if not team.members:
-        name, error = next(iter(team.failures.items()))
+    if not trainings.members:
+        name, error = next(iter(trainings.failures.items()))
         raise TrainingError(
             f"no member of the ensemble could be trained; {name}: {shorten(error)}"
         ) from error
-    unseen = {name: member.unseen for name, member in team.members.items()}
+    unseen = {name: member.unseen for name, member in trainings.members.items()}
     weights = select(unseen, labels, NETWORK_MEMBER)
     blended = mean(unseen, weights)
     divisor = temperature(blended, labels)
-    inputs = team.inputs
+    inputs = trainings.inputs
     with inputs.strategy.scope():
         model = build_ensemble(
             inputs.data.problem,
-            {name: member.build for name, member in team.members.items()},
+            {name: member.build for name, member in trainings.members.items()},
             weights,
             divisor,
         )
-    trained = team.network or _without_network(inputs, team)
+    trained = trainings.network or _without_network(inputs, trainings)
     return replace(
         trained,
         model=model,
         measured={},
-        notes=[*trained.notes, *_notes(team, weights)],
-        extras={**trained.extras, **_extras(team, labels, weights, blended, divisor)},
+        notes=[*trained.notes, *_notes(trainings, weights)],
+        extras={**trained.extras, **_extras(trainings, labels, weights, blended, divisor)},
     )
 
 
-def _without_network(inputs: TrainingInputs, team: _Team) -> TrainingResult:
+def _without_network(inputs: TrainingInputs, trainings: _MemberTrainings) -> TrainingResult:
     """Returns the result of a training in which no network was trained; its model is replaced."""
     split = inputs.data.train
-    grown = team.boosted.grown if team.boosted else None
+    grown = trainings.boosted.grown if trainings.boosted else None
     return TrainingResult(
         model=tf_keras.Model(),
         train=replace(split, batch_size=split.examples, rounds=1),
         evaluation=inputs.data.evaluation,
         history=grown.history if grown else {"loss": []},
         best_epoch=grown.largest_member if grown else 0,
-        epoch_seconds=[sum(team.seconds.values())],
+        epoch_seconds=[sum(trainings.seconds.values())],
     )
 
 
-def _notes(team: _Team, weights: Mapping[str, float]) -> Iterator[str]:
+def _notes(trainings: _MemberTrainings, weights: Mapping[str, float]) -> Iterator[str]:
     """Yields notes on the members and their weights."""
     shown = ", ".join(f"{name} {weight:.0%}" for name, weight in _ranked(weights))
     yield f"ensemble: {shown}"
-    if absent := [name for name in team.members if name not in weights]:
+    if absent := [name for name in trainings.members if name not in weights]:
         yield f"ensemble: without {', '.join(absent)}, which would not improve the mean"
     for name in weights:
-        yield from (f"ensemble: {note}" for note in team.members[name].notes)
-    for name, error in team.failures.items():
+        yield from (f"ensemble: {note}" for note in trainings.members[name].notes)
+    for name, error in trainings.failures.items():
         yield f"ensemble: member {name} failed and was left out: {shorten(error)}"
 
 
@@ -320,31 +302,26 @@ def _ranked(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _extras(
-    team: _Team,
+    trainings: _MemberTrainings,
     labels: Labels,
     weights: Mapping[str, float],
     blended: np.ndarray,
     divisor: float,
 ) -> dict[str, Any]:
     """Returns the entries of the record: the members, the trees and the calibration."""
-
-    def unseen_loss(values: np.ndarray) -> float | None:
-        rows = np.flatnonzero(~np.isnan(values).any(1))
-        return labels.only(rows).loss(values[rows]) if len(rows) else None
-
     members = {
         name: {
             "weight": weights.get(name, 0.0),
-            "unseen_loss": unseen_loss(member.unseen),
-            "seconds": round(team.seconds[name], 3),
+            "unseen_loss": unseen_loss(member.unseen, labels),
+            "seconds": round(trainings.seconds[name], 3),
         }
-        for name, member in team.members.items()
+        for name, member in trainings.members.items()
     }
-    found: dict[str, Any] = {"members": members, "unseen_loss": unseen_loss(blended)}
-    if team.boosted:
-        found["importances"] = team.boosted.grown.importances
+    found: dict[str, Any] = {"members": members, "unseen_loss": unseen_loss(blended, labels)}
+    if trainings.boosted:
+        found["importances"] = trainings.boosted.grown.importances
     if labels.problem.task.is_classification:
-        calibrated = cool(labels.problem, blended, divisor) if divisor != 1 else blended
+        calibrated = divide_logits(labels.problem, blended, divisor) if divisor != 1 else blended
         found["temperature"] = divisor
         found["calibration_error"] = calibration_error(calibrated, labels)
     return found

@@ -24,6 +24,7 @@ from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record
 from trainer_module.settings import TrainerSettings
+from trainer_module.training.folds import Train
 from trainer_module.training.plan import TrainingInputs, TrainingResult, open_inputs
 
 PARTS, MEMBERS = 10, 5
@@ -53,6 +54,19 @@ def run_fn(fn_args: Any) -> None:
     Raises:
       TrainingError: the data cannot be used, or does not fit into memory.
     """
+    train_and_export(train, fn_args)
+
+
+def train_and_export(train: Train, fn_args: Any) -> None:
+    """Trains a model without a plan of steps, exports the model, and writes the record.
+
+    Args:
+      train: the function that trains the model, and the model of each fold of a cross-validation.
+      fn_args: the arguments of `trainer_module.trainer.run_fn`.
+
+    Raises:
+      TrainingError: the data or the model cannot be used.
+    """
     inputs = open_inputs(fn_args)
     started = time.monotonic()
     trained = train(inputs)
@@ -60,6 +74,7 @@ def run_fn(fn_args: Any) -> None:
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
     record = describe(settings, inputs.runtime, trained, seconds)
+    tf.io.gfile.makedirs(fn_args.model_run_dir)  # The training may not have written into it.
     write_record(fn_args.model_run_dir, with_cross_validation(record, train, inputs))
 
 
@@ -132,8 +147,12 @@ def _divide(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
         return Parts(np.full(count, -1)), 1
     parts = min(PARTS, units)
     divided = divide_examples(content, parts, settings.train.seed)
-    members = min(MEMBERS, parts, max(1, SINGLE_FOREST_EXAMPLES // count))
-    return exempt_rare_classes(divided, content), members
+    return exempt_rare_classes(divided, content), count_members(parts, count)
+
+
+def count_members(parts: int, examples: int) -> int:
+    """Returns the number of models that are averaged, each with another part held out."""
+    return min(MEMBERS, parts, max(1, SINGLE_FOREST_EXAMPLES // examples))
 
 
 def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) -> None:

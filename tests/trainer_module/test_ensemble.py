@@ -20,7 +20,7 @@ from trainer_module.families.supervised.ensemble.model import build_ensemble
 from trainer_module.families.supervised.ensemble.weights import (
     Labels,
     calibration_error,
-    cool,
+    divide_logits,
     select,
     temperature,
 )
@@ -89,7 +89,7 @@ def test_random_forest_in_tensorflow_equals_scikit_learns(
     problem, examples = make_problem(task), make_examples(task)
     member = grow_averaged("random", examples, problem, NOTHING_HELD_OUT, seed=3)
     unseen = make_tensors(2, 300)
-    means = averaged.column_means(examples.columns, examples)
+    means = averaged.column_means(examples)
     raw = TreeExamples(
         examples.columns, split_columns(unseen, examples.columns), np.zeros(300), None
     )
@@ -120,10 +120,10 @@ def test_linear_in_tensorflow_equals_scikit_learns(task: Task) -> None:
     member = fit_linear(examples, problem, NOTHING_HELD_OUT, seed=3)
     from trainer_module.families.supervised.ensemble import linear
 
-    means = averaged.column_means(examples.columns, examples)
+    means = averaged.column_means(examples)
     matrix, _ = linear._encode(examples, means)
     model = linear._fit(problem, matrix, examples.target(problem), examples.weight, 1.0)
-    expected = linear._predict(model, problem, matrix).reshape(ROWS, -1)
+    expected = linear.predict(model, problem, matrix).reshape(ROWS, -1)
     expected = expected * 300 + 5000 if task is Task.REGRESSION else expected
     found = predict(problem, member, make_tensors(1))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -200,10 +200,12 @@ def test_temperature_mends_overconfident_probabilities(task: Task) -> None:
     else:
         label = np.array([random.choice(3, p=row / row.sum()) for row in right])
     labels = Labels(problem, label)
-    sharp = cool(problem, right, 1 / 2.5)
+    sharp = divide_logits(problem, right, 1 / 2.5)
     found = temperature(sharp, labels)
     assert found == pytest.approx(2.5, rel=0.15)
-    before, after = (calibration_error(p, labels) for p in (sharp, cool(problem, sharp, found)))
+    before, after = (
+        calibration_error(p, labels) for p in (sharp, divide_logits(problem, sharp, found))
+    )
     assert before is not None
     assert after is not None
     assert after < before / 3

@@ -65,10 +65,14 @@ def divide_records(train: Split, parts: int, purpose: str) -> Parts:
             f"{purpose} need at least {count} {_unit_name(content)}, but the train split has "
             f"{units}."
         )
-    divided = divide_examples(content, count, train.shuffle_seed)
+    return of_records(divide_examples(content, count, train.shuffle_seed), content)
+
+
+def of_records(parts: Parts, content: Content) -> Parts:
+    """Returns the parts of all records of a split, from the parts of its usable examples."""
     part_of = np.full(len(content.usable), -1)
-    part_of[content.usable] = divided.part_of
-    return replace(divided, part_of=part_of)
+    part_of[content.usable] = parts.part_of
+    return replace(parts, part_of=part_of)
 
 
 def divide_examples(content: Content, parts: int, seed: int | None) -> Parts:
@@ -188,9 +192,7 @@ def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
     remaining = exempt_rare_classes(divided, content)
     if not remaining.held_out(part).any() or not remaining.train_rows(part).any():
         return None
-    part_of = np.full(len(content.usable), -1)
-    part_of[content.usable] = remaining.part_of
-    return make_fold(train, evaluation, replace(remaining, part_of=part_of), part)
+    return make_fold(train, evaluation, of_records(remaining, content), part)
 
 
 def first_examples(split: Split, count: int) -> Split:

@@ -307,6 +307,9 @@ ENSEMBLE = "ensemble"
 NETWORK_MEMBER = "tabular"
 """The member of an ensemble that is trained in steps of an optimizer."""
 
+DEFAULT_NETWORKS = 8
+"""The number of networks in `tabular`, and in the network of an ensemble."""
+
 MemberName = Literal["tabular", "boosted", "random", "extra", "linear"]
 
 MEMBERS: tuple[MemberName, ...] = get_args(MemberName)
@@ -495,7 +498,7 @@ class ModelSettings(Settings):
     widths: list[PositiveInt] = Field(default=[3, 4, 5], json_schema_extra=_name_readers("widths"))
     """the widths of the filters, in consecutive tokens."""
     members: PositiveInt | list[MemberName] = Field(
-        default=8, json_schema_extra=_name_readers("members")
+        default=DEFAULT_NETWORKS, json_schema_extra=_name_readers("members")
     )
     """the number of networks in `tabular`, which share most weights and whose predictions are
     averaged; for `ensemble` also a list of the models to train, by default `[tabular, boosted,
@@ -564,7 +567,7 @@ class ModelSettings(Settings):
     @property
     def networks(self) -> int:
         """The number of networks in `tabular` that share most weights."""
-        return self.members if isinstance(self.members, int) else 8
+        return self.members if isinstance(self.members, int) else DEFAULT_NETWORKS
 
     @property
     def is_custom(self) -> bool:

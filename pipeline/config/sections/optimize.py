@@ -39,16 +39,9 @@ def pruning_needs_an_optimizer(
                 f"`model: {model.kind}` has no weights to {verb}; remove this key, or use a neural "
                 "network, such as `model: tabular`",
             )
-
-
-def ensembles_keep_all_weights(
-    model: ModelSettings, optimize: OptimizeSettings | None
-) -> Iterator[Issue]:
-    """Checks that an ensemble is not pruned or quantised while training."""
-    for key, verb in _while_training(optimize).items():
-        if model.kind == ENSEMBLE:
+        elif model.kind == ENSEMBLE:
             yield Issue(
-                f"optimize.{key}",
+                path,
                 f"most weights of an ensemble are those of trees, which no training can {verb}; "
                 "remove this key, or use `model: tabular`",
             )

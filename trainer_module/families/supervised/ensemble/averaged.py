@@ -22,9 +22,12 @@ from trainer_module.families.supervised.ensemble.member import (
     Member,
     as_outputs,
     column_means,
-    free_name,
+    free_layer_name,
     numeric_matrix,
+    of_all_classes,
+    predict,
     sample,
+    select_rows,
 )
 from trainer_module.families.supervised.ensemble.model import to_output
 from trainer_module.families.supervised.trees.forest import Forest
@@ -32,7 +35,6 @@ from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.machine import count_cores
 from trainer_module.problem import Problem
-from trainer_module.settings import Task
 
 TREES = 300
 """The number of trees, over all folds."""
@@ -71,7 +73,7 @@ def grow_averaged(
       folds: the parts that are held out; in an order of time, the forest is then grown on all.
       seed: the seed.
     """
-    means = column_means(examples.columns, examples)
+    means = column_means(examples)
     values, label = numeric_matrix(examples, means), examples.target(problem)
     forest = Forest(
         examples.columns, 1, np.zeros(problem.output_units, np.float32), means, np.zeros(0)
@@ -82,17 +84,17 @@ def grow_averaged(
     for fold in range(folds.count):
         grown = _learner(kind, problem, learnt, trees, seed + fold)
         held_out, train_rows = folds.held_out(fold), sample(folds.train_rows(fold), seed)
-        grown.fit(values[train_rows], label[train_rows], _weights(examples, train_rows))
+        grown.fit(values[train_rows], label[train_rows], select_rows(examples.weight, train_rows))
         if len(held_out):
-            unseen[held_out] = as_outputs(problem, _predict(grown, problem, values[held_out]))
+            unseen[held_out] = as_outputs(problem, predict(grown, problem, values[held_out]))
             if folds.parts.is_ordered:
                 rows = sample(np.arange(len(label)), seed)
-                grown.fit(values[rows], label[rows], _weights(examples, rows))
+                grown.fit(values[rows], label[rows], select_rows(examples.weight, rows))
         for tree in grown.estimators_:
             _add(forest, tree.tree_, grown, problem, 1 / (trees * folds.count))
     return Member(
         lambda inputs: to_output(
-            problem, walk_trees(problem, forest, inputs, free_name(problem, kind))
+            problem, walk_trees(problem, forest, inputs, free_layer_name(problem, kind))
         ),
         unseen,
     )
@@ -114,25 +116,6 @@ def _learner(kind: str, problem: Problem, examples: int, trees: int, seed: int) 
     return _KINDS[kind, is_class](trees, min_samples_leaf=smallest, **options)
 
 
-def _weights(examples: TreeExamples, rows: np.ndarray) -> np.ndarray | None:
-    return None if examples.weight is None else examples.weight[rows]
-
-
-def _predict(grown: Any, problem: Problem, values: np.ndarray) -> np.ndarray:
-    """Returns standardised numbers, [rows], or the probabilities of the classes."""
-    if not problem.task.is_classification:
-        return np.asarray(grown.predict(values))
-    found = _by_class(grown, problem, grown.predict_proba(values))
-    return found[:, 1:] if problem.task is Task.BINARY else found
-
-
-def _by_class(grown: Any, problem: Problem, values: np.ndarray) -> np.ndarray:
-    """Returns the probabilities of all classes, [rows, classes]; 0 for unknown classes."""
-    found = np.zeros((len(values), len(problem.classes)))
-    found[:, np.asarray(grown.classes_, int)] = values
-    return found
-
-
 def _add(forest: Forest, tree: Any, grown: Any, problem: Problem, share: float) -> None:
     """Adds a tree of scikit-learn, whose nodes are renumbered so that siblings are neighbours."""
     left, right = tree.children_left, tree.children_right
@@ -141,16 +124,15 @@ def _add(forest: Forest, tree: Any, grown: Any, problem: Problem, share: float) 
     firsts = 1 + 2 * np.arange(np.count_nonzero(is_split))
     number[left[is_split]], number[right[is_split]] = firsts, firsts + 1
     order = np.argsort(number)
-    below = np.arange(len(left))
-    below[number[is_split]] = firsts
+    first_child = np.arange(len(left))
+    first_child[number[is_split]] = firsts
     values = tree.value[:, 0, :]
     if problem.task.is_classification:
-        values = _by_class(grown, problem, values / values.sum(1, keepdims=True))
-        values = values[:, 1:] if problem.task is Task.BINARY else values
+        values = of_all_classes(grown, problem, values / values.sum(1, keepdims=True))
     column = np.where(is_split, tree.feature, 0)
     threshold = np.where(is_split, _first_above(tree.threshold), np.nan).astype(np.float32)
     forest.add_nodes(
-        below, column[order], threshold[order], share * values[order], int(tree.max_depth)
+        first_child, column[order], threshold[order], share * values[order], int(tree.max_depth)
     )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trainer_module.families.supervised.ensemble.member import Folds, Member, as_outputs, free_name
+from trainer_module.families.supervised.ensemble.member import (
+    Folds,
+    Member,
+    as_outputs,
+    free_layer_name,
+)
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.problem import Problem
@@ -46,9 +51,9 @@ def grow_boosted(
         changed = settings.model_copy(update={"model": model})
         return grow(examples, problem, changed, folds.parts, members, lambda *_: None)
 
-    depth = settings.model.max_depth
-    grown = grow_to(depth, 1 if _tries_depths(settings, examples, folds) else folds.count)
-    if _tries_depths(settings, examples, folds):
+    depth, tries_depths = settings.model.max_depth, _tries_depths(settings, examples, folds)
+    grown = grow_to(depth, 1 if tries_depths else folds.count)
+    if tries_depths:
         shallow = grow_to(SHALLOW, 1)
         if _least_loss(shallow) < _least_loss(grown):
             depth, grown = SHALLOW, shallow
@@ -57,7 +62,7 @@ def grow_boosted(
 
     member = Member(
         lambda inputs: problem.make_activation()(
-            walk_trees(problem, grown.forest, inputs, free_name(problem, "boosted"))
+            walk_trees(problem, grown.forest, inputs, free_layer_name(problem, "boosted"))
         ),
         as_outputs(problem, grown.unseen),
         (f"boosted trees of depth {depth}",),

@@ -19,9 +19,11 @@ from trainer_module.families.supervised.ensemble.member import (
     Member,
     as_outputs,
     column_means,
-    free_name,
+    free_layer_name,
     numeric_matrix,
+    predict,
     sample,
+    select_rows,
 )
 from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees.forest import TreeColumn
@@ -33,7 +35,7 @@ from trainer_module.settings import Task
 STRENGTHS = (1e-2, 0.1, 1.0, 10.0)
 """The candidates of the inverse strength of the L2 regularisation, from strong to weak."""
 
-USUAL_STRENGTH = 1.0
+DEFAULT_STRENGTH = 1.0
 """The inverse strength that no unseen examples have chosen."""
 
 MAX_WORK_TO_TRY, MAX_WORK = 20_000_000, 1_000_000_000
@@ -56,49 +58,48 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
       folds: the parts that are held out, from one model each.
       seed: the seed of the sample of a large split.
     """
-    means = column_means(examples.columns, examples)
+    means = column_means(examples)
     matrix, scales = _encode(examples, means)
     label, weight = examples.target(problem), examples.weight
     labels = Labels(problem, examples.label, weight)
 
-    def predict(strength: float, fold: int) -> np.ndarray:
+    def predict_fold(strength: float, fold: int) -> np.ndarray:
         rows = sample(folds.train_rows(fold), seed)
-        model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
-        return as_outputs(problem, _predict(model, problem, matrix[folds.held_out(fold)]))
+        model = _fit(problem, matrix[rows], label[rows], select_rows(weight, rows), strength)
+        return as_outputs(problem, predict(model, problem, matrix[folds.held_out(fold)]))
 
     work = matrix.nnz * problem.output_units
     if max(work, matrix.shape[1] * problem.output_units) > MAX_WORK:
         raise TrainingError("the linear model would take too long for so many rows and classes")
     unseen = np.full((len(label), problem.output_units), np.nan)
-    strength = USUAL_STRENGTH
+    strength = DEFAULT_STRENGTH
     first = folds.held_out(0)
     if len(first):
-        candidates = STRENGTHS if work <= MAX_WORK_TO_TRY else (USUAL_STRENGTH,)
-        tried = {strength: predict(strength, 0) for strength in candidates}
+        candidates = STRENGTHS if work <= MAX_WORK_TO_TRY else (DEFAULT_STRENGTH,)
+        tried = {strength: predict_fold(strength, 0) for strength in candidates}
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
     for fold in range(1, folds.count):
         if len(folds.held_out(fold)):
-            unseen[folds.held_out(fold)] = predict(strength, fold)
+            unseen[folds.held_out(fold)] = predict_fold(strength, fold)
     rows = sample(np.arange(len(label)), seed)
-    model = _fit(problem, matrix[rows], label[rows], _only(weight, rows), strength)
+    model = _fit(problem, matrix[rows], label[rows], select_rows(weight, rows), strength)
 
     def build(inputs: Any) -> tf.Tensor:
         used = {column.feature for column in examples.columns}
         names = [feature.name for feature in problem.features if feature.name in used]
         layer = LinearColumns(
-            _codes(examples.columns, names), problem.output_units, len(examples.columns),
-            sum(column.codes for column in examples.columns), name=free_name(problem, "linear"),
-        )  # fmt: skip
+            _codes(examples.columns, names),
+            problem.output_units,
+            len(examples.columns),
+            sum(column.codes for column in examples.columns),
+            name=free_layer_name(problem, "linear"),
+        )
         logits = layer([inputs[name] for name in names])
         layer.fill(*_coefficients(model, problem, examples.columns), means, scales)
         return problem.make_activation()(logits)
 
     return Member(build, unseen, (f"regularisation of the linear model: C = {strength:g}",))
-
-
-def _only(values: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if values is None else values[rows]
 
 
 def _codes(columns: Sequence[TreeColumn], names: Sequence[str]) -> list[int]:
@@ -136,15 +137,7 @@ def _fit(
         return LogisticRegression(C=strength, max_iter=ITERATIONS).fit(matrix, label, weight)
 
 
-def _predict(model: Any, problem: Problem, matrix: Any) -> np.ndarray:
-    if not problem.task.is_classification:
-        return np.asarray(model.predict(matrix))
-    found = np.zeros((matrix.shape[0], len(problem.classes)))
-    found[:, np.asarray(model.classes_, int)] = model.predict_proba(matrix)
-    return found[:, 1:] if problem.task is Task.BINARY else found
-
-
-ABSENT = -20.0
+ABSENT_LOGIT = -20.0
 """The logit of a class without examples."""
 
 
@@ -174,7 +167,7 @@ def _by_class(
     if kernel.shape[1] == 1:  # Of two classes only the logit of the second is fitted.
         kernel, bias = np.concatenate([-kernel, kernel], 1) / 2, np.array([-bias[0], bias[0]]) / 2
     classes = np.asarray(model.classes_, int)
-    all_kernels, all_biases = np.zeros((len(kernel), units)), np.full(units, ABSENT)
+    all_kernels, all_biases = np.zeros((len(kernel), units)), np.full(units, ABSENT_LOGIT)
     all_kernels[:, classes], all_biases[classes] = kernel, bias
     return all_kernels, all_biases
 

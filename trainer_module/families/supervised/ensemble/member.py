@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trainer_module.data.dealing import Parts
-from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
@@ -17,11 +17,8 @@ from trainer_module.settings import Task
 Build = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 """A function that returns a member's outputs, [batch, units], for Keras inputs by name."""
 
-Predict = Callable[[np.ndarray], np.ndarray]
-"""A function that returns the predictions for rows of the train split, [rows, units]."""
 
-
-def free_name(problem: Problem, name: str) -> str:
+def free_layer_name(problem: Problem, name: str) -> str:
     """Returns the name of a layer that no column has, as Keras names its inputs like columns."""
     taken = {feature.name for feature in problem.features}
     while name in taken:
@@ -81,13 +78,41 @@ def numeric_matrix(examples: TreeExamples, means: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), means, values)
 
 
-def column_means(columns: tuple[TreeColumn, ...], examples: TreeExamples) -> np.ndarray:
+def column_means(examples: TreeExamples) -> np.ndarray:
     """Returns the mean of each column's numbers, [columns] float32; 0 for categories."""
     means = [
         0.0 if column.codes or np.isnan(values).all() else np.nanmean(values, dtype=np.float64)
-        for column, values in zip(columns, examples.values, strict=True)
+        for column, values in zip(examples.columns, examples.values, strict=True)
     ]
     return np.asarray(means, np.float32)
+
+
+def select_rows(values: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """Returns some rows of an array, or None for None."""
+    return None if values is None else values[rows]
+
+
+def predict(model: Any, problem: Problem, values: Any) -> np.ndarray:
+    """Returns a scikit-learn model's predictions: standardised numbers [rows], or probabilities.
+
+    The probabilities are of the second class, [rows, 1], or of all classes, [rows, classes].
+    """
+    if not problem.task.is_classification:
+        return np.asarray(model.predict(values))
+    return of_all_classes(model, problem, model.predict_proba(values))
+
+
+def of_all_classes(model: Any, problem: Problem, values: np.ndarray) -> np.ndarray:
+    """Returns probabilities as the task has them, with 0 for classes that the model does not know.
+
+    Args:
+      model: a scikit-learn classifier.
+      problem: the task with all classes.
+      values: the probabilities of the model's classes, [rows, classes of the model].
+    """
+    probabilities = np.zeros((len(values), len(problem.classes)))
+    probabilities[:, np.asarray(model.classes_, int)] = values
+    return probabilities[:, 1:] if problem.task is Task.BINARY else probabilities
 
 
 def as_outputs(problem: Problem, predicted: np.ndarray) -> np.ndarray:
@@ -108,13 +133,13 @@ def as_outputs(problem: Problem, predicted: np.ndarray) -> np.ndarray:
     return from_logits(problem, logits)
 
 
-LEAST = 1e-7
+MIN_PROBABILITY = 1e-7
 """The lower limit of probabilities, so that their logits are finite in float32."""
 
 
 def to_logits(problem: Problem, values: np.ndarray) -> np.ndarray:
     """Returns the logits of probabilities, [examples, units]."""
-    values = np.clip(values, LEAST, 1 - LEAST)
+    values = np.clip(values, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     return np.log(values / (1 - values)) if problem.task is Task.BINARY else np.log(values)
 
 

@@ -8,7 +8,11 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.supervised.ensemble.member import LEAST, Build, free_name
+from trainer_module.families.supervised.ensemble.member import (
+    MIN_PROBABILITY,
+    Build,
+    free_layer_name,
+)
 from trainer_module.families.supervised.trees.model import as_list
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
@@ -49,7 +53,7 @@ class ChangedOdds(tf_keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the changed probabilities."""
-        values = tf.clip_by_value(inputs, LEAST, 1 - LEAST)
+        values = tf.clip_by_value(inputs, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         logits = tf.math.log(values)
         is_binary = inputs.shape[-1] == 1
         if is_binary:
@@ -87,7 +91,7 @@ def build_ensemble(
     """
     inputs = problem.make_inputs()
     outputs = [members[name](inputs) for name in weights]
-    output = WeightedMean(list(weights.values()), name=free_name(problem, "mean"))(outputs)
+    output = WeightedMean(list(weights.values()), name=free_layer_name(problem, "mean"))(outputs)
     if temperature != 1:
-        output = ChangedOdds(temperature, name=free_name(problem, "calibration"))(output)
+        output = ChangedOdds(temperature, name=free_layer_name(problem, "calibration"))(output)
     return tf_keras.Model(inputs, output, name="ensemble")

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from trainer_module.families.supervised.ensemble.member import LEAST, from_logits, to_logits
+from trainer_module.families.supervised.ensemble.member import (
+    MIN_PROBABILITY,
+    from_logits,
+    to_logits,
+)
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -23,7 +27,7 @@ ROUNDS = 50
 SHARES = np.linspace(0, 1, 51)
 """The candidates of the network's weight beside the mean of the other members."""
 
-LEAST_WEIGHT = 0.02
+MIN_WEIGHT = 0.02
 """The weight below which a member is left out."""
 
 TEMPERATURES = (0.25, 4.0)
@@ -60,7 +64,7 @@ class Labels:
         """Returns the squared error, or the log loss, of each example: [examples]."""
         if self.problem.task is Task.REGRESSION:
             return np.asarray((predicted[:, 0] - self.values) ** 2)
-        return np.asarray(-np.log(np.clip(self.of_label(predicted), LEAST, 1)))
+        return np.asarray(-np.log(np.clip(self.of_label(predicted), MIN_PROBABILITY, 1)))
 
     def of_label(self, predicted: np.ndarray) -> np.ndarray:
         """Returns the probability of each example's class, [examples]."""
@@ -90,7 +94,7 @@ def select(unseen: Mapping[str, np.ndarray], labels: Labels, network: str) -> di
         share = _share(unseen[network], mean(others, weights), labels)
         weights = {name: weight * (1 - share) for name, weight in weights.items()}
         weights[network] = share
-    kept = {name: weight for name, weight in weights.items() if weight >= LEAST_WEIGHT}
+    kept = {name: weight for name, weight in weights.items() if weight >= MIN_WEIGHT}
     return {name: weight / sum(kept.values()) for name, weight in kept.items()}
 
 
@@ -149,6 +153,17 @@ def _common_rows(unseen: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.flatnonzero(np.all([~np.isnan(values).any(1) for values in unseen.values()], 0))
 
 
+def unseen_loss(predicted: np.ndarray, labels: Labels) -> float | None:
+    """Returns the loss of the predictions of unseen examples, or None if there are none.
+
+    Args:
+      predicted: the predictions of all examples, [examples, units]; NaN for seen ones.
+      labels: the labels of all examples.
+    """
+    rows = _common_rows({"": predicted})
+    return labels.only(rows).loss(predicted[rows]) if len(rows) else None
+
+
 def temperature(predicted: np.ndarray, labels: Labels) -> float:
     """Returns the temperature that minimises the log loss of probabilities, by unseen examples.
 
@@ -167,20 +182,22 @@ def temperature(predicted: np.ndarray, labels: Labels) -> float:
     for fitted, judged in (halves, halves[::-1]):
         value = _best_temperature(predicted[fitted], labels.only(fitted))
         before = labels.only(judged).loss(predicted[judged])
-        gain += before - labels.only(judged).loss(cool(labels.problem, predicted[judged], value))
+        gain += before - labels.only(judged).loss(
+            divide_logits(labels.problem, predicted[judged], value)
+        )
     return _best_temperature(predicted[rows], labels.only(rows)) if gain > 0 else 1.0
 
 
 def _best_temperature(predicted: np.ndarray, labels: Labels) -> float:
     low, high = np.log(TEMPERATURES)
     found = minimize_scalar(
-        lambda power: labels.loss(cool(labels.problem, predicted, float(np.exp(power)))),
+        lambda power: labels.loss(divide_logits(labels.problem, predicted, float(np.exp(power)))),
         bounds=(low, high),
     )
     return float(np.exp(found.x))
 
 
-def cool(problem: Problem, predicted: np.ndarray, value: float) -> np.ndarray:
+def divide_logits(problem: Problem, predicted: np.ndarray, value: float) -> np.ndarray:
     """Returns the probabilities with their logits divided by a temperature, [examples, units]."""
     return from_logits(problem, to_logits(problem, predicted) / value)
 

@@ -12,13 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.problem import Problem
+from trainer_module.settings.model import ZOO
 
 MOST_CODES = 50_000
 """The largest number of categories that YDF supports; vocabularies begin with frequent values."""
-
-
-REFUSED = ("image", "text")
-"""The types of features that trees do not take."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
             feature.places[place] if feature.places else "",
         )
         for feature in problem.features
-        if feature.kind not in REFUSED
+        if feature.kind not in ZOO["trees"].refuses
         for place in range(math.prod(feature.shape))
     )
 

@@ -37,7 +37,7 @@ sum.
 L2 = 1.0
 """The L2 regularisation of leaf values, which shrinks leaves with few examples."""
 
-FEWEST_TO_SAMPLE = 25
+MIN_SAMPLED_EXAMPLES = 25
 """The smallest number of examples from which each tree takes a sample. With few examples a sample
 may be empty, and YDF then ends the process without a message; with 25, one of 10**13 is empty."""
 
@@ -98,12 +98,18 @@ class GrownForest:
     """The number of trees per output in the largest member."""
     stopped_early: bool
     """Whether early stopping has ended every member."""
-    importances: dict[str, float]
-    """The permutation importance of each raw column as a share of the total, in descending order.
-    """
     unseen: np.ndarray
-    """The predictions of examples by members that have not seen them, [examples, ...] as YDF
+    """The predictions of examples by members that have not seen them, [examples, units] as YDF
     returns them: standardised numbers or probabilities; NaN for other examples."""
+    measure_importances: Callable[[], dict[str, float]]
+    """A function that computes `importances`."""
+
+    @functools.cached_property
+    def importances(self) -> dict[str, float]:
+        """The permutation importance of each raw column as a share of the total, in descending
+        order. The first access measures the importances.
+        """
+        return self.measure_importances()
 
 
 def grow(
@@ -170,16 +176,15 @@ def grow(
     if problem.class_shift:
         # Members predict probabilities under weighted class frequencies, which the shift corrects.
         forest.bias -= np.asarray(problem.class_shift, np.float32)
-    importances = _measure_importances(
-        examples, problem, parts, models, forest, settings.train.seed
-    )
     return GrownForest(
         forest,
         _mean(histories),
         max(member_sizes),
         max(member_sizes) < settings.model.trees,
-        importances,
         unseen,
+        functools.partial(
+            _measure_importances, examples, problem, parts, models, forest, settings.train.seed
+        ),
     )
 
 
@@ -282,7 +287,7 @@ def _learner(
         num_trees=trees,
         max_depth=settings.model.max_depth,
         shrinkage=settings.model.shrinkage,
-        subsample=SUBSAMPLE if learnt >= FEWEST_TO_SAMPLE else 1.0,
+        subsample=SUBSAMPLE if learnt >= MIN_SAMPLED_EXAMPLES else 1.0,
         num_candidate_attributes_ratio=CANDIDATES,
         l2_regularization=L2,
         early_stopping="LOSS_INCREASE" if stops_early else "NONE",
