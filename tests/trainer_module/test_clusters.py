@@ -117,7 +117,7 @@ def test_servers_begin_with_a_base_model(
     assert (record["workers"], record["replicas"], record["steps"]) == (1, 1, 2 * 10)
     check_examples_of_workers(record, 1)
     assert record["warm_start"] == orders_model
-    assert "embedding of `company`: 3 of 4 values kept" in " ".join(record["notes"])
+    assert "embedding of `company`: 3 of 4 values keep their vectors" in " ".join(record["notes"])
     old, new = load(orders_model), load(str(tmp_path / "Format-Serving"))
     was, rows = (layer(model, "company_embedding")[0] for model in (old, new))
     np.testing.assert_allclose(rows[[3, 2, 0]], was[:3], atol=1e-6)

@@ -220,7 +220,7 @@ def test_problem_is_read_from_transform(trips: Transformed) -> None:
 
 
 def test_a_task_that_the_classes_do_not_suit(shades: Transformed) -> None:
-    message = "binary needs 2 classes, but label .shade. has 3 in the train split: dark"
+    message = "binary needs 2 classes, but the label 'shade' has 3 in the train split: dark"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(shades.tft_output, Task.BINARY, "shade")
 

@@ -252,7 +252,7 @@ def test_a_column_with_a_million_values_is_counted_within_bounds(
     assert ids[0] == b"often"
     assert len(ids) == 3
     assert "column 'id' has at least 100 different values; only the 3 mo" in caplog.text
-    assert "set features: {id: {type: ignore}}; otherwise hash_buckets" in caplog.text
+    assert "set features: {id: {type: ignore}}; otherwise set hash_buckets" in caplog.text
 
 
 def test_very_many_numbers_become_one_vector(

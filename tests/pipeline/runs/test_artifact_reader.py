@@ -115,7 +115,7 @@ def test_anomalies_and_drift_are_told_apart(layout: Layout) -> None:
     assert anomaly.startswith("train split, side: ")
     assert "east" in anomaly
     assert drift.startswith("train split, side: ")
-    assert "by no more than 0.2" in drift
+    assert "by at most 0.2" in drift
     state, line = reading.lines["ExampleValidator"]
     assert state is State.RAN
     assert line == f"warning: {drift} (and 1 more)"
