@@ -57,7 +57,8 @@ from trainer_module.record import add_restarts
 from trainer_module.runtime import WorkerContext, choose_strategy, report_notice
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import AUTO, TrainerSettings
-from trainer_module.settings.model import trainer_of
+from trainer_module.settings.ensembles import grows_trees
+from trainer_module.settings.model import ENSEMBLE_TRAINER, TRAINER, TRAINERS, trainer_of
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.base import Processes
 from trainer_module.tf_config import TFConfig, read_tf_config
@@ -87,6 +88,11 @@ _NOT_RESUMED = (
 )
 _NO_CHECKPOINTS = (
     "train.checkpoints: no checkpoint is kept, because {} has written no training record"
+)
+
+_NETWORK_ALONE = (
+    "model: only the network of the ensemble is trained, because train.strategy is {}, under which "
+    "no trees can be grown"
 )
 
 
@@ -119,8 +125,8 @@ class ClusterTrainerExecutor(GenericExecutor):
         settings = TrainerSettings.from_custom_config(fn_args.custom_config)
         train = settings.train
         run_fn = exec_properties[RUN_FN_KEY]
-        if input_dict.get(HYPERPARAMETERS_KEY) and not train.run_fn:
-            # The search may have chosen another kind of model than the kind in the config.
+        if run_fn in {f"{trainer}.run_fn" for trainer in TRAINERS}:
+            # The columns or the search may have determined the kind of the model.
             run_fn = f"{trainer_of(settings.model.kind)}.run_fn"
         key = steps_key(input_dict, exec_properties)
         # The number of epochs of `auto` is computed later, from the data.
@@ -182,6 +188,9 @@ def _train(
         backup_steps=options.backup_steps,
         continued_epochs=continued_epochs,
     )
+    if run_fn == f"{ENSEMBLE_TRAINER}.run_fn" and not grows_trees(choice.strategy):
+        report_notice(_NETWORK_ALONE.format(choice.strategy.kind))
+        run_fn = f"{TRAINER}.run_fn"
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     strategy = choice.strategy.kind
     peer_config = None if processes_of(strategy) is Processes.ONE else tf_config

@@ -52,7 +52,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         if trains:
             types = columns.choices if columns else {}
             if config.family.has_label:
-                notes += model_note(config.model, config.features, types)
+                notes += model_note(config, types)
             notes += training_notes(config.train)
         if (hold := read_hold(layout)) is not None:
             notes.append(f"{hold}; a blessed model would wait")

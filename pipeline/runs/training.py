@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from components.column_types.choice import Choice
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
+from pipeline.config.settings import PipelineConfig
 from trainer_module.runtime import choose_strategy
-from trainer_module.settings import Feature, ModelSettings, Precision, TrainSettings
-from trainer_module.settings.model import AUTO, kind_for
+from trainer_module.settings import Precision, TrainSettings
+from trainer_module.settings.ensembles import ensemble_obstacle
+from trainer_module.settings.model import AUTO, ENSEMBLE, NETWORK_MEMBER, kind_for
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.tf_config import TFConfig, read_tf_config
 
@@ -51,25 +53,24 @@ def training_notes(train: TrainSettings) -> list[str]:
     return _notes(train, choose_strategy(train, tf_config).strategy, tf_config)
 
 
-def model_note(
-    model: ModelSettings, features: Mapping[str, Feature], columns: Mapping[str, Choice]
-) -> list[str]:
+def model_note(config: PipelineConfig, columns: Mapping[str, Choice]) -> list[str]:
     """Returns a note on the chosen model and the reason, if the config does not name a model.
 
     Args:
-      model: the config's section `model`.
-      features: the declared features.
+      config: the config of the pipeline.
       columns: the inferred types of columns.
     """
-    if model.kind != AUTO:
+    if config.model.kind != AUTO:
         return []
-    declared = {name: feature.type for name, feature in features.items()}
+    declared = {name: feature.type for name, feature in config.features.items()}
     types = (declared | {name: choice.type for name, choice in columns.items()}).values()
-    keys = model.model_fields_set
-    kind = kind_for(types, keys)
+    keys = config.model.model_fields_set
+    obstacle = ensemble_obstacle(config.target, config.train, config.while_training)
+    kind = kind_for(types, keys, obstacle)
     reasons = {
         kind_for(["image"], keys): "a feature is an image",
         kind_for(["text"]): "all features are text",
+        NETWORK_MEMBER: f"{obstacle} excludes an {ENSEMBLE}",
     }
     return [f"model: {kind}, as {reasons.get(kind, 'no feature is an image')}"]
 

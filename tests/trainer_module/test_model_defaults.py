@@ -28,11 +28,43 @@ def settings_of(**sections: Any) -> TrainerSettings:
 
 @pytest.mark.parametrize(
     ("features", "kind"),
-    [({}, "tabular"), (NUMBER, "tabular"), (IMAGE, "convnet"), ({**NUMBER, **IMAGE}, "convnet")],
+    [({}, "ensemble"), (NUMBER, "ensemble"), (IMAGE, "convnet"), ({**NUMBER, **IMAGE}, "convnet")],
 )
 def test_the_model_follows_the_features(features: dict[str, Any], kind: str) -> None:
     assert settings_of(features=features).model.kind == kind
     assert settings_of(features=features, model={"kind": "mlp"}).model.kind == "mlp"
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"task": "count"},
+        {"task": {"kind": "regression", "quantiles": [0.1, 0.9]}},
+        {"train": {"strategy": "multi_worker_mirrored"}},
+        {"train": {"strategy": "parameter_server"}},
+        {"train": {"strategy": "tpu"}},
+        {"train": {"strategy": "auto", "cluster": {"workers": 2}}},
+        {"train": {"loss": "focal"}},
+        {"train": {"run_fn": "my_code.run_fn"}},
+        {"optimize": {"prune": {}}},
+        {"optimize": {"quantize": "qat"}},
+    ],
+)
+def test_settings_without_an_ensemble_train_a_network(sections: dict[str, Any]) -> None:
+    assert settings_of(**sections).model.kind == "tabular"
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"strategy": "mirrored"},
+        {"strategy": "central_storage"},
+        {"strategy": "auto"},
+        {"loss": "cross_entropy"},
+    ],
+)
+def test_other_settings_train_an_ensemble(train: dict[str, Any]) -> None:
+    assert settings_of(train=train).model.kind == "ensemble"
 
 
 def test_what_is_left_out_is_the_models_own() -> None:
@@ -91,7 +123,7 @@ def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
     text, number = {"type": "text"}, {"type": "numeric"}
     for found, kind, units in [
         ({"review": text}, "bag", []),
-        ({"review": text, "stars": number}, "tabular", [128, 128]),
+        ({"review": text, "stars": number}, "ensemble", [128, 128]),
     ]:
         settings = TrainerSettings.from_custom_config(
             {"scopeline": {**carried["scopeline"], "features": found}}

@@ -18,6 +18,7 @@ from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union
+from trainer_module.settings.ensembles import ensemble_obstacle
 from trainer_module.settings.model import LEARNERS, ZOO, ModelSettings, ModelSpec, kind_for
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.tasks import BaseTask, Task, TaskSettings, as_task
@@ -77,14 +78,12 @@ the second key at the model's default."""
 
 
 def complete(
-    model: ModelSettings, train: TrainSettings, feature_types: Iterable[str]
+    model: ModelSettings, train: TrainSettings, kind: str
 ) -> tuple[ModelSettings, TrainSettings]:
-    """Returns the settings with the defaults that follow from the features and the model.
+    """Returns the settings with the defaults that follow from the kind of the model.
 
     The values of the config are kept; complete settings are returned unchanged.
     """
-    keys = [key for key in model.model_fields_set if getattr(model, key) is not None]
-    kind = kind_for(feature_types, keys) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind) or LEARNERS.get(kind, ModelSpec(kind))
     defaults = (spec.fine_tuning_defaults if model.weights else None) or spec.train
@@ -206,15 +205,23 @@ class TrainerSettings(Settings):
 
     @model_validator(mode="after")
     def _complete(self) -> TrainerSettings:
-        types = [feature.type for feature in self.features.values()]
         self._undetermined_keys = undetermined_keys(self.model, self.train)
-        model, train = complete(self.model, self.train, types)
+        model, train = complete(self.model, self.train, self._kind())
         features = complete_features(self.features, model)
         # The class is frozen: a plain assignment would raise an error.
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "train", train)
         object.__setattr__(self, "features", features)
         return self
+
+    def _kind(self) -> str:
+        """Returns the kind of the model in the config, or the default for the features."""
+        model = self.model
+        if model.kind != AUTO:
+            return model.kind
+        types = [feature.type for feature in self.features.values()]
+        given = [key for key in model.model_fields_set if getattr(model, key) is not None]
+        return kind_for(types, given, ensemble_obstacle(self.target, self.train, self.optimize))
 
     @property
     def label_task(self) -> BaseTask:

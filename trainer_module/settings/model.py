@@ -320,18 +320,22 @@ AUTO = "auto"
 """The value of `model.kind` for a model that is chosen by the feature types."""
 
 
-def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
+def kind_for(feature_types: Iterable[str], given: Collection[str] = (), obstacle: str = "") -> str:
     """Returns the kind of model that is the default for feature types.
 
     Args:
       feature_types: the types of all columns.
       given: the keys of `model` that have a value in the config; `filters` and `layers` select a
         `cnn`.
+      obstacle: a key that excludes an ensemble, as `ensemble_obstacle` returns it; empty if an
+        ensemble can be trained.
     """
     inputs = {kind for kind in feature_types if kind != "ignore"}
     if "image" in inputs:
         return "cnn" if {"filters", "layers"} & set(given) else "convnet"
-    return "bag" if inputs == {"text"} else "tabular"
+    if inputs == {"text"}:
+        return "bag"
+    return NETWORK_MEMBER if obstacle else ENSEMBLE
 
 
 def unrestricted_models() -> list[str]:
@@ -481,7 +485,8 @@ class ModelSettings(Settings):
     kind: str = Field(default=AUTO, json_schema_extra=_name_models)
     """or the import path of a function `build_model(problem, settings)` that returns an uncompiled
     tf_keras model. `auto`: `convnet` if a feature is an image (`cnn` if `filters` or `layers` are
-    given), `bag` if all features are text, otherwise `tabular`."""
+    given), `bag` if all features are text, otherwise `ensemble`; `tabular` where the task, the
+    strategy, the loss, `optimize` or `train.run_fn` excludes an ensemble."""
     size: AnyBertSizes = Field(default=None, json_schema_extra=_name_readers("size"))
     """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or the size of
     the model in `weights`."""

@@ -17,6 +17,7 @@ from trainer_module.settings import (
     Strategy,
     TrainSettings,
 )
+from trainer_module.settings.ensembles import grows_trees
 from trainer_module.settings.model import ENSEMBLE, is_forest
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.train import (
@@ -243,7 +244,7 @@ def trees_begin_from_scratch(
 
 def ensembles_train_in_one_process(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
     """Checks that an ensemble is trained in one process, in which its trees are grown."""
-    if _is_ensemble(model, train) and train.strategy.processes is not Processes.ONE:
+    if _is_ensemble(model, train) and not grows_trees(train.strategy):
         yield Issue(
             "train.strategy",
             f"found {train.strategy.kind}, but the trees of an ensemble are grown in one process; "

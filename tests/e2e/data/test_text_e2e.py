@@ -81,7 +81,7 @@ def test_sentences_beside_numbers_are_text_without_a_word_of_the_config(project:
     planned = project.scopeline("plan", "--config", "shop.yaml")
     assert planned.returncode == 0, planned.stdout + planned.stderr
     assert "  comment  text         sentences (" in planned.stdout
-    assert "model: tabular" in planned.stdout
+    assert "model: ensemble" in planned.stdout
     done = project.scopeline("run", "--config", "shop.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     summary = project.summary("shop")

@@ -75,7 +75,11 @@ IMAGE = {"image": {"type": "image", "height": 8, "width": 8}}
 @pytest.mark.parametrize(
     ("sections", "notes"),
     [
-        ({}, ["model: tabular, as no feature is an image"]),
+        ({}, ["model: ensemble, as no feature is an image"]),
+        (
+            {"train": {"strategy": "parameter_server"}},
+            ["model: tabular, as train.strategy: parameter_server excludes an ensemble"],
+        ),
         ({"features": IMAGE}, ["model: convnet, as a feature is an image"]),
         (
             {"features": IMAGE, "model": {"filters": [8]}},
@@ -89,17 +93,17 @@ def test_a_model_that_is_left_out_is_told(sections: dict[str, Any], notes: list[
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     values = {"name": "trips", "task": "binary", "data": data, **sections}
     config = PipelineConfig.model_validate(values)
-    assert model_note(config.model, config.features, {}) == notes
+    assert model_note(config, {}) == notes
 
 
 def test_the_model_follows_from_columns_of_which_the_config_says_nothing() -> None:
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     config = PipelineConfig.model_validate({"name": "trips", "task": "binary", "data": data})
     columns = {"id": Choice({"type": "ignore"}, ""), "review": Choice({"type": "text"}, "")}
-    assert model_note(config.model, config.features, columns) == [
+    assert model_note(config, columns) == [
         "model: bag, as all features are text"
     ]
     columns["stars"] = Choice({"type": "numeric"}, "")
-    assert model_note(config.model, config.features, columns) == [
-        "model: tabular, as no feature is an image"
+    assert model_note(config, columns) == [
+        "model: ensemble, as no feature is an image"
     ]
