@@ -18,6 +18,7 @@ from trainer_module.families.supervised.trees import growing
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
+from trainer_module.families.supervised.trees.rounding import merge_rounded
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
@@ -204,3 +205,29 @@ def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path
     np.testing.assert_allclose(reference.answer(serialised)["scores"], scores, atol=1e-6)
     label = np.array([row["tipped"] for row in rows])
     assert np.mean((scores[:, 1] > 0.5) == label) > 0.93
+
+
+def test_values_that_differ_by_rounding_are_one_value() -> None:
+    hours = np.sin(np.arange(24) / 24 * 2 * np.pi).astype(np.float32)
+    noisy = np.nextafter(hours, np.float32(2))
+    values = np.concatenate([hours, noisy, np.float32([np.nan, np.inf, -np.inf, 6e-8, -6e-8])])
+    merged = merge_rounded(values)
+    np.testing.assert_array_equal(merged[:24], merged[24:48])
+    np.testing.assert_allclose(merged, values, atol=1e-6)
+    assert len(set(merged[:24].tolist())) == len({round(v, 4) for v in hours.tolist()})
+    assert merged[-2] == merged[-1] == merged[0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(0, 1, 3_000_000, dtype=np.float32),
+        np.arange(1000, dtype=np.float32),
+        np.float32([np.nan, 3, np.nan]),
+        np.float32([]),
+        np.zeros(3, np.float32),
+    ],
+    ids=["continuum", "counts", "one", "none", "zeros"],
+)
+def test_other_values_are_kept(values: np.ndarray) -> None:
+    np.testing.assert_array_equal(merge_rounded(values), values)

@@ -100,10 +100,6 @@ def test_the_model_follows_from_columns_of_which_the_config_says_nothing() -> No
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     config = PipelineConfig.model_validate({"name": "trips", "task": "binary", "data": data})
     columns = {"id": Choice({"type": "ignore"}, ""), "review": Choice({"type": "text"}, "")}
-    assert model_note(config, columns) == [
-        "model: bag, as all features are text"
-    ]
+    assert model_note(config, columns) == ["model: bag, as all features are text"]
     columns["stars"] = Choice({"type": "numeric"}, "")
-    assert model_note(config, columns) == [
-        "model: ensemble, as no feature is an image"
-    ]
+    assert model_note(config, columns) == ["model: ensemble, as no feature is an image"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainer_module.families.supervised.trees.rounding import merge_rounded
 from trainer_module.problem import Problem
 from trainer_module.settings.model import ZOO
 
@@ -55,7 +56,10 @@ def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
 def split_columns(
     tensors: Mapping[str, tf.Tensor], columns: tuple[TreeColumn, ...]
 ) -> list[np.ndarray]:
-    """Returns the values of each column, [examples]: float32, or codes as int32."""
+    """Returns the values of each column, [examples]: float32, or codes as int32.
+
+    Values that differ by rounding errors only are equal in the result.
+    """
     flat = {
         name: (values := tensors[name].numpy()).reshape(len(values), -1)
         for name in {column.feature for column in columns}
@@ -65,7 +69,7 @@ def split_columns(
 
 def _values(values: np.ndarray, column: TreeColumn) -> np.ndarray:
     if not column.codes:
-        return np.ascontiguousarray(values, np.float32)
+        return merge_rounded(np.ascontiguousarray(values, np.float32))
     codes = values.astype(np.int64) + 1
     return np.where((codes < 0) | (codes >= column.codes), 0, codes).astype(np.int32)
 
