@@ -60,7 +60,7 @@ from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.ensembles import grows_trees
 from trainer_module.settings.model import ENSEMBLE_TRAINER, TRAINER, TRAINERS, trainer_of
 from trainer_module.strategies import processes_of
-from trainer_module.strategies.base import Processes
+from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.tf_config import TFConfig, read_tf_config
 
 _ARGUMENTS = (
@@ -125,9 +125,6 @@ class ClusterTrainerExecutor(GenericExecutor):
         settings = TrainerSettings.from_custom_config(fn_args.custom_config)
         train = settings.train
         run_fn = exec_properties[RUN_FN_KEY]
-        if run_fn in {f"{trainer}.run_fn" for trainer in TRAINERS}:
-            # The columns or the search may have determined the kind of the model.
-            run_fn = f"{trainer_of(settings.model.kind)}.run_fn"
         key = steps_key(input_dict, exec_properties)
         # The number of epochs of `auto` is computed later, from the data.
         epochs = 0 if train.epochs == AUTO else train.epochs
@@ -188,9 +185,8 @@ def _train(
         backup_steps=options.backup_steps,
         continued_epochs=continued_epochs,
     )
-    if run_fn == f"{ENSEMBLE_TRAINER}.run_fn" and not grows_trees(choice.strategy):
-        report_notice(_NETWORK_ALONE.format(choice.strategy.kind))
-        run_fn = f"{TRAINER}.run_fn"
+    if run_fn in {f"{trainer}.run_fn" for trainer in TRAINERS}:
+        run_fn = f"{choose_trainer(settings.model.kind, choice.strategy)}.run_fn"
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     strategy = choice.strategy.kind
     peer_config = None if processes_of(strategy) is Processes.ONE else tf_config
@@ -224,6 +220,19 @@ def _run_cluster(
         ):
             raise error from None
         raise
+
+
+def choose_trainer(kind: str, strategy: BaseStrategy) -> str:
+    """Returns the module that trains a kind of model under a strategy.
+
+    The kind may differ from the kind in the config, because the columns or a search have determined
+    it. A notice reports an ensemble of which only the network can be trained.
+    """
+    trainer = trainer_of(kind)
+    if trainer == ENSEMBLE_TRAINER and not grows_trees(strategy):
+        report_notice(_NETWORK_ALONE.format(strategy.kind))
+        return TRAINER
+    return trainer
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Nothing here imports TensorFlow, so the check of a config takes a fraction of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar, Union
 
 from pydantic import Field, PrivateAttr, TypeAdapter, WrapValidator, model_validator

@@ -24,11 +24,12 @@ from components.trainer.backups import (
     restore_checkpoints,
     steps_key,
 )
-from components.trainer.component import _ARGUMENTS, ClusterTrainerExecutor
+from components.trainer.component import _ARGUMENTS, ClusterTrainerExecutor, choose_trainer
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import CheckpointSettings, Strategy, TrainerSettings
+from trainer_module.strategies import strategy_class
 from trainer_module.strategies.synchronous import CentralStorageStrategy
 from trainer_module.training import checkpoint
 from trainer_module.training.checkpoint import names_by_epoch, write_state
@@ -158,6 +159,27 @@ def test_strategy_is_chosen_where_nobody_has(execution: Execution) -> None:
     choice = execution.told()["arguments"]["runtime"]["choice"]
     assert choice["strategy"]["kind"] == "multi_worker_mirrored"
     assert choice["reason"] == "train.cluster has 2 workers"
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "trainer"),
+    [
+        ("ensemble", Strategy.MIRRORED, "ensemble_trainer"),
+        ("ensemble", Strategy.MULTI_WORKER_MIRRORED, "trainer"),
+        ("ensemble", Strategy.PARAMETER_SERVER, "trainer"),
+        ("ensemble", Strategy.TPU, "trainer"),
+        ("trees", Strategy.DEFAULT, "trees_trainer"),
+        ("tabular", Strategy.DEFAULT, "trainer"),
+    ],
+)
+def test_kind_and_strategy_choose_the_training(
+    kind: str, strategy: Strategy, trainer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        found = choose_trainer(kind, strategy_class(strategy)(kind=strategy))
+    assert found == f"trainer_module.{trainer}"
+    is_reduced = kind == "ensemble" and trainer == "trainer"
+    assert is_reduced == (f"train.strategy is {strategy}, under which no trees" in caplog.text)
 
 
 def test_killed_process_goes_on_from_its_backup(
