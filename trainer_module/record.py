@@ -84,6 +84,7 @@ def make_record(
       more_keys: further keys of the record, which override the keys from the settings.
     """
     auto = f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
+    model_note = [settings.model_note] if settings.model_note else []
     return {
         "model": settings.model.kind,
         "strategy": settings.train.strategy.kind,
@@ -94,7 +95,7 @@ def make_record(
         "seconds": round(seconds, 3),
         "step_seconds": round(step_seconds, 6),
         "examples_per_second": round(examples_per_step / step_seconds if step_seconds else 0, 1),
-        "notes": [*notes, *([auto] if runtime.reason else [])],
+        "notes": [*notes, *model_note, *([auto] if runtime.reason else [])],
         **more_keys,
     }
 

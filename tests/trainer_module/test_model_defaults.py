@@ -51,7 +51,10 @@ def test_the_model_follows_the_features(features: dict[str, Any], kind: str) -> 
     ],
 )
 def test_settings_without_an_ensemble_train_a_network(sections: dict[str, Any]) -> None:
-    assert settings_of(**sections).model.kind == "tabular"
+    settings = settings_of(**sections)
+    assert settings.model.kind == "tabular"
+    assert settings.model_note.endswith(" excludes an ensemble")
+    assert not settings_of(**sections, model={"kind": "tabular"}).model_note
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,15 @@ from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union
 from trainer_module.settings.ensembles import ensemble_obstacle
-from trainer_module.settings.model import LEARNERS, ZOO, ModelSettings, ModelSpec, kind_for
+from trainer_module.settings.model import (
+    ENSEMBLE,
+    LEARNERS,
+    NETWORK_MEMBER,
+    ZOO,
+    ModelSettings,
+    ModelSpec,
+    kind_for,
+)
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.tasks import BaseTask, Task, TaskSettings, as_task
 from trainer_module.settings.train import (
@@ -202,11 +210,15 @@ class TrainerSettings(Settings):
     optimize: WhileTraining = WhileTraining()
     _undetermined_keys: dict[str, set[str]] = PrivateAttr(default_factory=dict)
     """The result of `undetermined_keys` for the settings before their defaults were filled in."""
+    _obstacle: str = PrivateAttr("")
 
     @model_validator(mode="after")
     def _complete(self) -> TrainerSettings:
         self._undetermined_keys = undetermined_keys(self.model, self.train)
-        model, train = complete(self.model, self.train, self._kind())
+        kind = self._kind()
+        if self.model.kind == AUTO and kind == NETWORK_MEMBER:
+            self._obstacle = ensemble_obstacle(self.target, self.train, self.optimize)
+        model, train = complete(self.model, self.train, kind)
         features = complete_features(self.features, model)
         # The class is frozen: a plain assignment would raise an error.
         object.__setattr__(self, "model", model)
@@ -222,6 +234,13 @@ class TrainerSettings(Settings):
         types = [feature.type for feature in self.features.values()]
         given = [key for key in model.model_fields_set if getattr(model, key) is not None]
         return kind_for(types, given, ensemble_obstacle(self.target, self.train, self.optimize))
+
+    @property
+    def model_note(self) -> str:
+        """A sentence about the default model if a key excludes an ensemble; else empty."""
+        if not self._obstacle:
+            return ""
+        return f"model: {self.model.kind}, as {self._obstacle} excludes an {ENSEMBLE}"
 
     @property
     def label_task(self) -> BaseTask:
