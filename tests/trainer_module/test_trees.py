@@ -12,7 +12,7 @@ import ydf
 from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
-from trainer_module.data.dealing import Parts
+from trainer_module.data.dealing import Folds, Parts
 from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.trees import growing
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
@@ -79,7 +79,7 @@ def grow_some(
 
     monkeypatch.setattr(ydf.GradientBoostedTreesLearner, "train", spy)
     parts = Parts(np.arange(ROWS) % 10)
-    return grow(examples, problem, settings, parts, members, lambda done, detail: None), models
+    return grow(examples, problem, settings, Folds(parts, members), lambda *_: None), models
 
 
 @pytest.mark.parametrize("task", Task)
@@ -173,9 +173,8 @@ def test_what_many_values_gain_in_training_does_not_count() -> None:
     settings = TrainerSettings(
         label="y", task=Task.BINARY, model=ModelSettings(kind="trees", trees=30)
     )
-    grown = grow(
-        examples, problem, settings, Parts(np.arange(rows) % 4), 1, lambda done, detail: None
-    )
+    folds = Folds(Parts(np.arange(rows) % 4), 1)
+    grown = grow(examples, problem, settings, folds, lambda *_: None)
     gained, user = grown.forest.gains, len(columns) - 1
     assert gained[user] > 0.25 * gained.total(), "the trees split by noise"
     assert list(grown.importances)[:2] == ["price", "tags"]

@@ -21,7 +21,7 @@ from exported_models import ask, build, export, make_problem, make_sample
 from components.optimizer.converting.conversion import KINDS, convert, convert_in_child
 from components.optimizer.evaluating import measure_variants, unmeasured_reason
 from components.optimizer.gating import latency_of
-from trainer_module.data.dealing import Parts
+from trainer_module.data.dealing import Folds, Parts
 from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
 from trainer_module.export.variants.measuring import measure_in_process, save_sample
@@ -124,7 +124,7 @@ def test_weights_of_terms_are_not_rounded_as_if_they_were_numbers_of_terms(tmp_p
     assert np.corrcoef(given["value"].ravel(), right["value"].ravel())[0, 1] > 0.99
 
 
-def test_trees_are_walked_by_litert(tmp_path: Path) -> None:
+def test_trees_are_walked_by_every_runtime(tmp_path: Path) -> None:
     """By numbers and by bitmaps of categories."""
     problem = make_problem("multiclass", NUMBERS + CODES, tuple("abc"))
     sample = make_sample(problem, 300)
@@ -135,13 +135,16 @@ def test_trees_are_walked_by_litert(tmp_path: Path) -> None:
     )
     tensors = {name: tf.constant(values) for name, values in sample.items()}
     examples = TreeExamples(columns, split_columns(tensors, columns), labels, None)
-    parts = Parts(np.arange(300) % 10)
-    forest = grow(examples, problem, settings, parts, 1, lambda done, detail: None).forest
+    folds = Folds(Parts(np.arange(300) % 10), 1)
+    forest = grow(examples, problem, settings, folds, lambda *_: None).forest
     assert len(forest.words)
     model = export(build_trees(problem, forest), problem, tmp_path / "model")
-    convert("float", model, sample, tmp_path)
-    given = open_variant(tmp_path).predict(sample)["scores"]
-    np.testing.assert_allclose(given, ask(model, sample)["scores"], atol=1e-6)
+    for name in ("float", "onnx"):
+        folder = tmp_path / name
+        folder.mkdir()
+        convert(name, model, sample, folder)
+        given = open_variant(folder).predict(sample)["scores"]
+        np.testing.assert_allclose(given, ask(model, sample)["scores"], atol=1e-6)
 
 
 @pytest.mark.parametrize(
