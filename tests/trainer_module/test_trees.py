@@ -182,6 +182,25 @@ def test_what_many_values_gain_in_training_does_not_count() -> None:
     assert grown.importances.get("user", 0) < 0.03
 
 
+@pytest.mark.parametrize("forest", ["random", "extra"])
+def test_averaged_trees_are_exported_with_their_importances(
+    forest: str, trips: Transformed, tmp_path: Path
+) -> None:
+    grown = using(trips, "trees", forest=forest, trees=50)
+    model = export(grown, tmp_path, class_weights="balanced")
+    record = read_record(model)
+    assert record["notes"][0] == f"trees: {record['trees']} averaged trees"
+    assert record["trees"] == 50
+    assert set(list(record["importances"])[:2]) == {"fare", "company"}
+    assert sum(record["importances"].values()) == pytest.approx(1)
+    # A search may choose trees where the config names another model.
+    searched = using(trips, "tabular").settings
+    reference = KerasReference(model, str(trips.root / "graph"), searched)
+    rows = [row for row in trips.evaluation if row["tipped"] is not None]
+    scores = reference.answer([to_example(row) for row in rows])["scores"]
+    assert np.mean((scores[:, 1] > 0.5) == [row["tipped"] for row in rows]) > 0.93
+
+
 def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path) -> None:
     grown = using(trips, "trees", trees=40)
     model = export(grown, tmp_path)

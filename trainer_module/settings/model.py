@@ -563,18 +563,6 @@ class ModelSettings(Settings):
         is_averaged = isinstance(values, Mapping) and values.get("forest") in ("random", "extra")
         return {"trees": AVERAGED_TREES, **values} if is_averaged else values
 
-    @model_validator(mode="after")
-    def _forest_reads_its_keys(self) -> ModelSettings:
-        # Settings that were serialised contain all keys, also those with default values.
-        changed = self.model_dump(exclude_defaults=True)
-        for key in ("max_depth", "shrinkage"):
-            if self.forest != "boosted" and key in changed:
-                raise ValueError(
-                    f"{key} is for `forest: boosted`, but the forest is {self.forest}, whose trees "
-                    "grow to the end and are averaged; leave it out"
-                )
-        return self
-
     @field_validator("members")
     @classmethod
     def _are_different(cls, members: int | list[MemberName]) -> int | list[MemberName]:

@@ -40,7 +40,7 @@ class ChangedOdds(tf_keras.layers.Layer):
     """
 
     def __init__(self, temperature: float, **options: Any) -> None:
-        """Stores the temperature."""
+        """Stores the divisor of the logits."""
         super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
         self._temperature = float(temperature)
 

@@ -1,4 +1,4 @@
-"""What scikit-learn's models read and predict: columns as a matrix, outputs of all classes."""
+"""Inputs and outputs of scikit-learn's models: columns as a matrix, outputs of all classes."""
 
 from __future__ import annotations
 
