@@ -17,6 +17,7 @@ import tf_keras
 
 from trainer_module.data.dealing import (
     LARGE_SPLIT,
+    Folds,
     Parts,
     count_units,
     divide_examples,
@@ -27,10 +28,9 @@ from trainer_module.data.dealing import (
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, shorten
-from trainer_module.families.supervised.ensemble.averaged import grow_averaged
 from trainer_module.families.supervised.ensemble.boosted import Boosted, grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
-from trainer_module.families.supervised.ensemble.member import Folds, Member
+from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.ensemble.model import build_ensemble
 from trainer_module.families.supervised.ensemble.weights import (
     Labels,
@@ -41,13 +41,20 @@ from trainer_module.families.supervised.ensemble.weights import (
     temperature,
     unseen_loss,
 )
+from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.runtime import report_progress
-from trainer_module.settings.model import NETWORK_MEMBER
+from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER
 from trainer_module.trainer import train as train_network
 from trainer_module.training.folds import train_best_length, train_on_part
 from trainer_module.training.plan import TrainingInputs, TrainingResult
-from trainer_module.trees_trainer import count_members, train_and_export, tree_examples
+from trainer_module.trees_trainer import (
+    count_members,
+    train_and_export,
+    tree_examples,
+    weights_of_data,
+    without_class_weights,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -92,18 +99,7 @@ def _labels(train: Split, examples: TreeExamples) -> Labels:
 
     All members predict the frequencies of the data, whatever the weights of the classes.
     """
-    problem, tensors = train.reader.problem, train.content.tensors
-    weight = tensors[problem.weight].numpy().ravel() if problem.weight and tensors else None
-    return Labels(problem, examples.label, weight)
-
-
-def _weights_of_data(data: TrainingData, examples: TreeExamples) -> np.ndarray | None:
-    """Returns the weights of the data, 0 for classes of weight 0; None if all count alike."""
-    weight, by_class = _labels(data.train, examples).weight, data.problem.class_weights
-    if 0 not in by_class:
-        return weight
-    is_learnt = np.asarray(by_class, np.float32)[examples.label] > 0
-    return is_learnt * (1 if weight is None else weight)
+    return Labels(train.reader.problem, examples.label, weights_of_data(train))
 
 
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
@@ -160,14 +156,11 @@ def _fits(
         return trainings.boosted.member
 
     def averaged(kind: str) -> Callable[[], Member]:
-        """Returns the training of forests that learn the frequencies of the classes in the data.
-
-        Weights of classes hardly change the pure leaves of deep trees, so that no shift of the
-        logits could correct them.
-        """
-        alike = replace(examples, weight=_weights_of_data(inputs.data, examples))
-        plain = replace(problem, class_weights=())
-        return lambda: grow_averaged(kind, alike, plain, folds, settings.train.global_seed)
+        alike, plain = without_class_weights(inputs.data, examples)
+        seed = settings.train.global_seed
+        return lambda: forest_member(
+            plain, grow_averaged(kind, alike, plain, folds, AVERAGED_TREES, seed), kind
+        )
 
     fits = {
         "boosted": boosted,

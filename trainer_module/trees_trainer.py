@@ -14,16 +14,30 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer_module.data.dealing import Parts, count_units, divide_examples, exempt_rare_classes
+from trainer_module.data.dealing import (
+    Folds,
+    Parts,
+    count_units,
+    divide_examples,
+    exempt_rare_classes,
+)
 from trainer_module.data.input_pipeline import Split
-from trainer_module.errors import TrainingError
+from trainer_module.data.loading import TrainingData
+from trainer_module.errors import TrainingError, counted
 from trainer_module.export.saving import export_model
+from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
-from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
+from trainer_module.families.supervised.trees.growing import (
+    GrownForest,
+    Report,
+    TreeExamples,
+    grow,
+)
 from trainer_module.families.supervised.trees.model import build_model
+from trainer_module.problem import Problem
 from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import ModelSettings, TrainerSettings
 from trainer_module.training.folds import Train
 from trainer_module.training.plan import TrainingInputs, TrainingResult, open_inputs
 
@@ -96,12 +110,15 @@ def train(inputs: TrainingInputs) -> TrainingResult:
             "such as `model: mlp`."
         )
     started = time.monotonic()
-    parts, members = _divide(split, settings)
+    folds = _divide(split, settings)
 
     def report(done: int, detail: str) -> None:
-        report_progress(done, members, f"{inputs.prefix}forest", detail)
+        report_progress(done, folds.count, f"{inputs.prefix}forest", detail)
 
-    grown = grow(examples, problem, settings, parts, members, report)
+    if settings.model.forest == "boosted":
+        grown = grow(examples, problem, settings, folds, report)
+    else:
+        grown = _grow_averaged(inputs, examples, folds, report)
     seconds = time.monotonic() - started
     _write_curves(grown.history, inputs.model_run_dir)
     with inputs.strategy.scope():
@@ -113,10 +130,40 @@ def train(inputs: TrainingInputs) -> TrainingResult:
         evaluation=inputs.data.evaluation,
         history=grown.history,
         best_epoch=grown.largest_member,
-        epoch_seconds=[seconds / members],
-        notes=_notes(grown, members, settings.model.trees),
+        epoch_seconds=[seconds / folds.count],
+        notes=_notes(grown, folds.count, settings.model),
         extras={"trees": len(grown.forest.roots), "importances": grown.importances},
     )
+
+
+def _grow_averaged(
+    inputs: TrainingInputs, examples: TreeExamples, folds: Folds, report: Report
+) -> GrownForest:
+    """Grows a random forest, or extremely randomised trees, with its loss on unseen examples."""
+    alike, problem = without_class_weights(inputs.data, examples)
+    model, seed = inputs.settings.model, inputs.settings.train.global_seed
+    return grow_averaged(model.forest, alike, problem, folds, model.trees, seed, report)
+
+
+def without_class_weights(
+    data: TrainingData, examples: TreeExamples
+) -> tuple[TreeExamples, Problem]:
+    """Returns the examples and the problem of forests that learn the frequencies in the data.
+
+    Weights of classes hardly change the pure leaves of deep trees, so that no shift of the logits
+    could correct them. The examples of a class of weight 0 have the weight 0.
+    """
+    weight, by_class = weights_of_data(data.train), data.problem.class_weights
+    if 0 in by_class:
+        is_learnt = np.asarray(by_class, np.float32)[examples.label] > 0
+        weight = is_learnt * (1 if weight is None else weight)
+    return replace(examples, weight=weight), replace(data.problem, class_weights=())
+
+
+def weights_of_data(train: Split) -> np.ndarray | None:
+    """Returns the weights in the data, [examples], without those of classes; None if all are 1."""
+    weight, tensors = train.reader.problem.weight, train.content.tensors
+    return tensors[weight].numpy().ravel() if weight and tensors else None
 
 
 def tree_examples(split: Split) -> TreeExamples | None:
@@ -139,15 +186,15 @@ def tree_examples(split: Split) -> TreeExamples | None:
     )
 
 
-def _divide(split: Split, settings: TrainerSettings) -> tuple[Parts, int]:
-    """Returns the held-out part of each example, and the number of forests to grow."""
+def _divide(split: Split, settings: TrainerSettings) -> Folds:
+    """Returns the parts of the examples that are held out, one from each forest."""
     content = split.content
     count, units = content.examples, count_units(content)
     if settings.train.early_stopping in (None, False) or count < PARTS or units == 1:
-        return Parts(np.full(count, -1)), 1
+        return Folds(Parts(np.full(count, -1)), 1)
     parts = min(PARTS, units)
     divided = divide_examples(content, parts, settings.train.seed)
-    return exempt_rare_classes(divided, content), count_members(parts, count)
+    return Folds(exempt_rare_classes(divided, content), count_members(parts, count))
 
 
 def count_members(parts: int, examples: int) -> int:
@@ -158,22 +205,42 @@ def count_members(parts: int, examples: int) -> int:
 def _write_curves(history: Mapping[str, Sequence[float]], log_directory: str) -> None:
     """Writes TensorBoard curves to the files of Keras's callback, with a step per tree."""
     for folder, name in (("train", "loss"), ("validation", "val_loss")):
-        writer = tf.summary.create_file_writer(os.path.join(log_directory, folder))
+        _write_curve(os.path.join(log_directory, folder), history.get(name, []))
+
+
+def _write_curve(directory: str, losses: Sequence[float]) -> None:
+    writer = tf.summary.create_file_writer(directory)
+    points = tf.constant(losses, tf.float32)
+
+    @tf.function  # In Python, 1,000 points take a second.
+    def write() -> None:
         with writer.as_default():
-            for step, value in enumerate(history.get(name, [])):
-                tf.summary.scalar("epoch_loss", value, step)
+            for step in tf.range(len(losses), dtype=tf.int64):
+                tf.summary.scalar("epoch_loss", points[step], step)
+
+    write()
+    writer.flush()
 
 
-def _notes(grown: GrownForest, members: int, max_trees: int) -> list[str]:
+def _notes(grown: GrownForest, members: int, model: ModelSettings) -> list[str]:
     """Returns notes on the number of trees and on the most important columns."""
     ranked = list(grown.importances.items())[:MAX_LISTED_COLUMNS]
     shown = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
     importance = f"most important: {shown}" if shown else "no column reduces the loss"
+    return [f"trees: {_describe_size(grown, members, model)}", f"trees: {importance}"]
+
+
+def _describe_size(grown: GrownForest, members: int, model: ModelSettings) -> str:
+    """Returns the number of trees and the reason for it."""
+    if grown.forest.is_averaged:
+        count = len(grown.forest.roots)
+        is_limited = count < model.trees // members * members
+        reason = f", as the leaves of {model.trees} have too many values" if is_limited else ""
+        return f"{counted(count, 'averaged tree')}{reason}"
+    if not grown.stopped_early:
+        return f"{model.trees}, the limit; a larger model.trees may improve the model"
     forests = f"{members} forests" if members > 1 else "a forest"
-    size = (
-        f"trees: {forests} of at most {grown.largest_member} trees, as early stopping on a tenth "
-        f"of the train split ended before the limit of {max_trees}"
-        if grown.stopped_early
-        else f"trees: {max_trees}, the limit; a larger model.trees may improve the model"
+    return (
+        f"{forests} of at most {grown.largest_member} trees, as early stopping on a tenth of the "
+        f"train split ended before the limit of {model.trees}"
     )
-    return [size, f"trees: {importance}"]

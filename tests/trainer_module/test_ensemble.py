@@ -10,12 +10,10 @@ import tensorflow as tf
 import tf_keras
 from test_trees import ROWS, make_label, make_problem, make_tensors
 
-from trainer_module.data.dealing import Parts
-from trainer_module.families.supervised.ensemble import averaged
-from trainer_module.families.supervised.ensemble.averaged import grow_averaged
+from trainer_module.data.dealing import Folds, Parts
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
-from trainer_module.families.supervised.ensemble.member import Folds, Member
+from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.ensemble.model import build_ensemble
 from trainer_module.families.supervised.ensemble.weights import (
     Labels,
@@ -24,6 +22,8 @@ from trainer_module.families.supervised.ensemble.weights import (
     select,
     temperature,
 )
+from trainer_module.families.supervised.trees import averaging
+from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.problem import Problem
@@ -54,7 +54,7 @@ def fit(kind: str, task: Task, folds: Folds) -> Member:
             label="y", task=task, model=ModelSettings(kind="ensemble", trees=20)
         )
         return grow_boosted(examples, problem, settings, folds).member
-    return grow_averaged(kind, examples, problem, folds, seed=3)
+    return forest_member(problem, grow_averaged(kind, examples, problem, folds, 30, 3), kind)
 
 
 @pytest.mark.parametrize("task", Task)
@@ -79,30 +79,30 @@ def test_random_forest_in_tensorflow_equals_scikit_learns(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learners: list[Any] = []
-    make = averaged._learner
+    make = averaging._learner
 
     def spy(*args: Any) -> Any:
         learners.append(make(*args))
         return learners[-1]
 
-    monkeypatch.setattr(averaged, "_learner", spy)
+    monkeypatch.setattr(averaging, "_learner", spy)
     problem, examples = make_problem(task), make_examples(task)
-    member = grow_averaged("random", examples, problem, NOTHING_HELD_OUT, seed=3)
+    grown = grow_averaged("random", examples, problem, NOTHING_HELD_OUT, 30, seed=3)
     unseen = make_tensors(2, 300)
-    means = averaged.column_means(examples)
+    means = averaging.column_means(examples)
     raw = TreeExamples(
         examples.columns, split_columns(unseen, examples.columns), np.zeros(300), None
     )
-    values = averaged.numeric_matrix(raw, means)
+    values = averaging.as_matrix(raw.values, means)
     (learner,) = learners
     if task is Task.REGRESSION:
         expected = learner.predict(values)[:, None] * 300 + 5000
     else:
         expected = learner.predict_proba(values)
         expected = expected[:, 1:] if task is Task.BINARY else expected
-    found = predict(problem, member, unseen)
+    found = predict(problem, forest_member(problem, grown, "random"), unseen)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    assert np.isnan(member.unseen).all()
+    assert np.isnan(grown.unseen).all()
 
 
 def test_thresholds_between_two_floats_split_as_in_float64() -> None:
@@ -110,7 +110,7 @@ def test_thresholds_between_two_floats_split_as_in_float64() -> None:
     low = np.float32(0.1)
     high = np.nextafter(low, np.float32(1))
     between = (np.float64(low) + np.float64(high)) / 2
-    found = averaged._first_above(np.array([between, np.float64(low), np.float64(high)]))
+    found = averaging._first_above(np.array([between, np.float64(low), np.float64(high)]))
     np.testing.assert_array_equal(found, [high, high, np.nextafter(high, np.float32(1))])
 
 
@@ -120,7 +120,7 @@ def test_linear_in_tensorflow_equals_scikit_learns(task: Task) -> None:
     member = fit_linear(examples, problem, NOTHING_HELD_OUT, seed=3)
     from trainer_module.families.supervised.ensemble import linear
 
-    means = averaged.column_means(examples)
+    means = averaging.column_means(examples)
     matrix, _ = linear._encode(examples, means)
     model = linear._fit(problem, matrix, examples.target(problem), examples.weight, 1.0)
     expected = linear.predict(model, problem, matrix).reshape(ROWS, -1)

@@ -15,16 +15,17 @@ from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
 from trainer_module import ensemble_trainer
-from trainer_module.data.dealing import Parts
+from trainer_module.data.dealing import Folds, Parts
 from trainer_module.errors import TrainingError
 from trainer_module.export.reference import KerasReference
-from trainer_module.families.supervised.ensemble import averaged, member
-from trainer_module.families.supervised.ensemble.averaged import grow_averaged
+from trainer_module.families.supervised.ensemble import member
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
-from trainer_module.families.supervised.ensemble.member import Folds
+from trainer_module.families.supervised.ensemble.member import forest_member
 from trainer_module.families.supervised.ensemble.model import build_ensemble
 from trainer_module.families.supervised.ensemble.weights import Labels
+from trainer_module.families.supervised.trees import averaging, estimators
+from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.features.transformed import TransformedFeature
@@ -92,7 +93,9 @@ def test_columns_may_have_the_names_of_members() -> None:
     settings = TrainerSettings(label="y", task=Task.BINARY, model=model_settings)
     members = {
         "boosted": grow_boosted(examples, problem, settings, folds).member,
-        "random": grow_averaged("random", examples, problem, folds, 3),
+        "random": forest_member(
+            problem, grow_averaged("random", examples, problem, folds, 10, 3), "random"
+        ),
         "linear": fit_linear(examples, problem, folds, 3),
     }
     model = build_ensemble(
@@ -125,18 +128,17 @@ def test_the_size_of_leaves_follows_the_rows_that_are_learnt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
-    make = averaged._learner
+    make = averaging._learner
 
     def spy(kind: str, problem: Problem, examples: int, *rest: Any) -> Any:
         sizes.append(examples)
         return make(kind, problem, examples, *rest)
 
-    monkeypatch.setattr(averaged, "_learner", spy)
-    monkeypatch.setattr(averaged, "TREES", 5)
-    monkeypatch.setattr(averaged, "MAX_EXAMPLES", 100)
-    monkeypatch.setattr(member, "MAX_EXAMPLES", 100)
+    monkeypatch.setattr(averaging, "_learner", spy)
+    monkeypatch.setattr(averaging, "MAX_EXAMPLES", 100)
+    monkeypatch.setattr(estimators, "MAX_EXAMPLES", 100)
     examples = make_examples(Task.REGRESSION)
-    grow_averaged("extra", examples, make_problem(Task.REGRESSION), Folds(FOLDS.parts, 1), 3)
+    grow_averaged("extra", examples, make_problem(Task.REGRESSION), Folds(FOLDS.parts, 1), 5, 3)
     assert sizes == [100]
 
 
@@ -244,7 +246,8 @@ def test_a_model_of_one_member_and_one_column_can_be_loaded(
     elif kind == "linear":
         trained = fit_linear(examples, problem, folds, 3)
     else:
-        trained = grow_averaged(kind, examples, problem, folds, 3)
+        grown = grow_averaged(kind, examples, problem, folds, 10, 3)
+        trained = forest_member(problem, grown, kind)
     model = build_ensemble(problem, {kind: trained.build}, {kind: 1.0}, 1.0)
     model.save(tmp_path / "model")
     loaded = tf_keras.models.load_model(tmp_path / "model", compile=False)

@@ -12,7 +12,7 @@ import ydf
 from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
-from trainer_module.data.dealing import Parts
+from trainer_module.data.dealing import Folds, Parts
 from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.trees import growing
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
@@ -80,7 +80,7 @@ def grow_some(
 
     monkeypatch.setattr(ydf.GradientBoostedTreesLearner, "train", spy)
     parts = Parts(np.arange(ROWS) % 10)
-    return grow(examples, problem, settings, parts, members, lambda done, detail: None), models
+    return grow(examples, problem, settings, Folds(parts, members), lambda *_: None), models
 
 
 @pytest.mark.parametrize("task", Task)
@@ -174,14 +174,32 @@ def test_what_many_values_gain_in_training_does_not_count() -> None:
     settings = TrainerSettings(
         label="y", task=Task.BINARY, model=ModelSettings(kind="trees", trees=30)
     )
-    grown = grow(
-        examples, problem, settings, Parts(np.arange(rows) % 4), 1, lambda done, detail: None
-    )
+    folds = Folds(Parts(np.arange(rows) % 4), 1)
+    grown = grow(examples, problem, settings, folds, lambda *_: None)
     gained, user = grown.forest.gains, len(columns) - 1
     assert gained[user] > 0.25 * gained.total(), "the trees split by noise"
     assert list(grown.importances)[:2] == ["price", "tags"]
     assert grown.importances["price"] > 0.7
     assert grown.importances.get("user", 0) < 0.03
+
+
+@pytest.mark.parametrize("forest", ["random", "extra"])
+def test_averaged_trees_are_exported_with_their_importances(
+    forest: str, trips: Transformed, tmp_path: Path
+) -> None:
+    grown = using(trips, "trees", forest=forest, trees=50)
+    model = export(grown, tmp_path, class_weights="balanced")
+    record = read_record(model)
+    assert record["notes"][0] == f"trees: {record['trees']} averaged trees"
+    assert record["trees"] == 50
+    assert set(list(record["importances"])[:2]) == {"fare", "company"}
+    assert sum(record["importances"].values()) == pytest.approx(1)
+    # A search may choose trees where the config names another model.
+    searched = using(trips, "tabular").settings
+    reference = KerasReference(model, str(trips.root / "graph"), searched)
+    rows = [row for row in trips.evaluation if row["tipped"] is not None]
+    scores = reference.answer([to_example(row) for row in rows])["scores"]
+    assert np.mean((scores[:, 1] > 0.5) == [row["tipped"] for row in rows]) > 0.93
 
 
 def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path) -> None:

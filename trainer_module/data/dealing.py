@@ -43,6 +43,26 @@ class Parts:
         return (self.part_of >= 0) & others
 
 
+@dataclass(frozen=True)
+class Folds:
+    """The parts of the train split that are held out in turn."""
+
+    parts: Parts
+    count: int
+    """The number of parts that are held out, each from another model."""
+
+    def held_out(self, fold: int) -> np.ndarray:
+        """Returns the indices of the examples that a fold holds out; none if nothing can be."""
+        return np.flatnonzero(self.parts.held_out(0 if self.parts.is_ordered else fold))
+
+    def train_rows(self, fold: int) -> np.ndarray:
+        """Returns the indices of the examples that a fold trains on."""
+        held_out = self.held_out(fold)
+        if self.parts.is_ordered and len(held_out):
+            return np.flatnonzero(self.parts.train_rows(0))
+        return np.setdiff1d(np.arange(len(self.parts.part_of)), held_out)
+
+
 def divide_records(train: Split, parts: int, purpose: str) -> Parts:
     """Divides the records of the train split into parts that are held out in turn.
 

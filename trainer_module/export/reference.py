@@ -17,22 +17,19 @@ from trainer_module.errors import TrainingError, shorten
 from trainer_module.export.saving import apply_with_outputs, served
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import ENSEMBLE, is_forest, load_builder
+from trainer_module.settings.model import is_forest, load_builder
 
 _LAYERS = (
     "trainer_module.features.text.layers",
     "trainer_module.families.supervised.models.members",
     "trainer_module.families.supervised.tasks.layers",
     "trainer_module.families.supervised.losses",
+    "trainer_module.families.supervised.trees.model",
+    "trainer_module.families.supervised.ensemble.model",
+    "trainer_module.families.supervised.ensemble.linear",
 )
-"""The modules with custom layers, which builders import only for models that use them."""
-_TREES = "trainer_module.families.supervised.trees.model"
-_ENSEMBLE = "trainer_module.families.supervised.ensemble"
-_LAYERS_BY_KIND = {
-    "trees": (_TREES,),
-    ENSEMBLE: (_TREES, f"{_ENSEMBLE}.model", f"{_ENSEMBLE}.linear"),
-}
-"""The modules with the custom layers of one kind of model."""
+"""The modules with custom layers. A search may have chosen another kind of model than the config's.
+"""
 
 
 class KerasReference:
@@ -78,7 +75,7 @@ class KerasReference:
 
 
 def _load(folder: str, kind: str) -> tf_keras.Model:
-    for module in (*_LAYERS, *_LAYERS_BY_KIND.get(kind, ())):
+    for module in _LAYERS:
         importlib.import_module(module)
     try:
         if not is_forest(kind):

@@ -267,7 +267,7 @@ ZOO: dict[str, ModelSpec] = {
     "trees": ModelSpec(
         builder="",
         trainer=TREES_TRAINER,
-        reads=("trees", "max_depth", "shrinkage"),
+        reads=("forest", "trees", "max_depth", "shrinkage"),
         refuses=("image", "text"),
         tasks=("binary", "multiclass", "regression"),
     ),
@@ -306,6 +306,9 @@ ENSEMBLE = "ensemble"
 
 NETWORK_MEMBER = "tabular"
 """The member of an ensemble that is trained in steps of an optimizer."""
+
+AVERAGED_TREES = 300
+"""The number of trees in a random forest and in extremely randomised trees."""
 
 DEFAULT_NETWORKS = 8
 """The number of networks in `tabular`, and in the network of an ensemble."""
@@ -508,8 +511,13 @@ class ModelSettings(Settings):
     """the number of networks in `tabular`, which share most weights and whose predictions are
     averaged; for `ensemble` also a list of the models to train, by default `[tabular, boosted,
     random, extra, linear]`."""
+    forest: Literal["boosted", "random", "extra"] = Field(
+        default="boosted", json_schema_extra=_name_readers("forest")
+    )
+    """gradient-boosted trees, a random forest, or extremely randomised trees."""
     trees: PositiveInt = Field(default=1000, json_schema_extra=_name_readers("trees"))
-    """the most trees per output; early stopping may end the training with fewer."""
+    """the most trees per output; early stopping may end the training with fewer. Default of the
+    forests `random` and `extra`: 300 trees for all outputs."""
     max_depth: PositiveInt = Field(default=6, json_schema_extra=_name_readers("max_depth"))
     """the most conditions between the root of a tree and a leaf."""
     shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
@@ -553,6 +561,12 @@ class ModelSettings(Settings):
     """The length of the vector in which a value of a categorical feature is embedded."""
     options: dict[str, Any] = {}
     """Any settings of a builder of yours, which reads them as `settings.options`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _averaged_forests_have_fewer_trees(cls, values: Any) -> Any:
+        is_averaged = isinstance(values, Mapping) and values.get("forest") in ("random", "extra")
+        return {"trees": AVERAGED_TREES, **values} if is_averaged else values
 
     @field_validator("members")
     @classmethod

@@ -155,6 +155,17 @@ def transferred_network_exists(
             )
 
 
+def averaged_forests_have_no_depth(model: ModelSettings) -> Iterator[Issue]:
+    """Checks that keys of gradient-boosted trees are not set for other forests."""
+    for key in ("max_depth", "shrinkage"):
+        if model.kind == "trees" and model.forest != "boosted" and key in model.model_fields_set:
+            yield Issue(
+                f"model.{key}",
+                f"`forest: {model.forest}` does not read this key, as its trees grow to the end "
+                "and are averaged; remove it, or use `forest: boosted`",
+            )
+
+
 def pictures_are_large_enough(
     features: dict[str, Feature], preprocessing: str | None, model: ModelSettings
 ) -> Iterator[Issue]:

@@ -21,14 +21,17 @@ from exported_models import ask, build, export, make_problem, make_sample
 from components.optimizer.converting.conversion import KINDS, convert, convert_in_child
 from components.optimizer.evaluating import measure_variants, unmeasured_reason
 from components.optimizer.gating import latency_of
-from trainer_module.data.dealing import Parts
+from trainer_module.data.dealing import Folds, Parts
 from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
 from trainer_module.export.variants.measuring import measure_in_process, save_sample
 from trainer_module.export.variants.running import open_variant
+from trainer_module.families.supervised.ensemble.linear import fit_linear
+from trainer_module.families.supervised.ensemble.member import forest_member
+from trainer_module.families.supervised.ensemble.model import build_ensemble
+from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import TreeExamples, grow
-from trainer_module.families.supervised.trees.model import build_model as build_trees
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
@@ -124,8 +127,8 @@ def test_weights_of_terms_are_not_rounded_as_if_they_were_numbers_of_terms(tmp_p
     assert np.corrcoef(given["value"].ravel(), right["value"].ravel())[0, 1] > 0.99
 
 
-def test_trees_are_walked_by_litert(tmp_path: Path) -> None:
-    """By numbers and by bitmaps of categories."""
+def test_trees_and_their_ensembles_are_the_same_by_every_runtime(tmp_path: Path) -> None:
+    """By numbers, by bitmaps of categories, and with several values in a leaf."""
     problem = make_problem("multiclass", NUMBERS + CODES, tuple("abc"))
     sample = make_sample(problem, 300)
     score = sample["amount"][:, 0] + sample["area"][:, 0] % 2
@@ -135,13 +138,24 @@ def test_trees_are_walked_by_litert(tmp_path: Path) -> None:
     )
     tensors = {name: tf.constant(values) for name, values in sample.items()}
     examples = TreeExamples(columns, split_columns(tensors, columns), labels, None)
-    parts = Parts(np.arange(300) % 10)
-    forest = grow(examples, problem, settings, parts, 1, lambda done, detail: None).forest
-    assert len(forest.words)
-    model = export(build_trees(problem, forest), problem, tmp_path / "model")
-    convert("float", model, sample, tmp_path)
-    given = open_variant(tmp_path).predict(sample)["scores"]
-    np.testing.assert_allclose(given, ask(model, sample)["scores"], atol=1e-6)
+    folds = Folds(Parts(np.arange(300) % 10), 1)
+    boosted = grow(examples, problem, settings, folds, lambda *_: None)
+    assert len(boosted.forest.words)
+    averaged = grow_averaged("random", examples, problem, folds, 20, 3)
+    members = {
+        "boosted": forest_member(problem, boosted, "boosted"),
+        "random": forest_member(problem, averaged, "random"),
+        "linear": fit_linear(examples, problem, folds, 3),
+    }
+    builds = {name: member.build for name, member in members.items()}
+    ensemble = build_ensemble(problem, builds, {"boosted": 0.5, "random": 0.3, "linear": 0.2}, 1.5)
+    model = export(ensemble, problem, tmp_path / "model")
+    for name in ("float", "onnx"):
+        folder = tmp_path / name
+        folder.mkdir()
+        convert(name, model, sample, folder)
+        given = open_variant(folder).predict(sample)["scores"]
+        np.testing.assert_allclose(given, ask(model, sample)["scores"], atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trainer_module.families.supervised.ensemble.member import (
-    Folds,
-    Member,
-    as_outputs,
-    free_layer_name,
-)
+from trainer_module.data.dealing import Folds
+from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
-from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainerSettings
 
@@ -49,7 +44,7 @@ def grow_boosted(
     def grow_to(depth: int, members: int) -> GrownForest:
         model = settings.model.model_copy(update={"max_depth": depth})
         changed = settings.model_copy(update={"model": model})
-        return grow(examples, problem, changed, folds.parts, members, lambda *_: None)
+        return grow(examples, problem, changed, Folds(folds.parts, members), lambda *_: None)
 
     depth, tries_depths = settings.model.max_depth, _tries_depths(settings, examples, folds)
     grown = grow_to(depth, 1 if tries_depths else folds.count)
@@ -60,14 +55,8 @@ def grow_boosted(
         if folds.count > 1:
             grown = grow_to(depth, folds.count)
 
-    member = Member(
-        lambda inputs: problem.make_activation()(
-            walk_trees(problem, grown.forest, inputs, free_layer_name(problem, "boosted"))
-        ),
-        as_outputs(problem, grown.unseen),
-        (f"boosted trees of depth {depth}",),
-    )
-    return Boosted(member, grown)
+    notes = (f"boosted trees of depth {depth}",)
+    return Boosted(forest_member(problem, grown, "boosted", notes), grown)
 
 
 def _least_loss(grown: GrownForest) -> float:

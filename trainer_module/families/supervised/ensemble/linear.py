@@ -10,25 +10,21 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 import tf_keras
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
 
+from trainer_module.data.dealing import Folds
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.ensemble.member import (
-    Folds,
-    Member,
-    as_outputs,
+from trainer_module.families.supervised.ensemble.member import Member, as_outputs
+from trainer_module.families.supervised.ensemble.weights import Labels
+from trainer_module.families.supervised.trees.estimators import (
+    as_matrix,
     column_means,
-    free_layer_name,
-    numeric_matrix,
     predict,
     sample,
     select_rows,
 )
-from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
-from trainer_module.families.supervised.trees.model import as_list, flatten
+from trainer_module.families.supervised.trees.model import as_list, flatten, free_layer_name
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -112,7 +108,7 @@ def _encode(examples: TreeExamples, means: np.ndarray) -> tuple[Any, np.ndarray]
     and the reciprocal standard deviation of each column, 0 for categories.
     """
     numbers = [i for i, column in enumerate(examples.columns) if not column.codes]
-    values = numeric_matrix(examples, means)
+    values = as_matrix(examples.values, means)
     deviations = values[:, numbers].std(0, dtype=np.float64)
     scales = np.zeros(len(examples.columns), np.float32)
     scales[numbers] = np.divide(1, deviations, out=np.zeros_like(deviations), where=deviations > 0)
@@ -129,6 +125,9 @@ def _encode(examples: TreeExamples, means: np.ndarray) -> tuple[Any, np.ndarray]
 def _fit(
     problem: Problem, matrix: Any, label: np.ndarray, weight: np.ndarray | None, strength: float
 ) -> Any:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression, Ridge
+
     if not problem.task.is_classification:
         return Ridge(1 / strength, solver="auto").fit(matrix, label, weight)
     with warnings.catch_warnings():

@@ -8,14 +8,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.supervised.ensemble.member import (
-    MIN_PROBABILITY,
-    Build,
-    free_layer_name,
-)
-from trainer_module.families.supervised.trees.model import as_list
+from trainer_module.families.supervised.ensemble.member import MIN_PROBABILITY, Build
+from trainer_module.families.supervised.trees.model import as_list, free_layer_name
 from trainer_module.problem import Problem
-from trainer_module.settings import Task
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
@@ -39,17 +34,15 @@ class WeightedMean(tf_keras.layers.Layer):
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class ChangedOdds(tf_keras.layers.Layer):
-    """Divides the logits of probabilities by a temperature, after a shift: [batch, units].
+    """Divides the logits of probabilities by a temperature, [batch, units].
 
     One unit is the probability of the second of two classes.
     """
 
-    def __init__(
-        self, temperature: float = 1.0, shift: Sequence[float] = (), **options: Any
-    ) -> None:
-        """Stores the temperature, and the numbers to subtract from the logits, by unit or none."""
+    def __init__(self, temperature: float, **options: Any) -> None:
+        """Stores the divisor of the logits."""
         super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
-        self._config = {"temperature": float(temperature), "shift": [float(one) for one in shift]}
+        self._temperature = float(temperature)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the changed probabilities."""
@@ -58,21 +51,12 @@ class ChangedOdds(tf_keras.layers.Layer):
         is_binary = inputs.shape[-1] == 1
         if is_binary:
             logits -= tf.math.log(1 - values)
-        if self._config["shift"]:
-            logits -= tf.constant(self._config["shift"], tf.float32)
-        logits /= self._config["temperature"]
+        logits /= self._temperature
         return tf.sigmoid(logits) if is_binary else tf.nn.softmax(logits)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {**super().get_config(), **self._config}
-
-
-def to_output(problem: Problem, values: tf.Tensor) -> tf.Tensor:
-    """Returns the task's output for a member's standardised numbers, or weighted probabilities."""
-    if problem.task is Task.REGRESSION:
-        return problem.make_activation()(values)
-    return ChangedOdds(shift=problem.class_shift)(values) if problem.class_shift else values
+        return {**super().get_config(), "temperature": self._temperature}
 
 
 def build_ensemble(

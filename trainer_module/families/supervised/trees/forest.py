@@ -1,4 +1,4 @@
-"""YDF's trees as arrays, in the form in which TensorFlow evaluates them."""
+"""Trees as arrays, in the form in which TensorFlow evaluates them."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def _values(values: np.ndarray, column: TreeColumn) -> np.ndarray:
     return np.where((codes < 0) | (codes >= column.codes), 0, codes).astype(np.int32)
 
 
-BITS = 32
-"""The number of bits in a word of a category's bitmap."""
+BITS = 16
+"""The number of bits in a word of a category's bitmap, so that words are exact in float32."""
 
 
 @dataclass
@@ -109,11 +109,13 @@ class Forest:
     leaves: list[np.ndarray] = field(default_factory=list)
     """The values of leaves with a value for each output, [leaves, units] per tree."""
     words: list[int] = field(default_factory=list)
-    """The bitmaps of the codes for which a condition holds, with 32 codes a word."""
+    """The bitmaps of the codes for which a condition holds, with 16 codes a word."""
     depth: int = 0
     """The largest number of conditions between a root and a leaf."""
     gains: Counter[int] = field(default_factory=Counter)
     """The reduction of the loss by the conditions on each column."""
+    is_averaged: bool = False
+    """Whether the sum is a mean of standardised numbers or probabilities, not of logits."""
 
     def add_tree(self, tree: Any, share: float) -> None:
         """Adds a tree of YDF, with its leaf values multiplied by a share."""
@@ -186,8 +188,8 @@ class Forest:
 
 
 def _pack(codes: Sequence[int], size: int) -> list[int]:
-    """Returns a bitmap in words of 32 bits."""
+    """Returns a bitmap in words of 16 bits."""
     bits = np.zeros(-(-size // BITS) * BITS, np.uint8)
     bits[list(codes)] = 1
-    words: list[int] = np.packbits(bits, bitorder="little").view("<i4").tolist()
+    words: list[int] = np.packbits(bits, bitorder="little").view("<u2").tolist()
     return words

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer_module.data.dealing import Parts
+from trainer_module.data.dealing import Folds
 from trainer_module.errors import TrainingError, counted
 from trainer_module.families.supervised.trees.forest import Forest, TreeColumn
 from trainer_module.families.supervised.trees.importance import (
     MAX_EXAMPLES,
+    Predict,
     loss_increases,
     rank,
     shares,
@@ -116,11 +117,10 @@ def grow(
     examples: TreeExamples,
     problem: Problem,
     settings: TrainerSettings,
-    parts: Parts,
-    members: int,
+    folds: Folds,
     report: Report,
 ) -> GrownForest:
-    """Grows a forest, the mean of members with early stopping on different parts of the examples.
+    """Grows gradient-boosted trees: the mean of members that stop early on different examples.
 
     In an order of time all members use the latest part for early stopping, and are then grown to
     that size on all examples, as the latest examples are the most informative about the future.
@@ -129,9 +129,8 @@ def grow(
       examples: the examples of the train split.
       problem: the features and the label.
       settings: the settings of the model and its training.
-      parts: the parts of the examples, one of which is held out from each member for early
-        stopping. A member without held-out examples grows the largest number of trees.
-      members: the number of members.
+      folds: the parts of the examples that are held out, one from each member for early stopping. A
+        member without held-out examples grows the largest number of trees.
       report: a function that is called after each member, with the number of finished members and a
         result.
 
@@ -142,23 +141,22 @@ def grow(
     forest = _empty_forest(examples.columns, spec, problem)
     histories, member_sizes, models = [], [], []
     unseen = np.full((len(examples.label), problem.output_units), np.nan)
-    for member in range(members):
-        held_out = _held_out(parts, member)
-        stops_early = bool(held_out.any())
+    for member in range(folds.count):
+        held_out, learnt = folds.held_out(member), folds.train_rows(member)
+        stops_early = len(held_out) > 0
         learner = functools.partial(_learner, spec, examples, problem, settings, member)
         try:
-            learnt = int(np.count_nonzero(~held_out))
-            model = learner(settings.model.trees, learnt, stops_early).train(
-                examples.to_ydf(problem, ~held_out),
+            model = learner(settings.model.trees, len(learnt), stops_early).train(
+                examples.to_ydf(problem, learnt),
                 valid=examples.to_ydf(problem, held_out) if stops_early else None,
                 verbose=0,
             )
             _check_outputs(model, problem)
             grown, trees = model, model.num_trees() // problem.output_units
-            if parts.is_ordered and stops_early and trees:
-                all_examples = examples.to_ydf(problem, np.arange(len(examples.label)))
-                grown = learner(trees, len(held_out), stops_early=False).train(
-                    all_examples, verbose=0
+            if folds.parts.is_ordered and stops_early and trees:
+                rows = np.arange(len(examples.label))
+                grown = learner(trees, len(rows), stops_early=False).train(
+                    examples.to_ydf(problem, rows), verbose=0
                 )
         except ValueError as error:
             reason = " ".join(str(error).split())
@@ -169,7 +167,7 @@ def grow(
         if stops_early:
             predicted = model.predict(examples.to_ydf(problem, held_out))
             unseen[held_out] = predicted.reshape(-1, problem.output_units)
-        _add_member(forest, grown, 1 / members)
+        _add_member(forest, grown, 1 / folds.count)
         histories.append(_history(model, problem))
         member_sizes.append(trees)
         report(member + 1, counted(model.num_trees(), "tree"))
@@ -183,7 +181,13 @@ def grow(
         max(member_sizes) < settings.model.trees,
         unseen,
         functools.partial(
-            _measure_importances, examples, problem, parts, models, forest, settings.train.seed
+            measure_importances,
+            examples,
+            problem,
+            folds,
+            [model.predict for model in models],
+            forest,
+            settings.train.seed,
         ),
     )
 
@@ -196,26 +200,34 @@ def _check_outputs(model: Any, problem: Problem) -> None:
         )
 
 
-def _measure_importances(
+def measure_importances(
     examples: TreeExamples,
     problem: Problem,
-    parts: Parts,
-    models: Sequence[Any],
+    folds: Folds,
+    predictors: Sequence[Predict],
     forest: Forest,
     seed: int,
 ) -> dict[str, float]:
     """Returns the importances of raw columns, measured on each member's held-out examples, or on
     all.
+
+    Args:
+      examples: the examples of the train split.
+      problem: the features and the label.
+      folds: the parts that are held out from the members.
+      predictors: the prediction of each member.
+      forest: the forest of all members.
+      seed: the seed of the permutations.
     """
     groups = rank(examples.columns, forest.gains)
     label, weight = examples.target(problem), examples.weight
     random, increases = np.random.default_rng(seed), Counter[int]()
-    for member, model in enumerate(models):
-        held_out = np.flatnonzero(_held_out(parts, member))
+    for member, predict in enumerate(predictors):
+        held_out = folds.held_out(member)
         rows = held_out if len(held_out) else np.arange(len(label))
-        rows = random.permutation(rows)[: MAX_EXAMPLES // len(models)]
+        rows = random.permutation(rows)[: MAX_EXAMPLES // len(predictors)]
         of_member = loss_increases(
-            model,
+            predict,
             [values[rows] for values in examples.values],
             label[rows],
             None if weight is None else weight[rows],
@@ -225,11 +237,6 @@ def _measure_importances(
         )
         increases.update({group[0]: loss for group, loss in zip(groups, of_member, strict=True)})
     return shares(examples.columns, increases)
-
-
-def _held_out(parts: Parts, member: int) -> np.ndarray:
-    """Returns whether each example is held out from a member."""
-    return parts.held_out(0 if parts.is_ordered else member)
 
 
 def _features(columns: tuple[TreeColumn, ...]) -> list[ydf.Feature]:

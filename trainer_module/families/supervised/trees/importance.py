@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -26,7 +25,10 @@ MAX_COLUMNS = 100
 MIN_PROBABILITY = 1e-7
 """The lower limit of probabilities in the loss."""
 
-Values = Mapping[str, np.ndarray]
+Predict = Callable[[Mapping[str, np.ndarray]], np.ndarray]
+"""A function of the columns by number, [examples] each, that returns standardised numbers or the
+probabilities of the second class, [examples], or the probabilities of all classes, [examples,
+classes]."""
 
 
 def raw_names(columns: Sequence[TreeColumn]) -> list[str]:
@@ -60,7 +62,7 @@ def rank(columns: Sequence[TreeColumn], gains: Mapping[int, float]) -> list[list
 
 
 def loss_increases(
-    model: Any,
+    predict: Predict,
     values: Sequence[np.ndarray],
     label: np.ndarray,
     weight: np.ndarray | None,
@@ -68,10 +70,10 @@ def loss_increases(
     problem: Problem,
     random: np.random.Generator,
 ) -> list[float]:
-    """Returns the increase of the mean loss of YDF's model for shuffling each group of columns.
+    """Returns the increase of the mean loss of a model for shuffling each group of columns.
 
     Args:
-      model: a YDF model of any of the tasks.
+      predict: the model's prediction.
       values: the values of each column, [examples]; preferably of held-out examples.
       label: the label that the model has learnt, [examples].
       weight: the weight of each example, or None.
@@ -83,7 +85,7 @@ def loss_increases(
     repeated_rows = np.tile(np.arange(count), REPEATS)
 
     def loss(inputs: Sequence[np.ndarray], rows: np.ndarray) -> float:
-        predicted = model.predict({str(place): column for place, column in enumerate(inputs)})
+        predicted = predict({str(place): column for place, column in enumerate(inputs)})
         weights = None if weight is None else weight[rows]
         return float(np.average(_losses(predicted, label[rows], problem), weights=weights))
 

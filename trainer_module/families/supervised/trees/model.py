@@ -12,14 +12,14 @@ import tf_keras
 from trainer_module.families.supervised.trees.forest import BITS, Forest
 from trainer_module.problem import Problem
 
-NODE = ("column", "threshold", "first_child", "bitmap")
-"""The entries of a node in the weight `nodes`; the threshold is stored by its bits."""
+NODE = ("column", "first_child", "bitmap")
+"""The entries of a node in the weight `nodes`."""
+
+HALVES = [2.0**-shift for shift in range(BITS)]
+"""The factors that shift a word to the right by 0 bits, 1 bit, ..."""
 
 MAX_PARALLEL_TREES = 4096
 """The largest number of trees evaluated at once; a level takes 64 KiB for each row of a request."""
-
-SHIFT = BITS.bit_length() - 1
-"""The shift to the right from a code to the index of its word."""
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
@@ -85,13 +85,14 @@ class Walk(tf_keras.layers.Layer):
         self.means = add("means", columns, tf.float32)
         self.bias = add("bias", self._outputs * self._width, tf.float32)
         self.roots = add("roots", self._trees, tf.int32)
+        self.threshold = add("threshold", self._nodes, tf.float32)
         # A node's entries are side by side, as a single fetch takes half the time.
         self.nodes = self.add_weight(
             "nodes", [self._nodes, len(NODE)], tf.int32, "zeros", trainable=False
         )
         self.value = add("value", self._nodes, tf.int32 if self._leaves else tf.float32)
         if self._words:
-            self.words = add("words", self._words, tf.int32)
+            self.words = add("words", self._words, tf.float32)
         if self._leaves:
             self.leaves = self.add_weight(
                 "leaves", [self._leaves, self._width], tf.float32, "zeros", trainable=False
@@ -100,16 +101,14 @@ class Walk(tf_keras.layers.Layer):
 
     def fill(self, forest: Forest) -> None:
         """Copies the trees into the weights."""
-        names = ["means", "bias", "roots", "value"]
+        names = ["means", "bias", "roots", "threshold", "value"]
         for name in [*names, "words"] if self._words else names:
             weight = getattr(self, name)
             weight.assign(np.asarray(getattr(forest, name), weight.dtype.as_numpy_dtype))
-        thresholds = np.asarray(forest.threshold, np.float32).view(np.int32)
-        parts = {"threshold": thresholds, "column": forest.column}
-        parts |= {"first_child": forest.first_child, "bitmap": forest.bitmap}
         if self._leaves:
             self.leaves.assign(np.concatenate(forest.leaves))
-        self.nodes.assign(np.stack([np.asarray(parts[name], np.int32) for name in NODE], 1))
+        entries = [np.asarray(getattr(forest, name), np.int32) for name in NODE]
+        self.nodes.assign(np.stack(entries, 1))
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the sums of the trees' leaves plus the bias."""
@@ -141,11 +140,9 @@ class Walk(tf_keras.layers.Layer):
         values = tf.reshape(values, [-1])
         nodes = tf.tile(roots[tf.newaxis], [rows, 1])
         for _ in range(self._depth):
-            column, threshold, first_child, bitmap = tf.unstack(
-                tf.gather(self.nodes, nodes), axis=-1
-            )
+            column, first_child, bitmap = tf.unstack(tf.gather(self.nodes, nodes), axis=-1)
             column_values = tf.gather(values, first + column)
-            holds = column_values >= tf.bitcast(threshold, tf.float32)
+            holds = column_values >= tf.gather(self.threshold, nodes)
             if self._words:
                 holds |= self._in_bitmap(column_values, bitmap)
             nodes = first_child + tf.cast(holds, tf.int32)
@@ -156,28 +153,36 @@ class Walk(tf_keras.layers.Layer):
         return tf.reduce_sum(leaves, 1)
 
     def _in_bitmap(self, column_values: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
-        """Returns whether a category is in the bitmap at an index; False for the index -1."""
+        """Returns whether a category is in the bitmap at an index; False for the index -1.
+
+        In exact float32, as ONNX and LiteRT lack operations on the bits of whole numbers.
+        """
         has_bitmap = begin >= 0
-        code = tf.cast(tf.where(has_bitmap, column_values, 0.0), tf.int32)
-        # Shifts, as a division takes as long as all other operations, and LiteRT lacks a bitwise
-        # `and`.
-        place = tf.bitwise.right_shift(code, SHIFT)
-        word = tf.gather(self.words, tf.maximum(begin, 0) + place)
-        shifted = tf.bitwise.right_shift(word, code - place * BITS)
-        return has_bitmap & (shifted - 2 * tf.bitwise.right_shift(shifted, 1) == 1)
+        code = tf.where(has_bitmap, column_values, 0.0)
+        place = tf.floor(code / BITS)
+        word = tf.gather(self.words, tf.maximum(begin, 0) + tf.cast(place, tf.int32))
+        shift = tf.cast(code - place * BITS, tf.int32)
+        shifted = tf.floor(word * tf.gather(tf.constant(HALVES, tf.float32), shift))
+        return has_bitmap & (shifted - 2 * tf.floor(shifted / 2) > 0.5)
 
 
 def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
     """Returns the forest as a model from transformed features to the output of the task."""
     inputs = problem.make_inputs()
-    output = problem.make_activation()(walk_trees(problem, forest, inputs, "forest"))
-    return tf_keras.Model(inputs, output, name="trees")
+    return tf_keras.Model(inputs, walk_trees(problem, forest, inputs, "forest"), name="trees")
 
 
 def walk_trees(
     problem: Problem, forest: Forest, inputs: Mapping[str, tf.Tensor], name: str
 ) -> tf.Tensor:
-    """Returns the outputs of a forest, [batch, units], for the features in its columns."""
+    """Returns the task's outputs by a forest, [batch, units], for the features in its columns.
+
+    Args:
+      problem: the features and the label.
+      forest: the forest.
+      inputs: the Keras inputs by feature.
+      name: the name of the layer, which is changed if a column has it.
+    """
     codes = {column.feature: column.codes for column in forest.columns}
     features = [feature.name for feature in problem.features if feature.name in codes]
     layer = Walk(
@@ -189,11 +194,21 @@ def walk_trees(
         forest.depth,
         sum(map(len, forest.leaves)),
         len(forest.bias) // forest.outputs,
-        name=name,
+        name=free_layer_name(problem, name),
     )
     output = layer([inputs[feature] for feature in features])
     layer.fill(forest)
-    return output
+    if forest.is_averaged and problem.task.is_classification:
+        return output
+    return problem.make_activation()(output)
+
+
+def free_layer_name(problem: Problem, name: str) -> str:
+    """Returns the name of a layer that no column has, as Keras names its inputs like columns."""
+    taken = {feature.name for feature in problem.features}
+    while name in taken:
+        name = f"{name}_layer"
+    return name
 
 
 def as_list(inputs: Any) -> list[Any]:

@@ -6,6 +6,8 @@ randomized trees", doi:10.1007/s10994-006-6226-1.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,28 +18,26 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
-from trainer_module.families.supervised.ensemble.member import (
+from trainer_module.data.dealing import Folds
+from trainer_module.errors import counted
+from trainer_module.families.supervised.trees.estimators import (
     MAX_EXAMPLES,
-    Folds,
-    Member,
-    as_outputs,
+    as_matrix,
     column_means,
-    free_layer_name,
-    numeric_matrix,
     of_all_classes,
     predict,
     sample,
     select_rows,
 )
-from trainer_module.families.supervised.ensemble.model import to_output
 from trainer_module.families.supervised.trees.forest import Forest
-from trainer_module.families.supervised.trees.growing import TreeExamples
-from trainer_module.families.supervised.trees.model import walk_trees
+from trainer_module.families.supervised.trees.growing import (
+    GrownForest,
+    Report,
+    TreeExamples,
+    measure_importances,
+)
 from trainer_module.machine import count_cores
 from trainer_module.problem import Problem
-
-TREES = 300
-"""The number of trees, over all folds."""
 
 MAX_NODES = 600_000
 """The largest number of nodes, at 20 bytes each; more examples grow leaves of more examples."""
@@ -62,53 +62,87 @@ _KINDS = {
 
 
 def grow_averaged(
-    kind: str, examples: TreeExamples, problem: Problem, folds: Folds, seed: int
-) -> Member:
-    """Grows forests whose trees are averaged, one forest for each fold.
+    kind: str,
+    examples: TreeExamples,
+    problem: Problem,
+    folds: Folds,
+    trees: int,
+    seed: int,
+    report: Report = lambda *_: None,
+) -> GrownForest:
+    """Grows a forest of averaged trees, whose trees are dealt to the folds.
 
     Args:
       kind: `random`, or `extra` for extremely randomised trees.
       examples: the examples of the train split.
-      problem: the features and the label.
+      problem: the features and the label, without weights of classes.
       folds: the parts that are held out; in an order of time, the forest is then grown on all.
+      trees: the number of trees; a limit of the leaves' values may reduce it.
       seed: the seed.
+      report: a function that is called after each fold, with the number of finished folds and a
+        result.
     """
     means = column_means(examples)
-    values, label = numeric_matrix(examples, means), examples.target(problem)
-    forest = Forest(
-        examples.columns, 1, np.zeros(problem.output_units, np.float32), means, np.zeros(0)
-    )
+    values, label = as_matrix(examples.values, means), examples.target(problem)
+    forest = _empty_forest(examples, problem, means)
     unseen = np.full((len(label), problem.output_units), np.nan)
-    trees = max(1, _count_trees(problem, len(label)) // folds.count)
+    of_fold = max(1, _count_trees(problem, len(label), trees) // folds.count)
     learnt = min(len(label), MAX_EXAMPLES)
+    predictors = []
     for fold in range(folds.count):
-        grown = _learner(kind, problem, learnt, trees, seed + fold)
+        make = functools.partial(_learner, kind, problem, learnt, of_fold * folds.count)
+        grown = make(of_fold, seed + fold)
         held_out, train_rows = folds.held_out(fold), sample(folds.train_rows(fold), seed)
         grown.fit(values[train_rows], label[train_rows], select_rows(examples.weight, train_rows))
+        predictors.append(functools.partial(_predict_columns, grown, problem, means))
         if len(held_out):
-            unseen[held_out] = as_outputs(problem, predict(grown, problem, values[held_out]))
+            unseen[held_out] = predict(grown, problem, values[held_out]).reshape(len(held_out), -1)
             if folds.parts.is_ordered:
                 rows = sample(np.arange(len(label)), seed)
-                grown.fit(values[rows], label[rows], select_rows(examples.weight, rows))
+                grown = make(of_fold, seed + fold).fit(
+                    values[rows], label[rows], select_rows(examples.weight, rows)
+                )
+        forest.gains.update(dict(enumerate(grown.feature_importances_)))
         for tree in grown.estimators_:
-            _add(forest, tree.tree_, grown, problem, 1 / (trees * folds.count))
-    return Member(
-        lambda inputs: to_output(
-            problem, walk_trees(problem, forest, inputs, free_layer_name(problem, kind))
-        ),
+            _add(forest, tree.tree_, grown, problem, 1 / (of_fold * folds.count))
+        report(fold + 1, counted(of_fold, "tree"))
+    return GrownForest(
+        forest,
+        {"loss": []},
+        of_fold,
+        False,
         unseen,
+        functools.partial(measure_importances, examples, problem, folds, predictors, forest, seed),
     )
 
 
-def _count_trees(problem: Problem, examples: int) -> int:
+def _empty_forest(examples: TreeExamples, problem: Problem, means: np.ndarray) -> Forest:
+    bias = np.zeros(problem.output_units, np.float32)
+    return Forest(examples.columns, 1, bias, means, np.zeros(0), is_averaged=True)
+
+
+def _predict_columns(
+    model: Any, problem: Problem, means: np.ndarray, columns: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Returns a model's predictions of columns by number, as `Predict` describes them."""
+    values = [columns[str(place)] for place in range(len(columns))]
+    found = predict(model, problem, as_matrix(values, means))
+    return found[:, 0] if found.shape[1:] == (1,) else found
+
+
+def _count_trees(problem: Problem, examples: int, trees: int) -> int:
     """Returns the number of trees whose leaves hold at most `MAX_VALUES` values."""
-    return min(TREES, max(10, MAX_VALUES // (problem.output_units * min(examples, MAX_NODES))))
+    values = problem.output_units * min(examples, MAX_NODES)
+    return min(trees, max(10, MAX_VALUES // values))
 
 
-def _learner(kind: str, problem: Problem, examples: int, trees: int, seed: int) -> Any:
+def _learner(
+    kind: str, problem: Problem, examples: int, all_trees: int, trees: int, seed: int
+) -> Any:
+    """Returns a forest of some of all trees, which learns from a number of examples."""
     is_class = problem.task.is_classification
     # A tree of leaves with one example has at most two nodes for each of them.
-    smallest = 1 + 2 * examples * _count_trees(problem, examples) // MAX_NODES // 3
+    smallest = 1 + 2 * examples * all_trees // MAX_NODES // 3
     threads = count_cores() if examples >= PARALLEL_FROM else 1
     options: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
     if kind == "random" and not is_class:
