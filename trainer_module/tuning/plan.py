@@ -10,10 +10,11 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
+from trainer_module.machine import count_cores
 from trainer_module.measures import measures_of
 from trainer_module.sections import Settings
 from trainer_module.settings import SETTINGS_KEY, TrainerSettings
-from trainer_module.settings.model import ZOO
+from trainer_module.settings.model import ENSEMBLE, ZOO
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.tune import TUNE_KEY, Range, TuneSettings
 from trainer_module.tuning.space import KIND, Dimension, Values, candidate, dimensions_of
@@ -126,8 +127,31 @@ _TABULAR: dict[str, Range] = {
     "train.optimizer.weight_decay": _log(1e-4, 0.1),
 }
 
+_FOREST = {"column_share": _numbers(0.1, 1.0), "min_examples": _choice(1, 2, 3, 5, 10, 20)}
+
+MEMBER_SPACES: dict[str, dict[str, Range]] = {
+    "boosted": {
+        "model.max_depth": _integers(2, 10),
+        "model.shrinkage": _log(0.02, 0.3),
+        "model.subsample": _numbers(0.5, 1.0),
+        "model.leaf_l2": _log(0.1, 30.0),
+        "model.column_share": _numbers(0.2, 1.0),
+    },
+    "extra": {f"model.extra.{key}": values for key, values in _FOREST.items()},
+    "random": {f"model.random.{key}": values for key, values in _FOREST.items()},
+    "tabular": _TABULAR,
+}
+"""The search space of each member of an ensemble. The linear model has none, as each of its
+trainings tries several regularisations."""
+
+TURNS = ("boosted", "extra", "random", "boosted", "tabular")
+"""The members that the trials of an ensemble train in turn; boosted trees have the most settings.
+"""
+
+MEMBERS = "model.members"
+"""The key of an ensemble's members."""
+
 SPACES: dict[str, dict[str, Range]] = {
-    "ensemble": _TABULAR,
     "tabular": _TABULAR,
     "mlp": {
         "train.learning_rate": _log(1e-4, 1e-2),
@@ -194,6 +218,12 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
       settings: the complete settings of the config, which determine the kinds of models. The values
         of the settings do not limit the search space.
     """
+    if settings.model.kind == ENSEMBLE:
+        return tuple(
+            Dimension(path, values, (member,))
+            for member in _turns(settings)
+            for path, values in MEMBER_SPACES[member].items()
+        )
     kinds = kinds_for(settings)
     kind_dimension = (Dimension(KIND, _choice(*kinds)),) if len(kinds) > 1 else ()
     # The key `model.layers` replaces `model.filters`.
@@ -204,6 +234,11 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
         for path, values in SPACES.get(kind, FALLBACK_SPACE).items()
         if path != excluded
     )
+
+
+def _turns(settings: TrainerSettings) -> list[str]:
+    """Returns the members that the trials of an ensemble train, each once."""
+    return [name for name in MEMBER_SPACES if name in settings.model.ensemble_members]
 
 
 def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
@@ -260,6 +295,21 @@ class SearchPlan(Settings):
     def untuned(self) -> TrainerSettings:
         """The complete settings of the config, without the values of a trial."""
         return self.settings({})
+
+    @cached_property
+    def searches_members(self) -> bool:
+        """Whether the trials train the members of an ensemble one by one."""
+        return self.tune.is_automatic and self.untuned.model.kind == ENSEMBLE
+
+    @property
+    def parallel(self) -> int:
+        """The number of processes that run trials; by default a core each for members."""
+        return self.tune.parallel or (count_cores() if self.searches_members else 1)
+
+    def member_of(self, number: int) -> str | None:
+        """Returns the member of an ensemble that a trial trains, or None for all members."""
+        turns = [name for name in TURNS if name in self.untuned.model.ensemble_members]
+        return turns[(number - 1) % len(turns)] if number and turns else None
 
     @cached_property
     def objective(self) -> Objective:

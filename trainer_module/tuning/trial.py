@@ -7,23 +7,32 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 from tensorboard.plugins.hparams import api as hparams
 
 from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.loading import SplitCache, TrainingData
+from trainer_module.ensemble_trainer import MemberTrainings, train_once
 from trainer_module.errors import TrainingError
+from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import TRAINER, load_trainer, trainer_of
 from trainer_module.settings.train import needs_held_out
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
+from trainer_module.tuning.members import (
+    MemberTrial,
+    join_trials,
+    measure_outputs,
+    save_outputs,
+)
 from trainer_module.tuning.plan import PARTS, Objective, TrialResult
 from trainer_module.tuning.space import Values
 
@@ -95,6 +104,8 @@ class TrialRunner:
         folder: str,
         report: Report,
         part: int = 0,
+        *,
+        is_of_members: bool = False,
     ) -> TrialResult:
         """Runs a trial, or resumes an interrupted trial.
 
@@ -105,6 +116,8 @@ class TrialRunner:
           report: the function that receives the objective of each epoch.
           part: the held-out part of the train split, on which the model is measured. It is not used
             if the search has its own split.
+          is_of_members: whether the trial trains members of an ensemble, which are measured on the
+            examples that they hold out themselves.
 
         Raises:
           TrainingError: the model cannot be built, the data cannot be used, or training diverges.
@@ -112,8 +125,12 @@ class TrialRunner:
         start = time.monotonic()
         watcher = TrialWatcher(self._objective, report)
         try:
-            inputs = self._open(settings, folder, watcher, part)
-            result = self._result(_train(inputs), inputs.data, watcher, start)
+            inputs = replace(self._open(settings, folder), extra_callbacks=[watcher])
+            if is_of_members:
+                result = self._result_of_members(train_once(inputs), folder, watcher, start)
+            else:
+                inputs = replace(inputs, data=self._data_of_part(inputs.data, part))
+                result = self._result(_train(inputs), inputs.data, watcher, start)
         finally:
             # The call resets the numbers in layer names, so all trials have the same layer names.
             tf_keras.backend.clear_session()
@@ -121,20 +138,32 @@ class TrialRunner:
         _write_hparams(folder, values, self._objective.name, result.value)
         return result
 
-    def _open(
-        self, settings: TrainerSettings, folder: str, watcher: TrialWatcher, part: int
-    ) -> TrainingInputs:
+    def join(
+        self, settings: TrainerSettings, trials: Sequence[MemberTrial], folder: str
+    ) -> tuple[dict[str, Any], TrialResult]:
+        """Returns the values of the best ensemble of the members of trials, and its result.
+
+        Args:
+          settings: the settings of the config.
+          trials: the completed trials, the first with the config.
+          folder: a folder for temporary files.
+        """
+        start = time.monotonic()
+        trainings = MemberTrainings.of(self._open(settings, folder))
+        values, outputs = join_trials(trials, trainings.inputs.data.train.content, trainings.labels)
+        return values, self._result_of_outputs(outputs, trainings.labels, start)
+
+    def _open(self, settings: TrainerSettings, folder: str) -> TrainingInputs:
         arguments = copy.copy(self._fn_args)
         arguments.model_run_dir, arguments.base_model = folder, None
         backup = {"backup_directory": os.path.join(folder, BACKUP_FOLDER)}
         runtime = self._runtime.model_copy(update=backup)
         inputs = open_inputs(arguments, settings, runtime, self._cache)
-        return replace(inputs, data=self._data_of_trial(inputs, part), extra_callbacks=[watcher])
+        measures = self._objective.measures(settings.label_task)
+        problem = replace(inputs.data.problem, measures=measures)
+        return replace(inputs, data=replace(inputs.data, problem=problem))
 
-    def _data_of_trial(self, inputs: TrainingInputs, part: int) -> TrainingData:
-        data = inputs.data
-        measures = self._objective.measures(inputs.settings.label_task)
-        data = replace(data, problem=replace(data.problem, measures=measures))
+    def _data_of_part(self, data: TrainingData, part: int) -> TrainingData:
         if self._has_own_split:
             return data
         parts = divide_records(data.train, PARTS, f"tune: {PARTS} parts to measure on")
@@ -145,18 +174,38 @@ class TrialRunner:
         self, trained: TrainingResult, data: TrainingData, watcher: TrialWatcher, start: float
     ) -> TrialResult:
         metrics = dict(trained.measured) or measure(trained.model, data)
+        result = self._of_metrics(metrics, data.evaluation.examples, start)
+        return _with_epochs(result, trained, watcher)
+
+    def _result_of_members(
+        self, trainings: MemberTrainings, folder: str, watcher: TrialWatcher, start: float
+    ) -> TrialResult:
+        save_outputs(folder, trainings.unseen)
+        result = self._result_of_outputs(trainings.unseen, trainings.labels, start)
+        return _with_epochs(result, trainings.network, watcher) if trainings.network else result
+
+    def _result_of_outputs(
+        self, outputs: Mapping[str, np.ndarray], labels: Labels, start: float
+    ) -> TrialResult:
+        return self._of_metrics(*measure_outputs(outputs, labels), start)
+
+    def _of_metrics(self, metrics: Mapping[str, float], examples: int, start: float) -> TrialResult:
+        """Returns a result without epochs."""
         value = metrics[self._objective.metric]
         if not math.isfinite(value):
             raise TrainingError(f"{self._objective.name} is {value}, which is not a finite number.")
-        return TrialResult(
-            value=value,
-            metrics=metrics,
-            examples=data.evaluation.examples,
-            epochs=len(trained.history["loss"]),
-            best_epoch=trained.best_epoch,
-            was_pruned=watcher.has_pruned,
-            seconds=time.monotonic() - start,
-        )
+        return TrialResult(value, metrics, examples, 0, 0, False, time.monotonic() - start)
+
+
+def _with_epochs(
+    result: TrialResult, trained: TrainingResult, watcher: TrialWatcher
+) -> TrialResult:
+    return replace(
+        result,
+        epochs=len(trained.history["loss"]),
+        best_epoch=trained.best_epoch,
+        was_pruned=watcher.has_pruned,
+    )
 
 
 def _train(inputs: TrainingInputs) -> TrainingResult:

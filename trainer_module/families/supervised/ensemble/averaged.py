@@ -18,6 +18,7 @@ from sklearn.ensemble import (
 
 from trainer_module.families.supervised.ensemble.member import (
     MAX_EXAMPLES,
+    Build,
     Folds,
     Member,
     as_outputs,
@@ -35,6 +36,7 @@ from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.machine import count_cores
 from trainer_module.problem import Problem
+from trainer_module.settings.model import ForestSettings
 
 TREES = 300
 """The number of trees, over all folds."""
@@ -45,6 +47,9 @@ MAX_NODES = 600_000
 MAX_VALUES = 4_000_000
 """The largest number of values in all leaves, at 4 bytes each; with many classes there are fewer
 trees."""
+
+DEFAULTS = ForestSettings()
+"""The settings of a forest in a config without any."""
 
 FEATURES_OF_NUMBERS = 0.5
 """The share of the columns that a random forest of a regression tries at each node. On eight tables
@@ -62,7 +67,12 @@ _KINDS = {
 
 
 def grow_averaged(
-    kind: str, examples: TreeExamples, problem: Problem, folds: Folds, seed: int
+    kind: str,
+    examples: TreeExamples,
+    problem: Problem,
+    folds: Folds,
+    seed: int,
+    options: ForestSettings = DEFAULTS,
 ) -> Member:
     """Grows forests whose trees are averaged, one forest for each fold.
 
@@ -72,6 +82,7 @@ def grow_averaged(
       problem: the features and the label.
       folds: the parts that are held out; in an order of time, the forest is then grown on all.
       seed: the seed.
+      options: the settings of the forest.
     """
     means = column_means(examples)
     values, label = numeric_matrix(examples, means), examples.target(problem)
@@ -82,7 +93,7 @@ def grow_averaged(
     trees = max(1, _count_trees(problem, len(label)) // folds.count)
     learnt = min(len(label), MAX_EXAMPLES)
     for fold in range(folds.count):
-        grown = _learner(kind, problem, learnt, trees, seed + fold)
+        grown = _learner(kind, problem, learnt, trees, seed + fold, options)
         held_out, train_rows = folds.held_out(fold), sample(folds.train_rows(fold), seed)
         grown.fit(values[train_rows], label[train_rows], select_rows(examples.weight, train_rows))
         if len(held_out):
@@ -92,11 +103,13 @@ def grow_averaged(
                 grown.fit(values[rows], label[rows], select_rows(examples.weight, rows))
         for tree in grown.estimators_:
             _add(forest, tree.tree_, grown, problem, 1 / (trees * folds.count))
-    return Member(
-        lambda inputs: to_output(
-            problem, walk_trees(problem, forest, inputs, free_layer_name(problem, kind))
-        ),
-        unseen,
+    return Member(build_averaged(kind, problem, forest), unseen, arrays=forest.to_arrays())
+
+
+def build_averaged(kind: str, problem: Problem, forest: Forest) -> Build:
+    """Returns the function that adds a forest of a kind to a Keras model."""
+    return lambda inputs: to_output(
+        problem, walk_trees(problem, forest, inputs, free_layer_name(problem, kind))
     )
 
 
@@ -105,15 +118,20 @@ def _count_trees(problem: Problem, examples: int) -> int:
     return min(TREES, max(10, MAX_VALUES // (problem.output_units * min(examples, MAX_NODES))))
 
 
-def _learner(kind: str, problem: Problem, examples: int, trees: int, seed: int) -> Any:
+def _learner(
+    kind: str, problem: Problem, examples: int, trees: int, seed: int, settings: ForestSettings
+) -> Any:
     is_class = problem.task.is_classification
     # A tree of leaves with one example has at most two nodes for each of them.
     smallest = 1 + 2 * examples * _count_trees(problem, examples) // MAX_NODES // 3
     threads = count_cores() if examples >= PARALLEL_FROM else 1
     options: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
-    if kind == "random" and not is_class:
+    if settings.column_share is not None:
+        options["max_features"] = settings.column_share
+    elif kind == "random" and not is_class:
         options["max_features"] = FEATURES_OF_NUMBERS
-    return _KINDS[kind, is_class](trees, min_samples_leaf=smallest, **options)
+    fewest = max(smallest, settings.min_examples)
+    return _KINDS[kind, is_class](trees, min_samples_leaf=fewest, **options)
 
 
 def _add(forest: Forest, tree: Any, grown: Any, problem: Problem, share: float) -> None:

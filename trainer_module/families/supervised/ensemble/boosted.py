@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from trainer_module.families.supervised.ensemble.member import (
+    Build,
     Folds,
     Member,
     as_outputs,
     free_layer_name,
 )
+from trainer_module.families.supervised.trees.forest import Forest
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.problem import Problem
@@ -23,17 +24,9 @@ SHALLOW = 3
 """The depth that is tried beside the default one, which suits small or additive data."""
 
 
-@dataclass(frozen=True)
-class Boosted:
-    """The member, and the trees for the record of the training."""
-
-    member: Member
-    grown: GrownForest
-
-
 def grow_boosted(
     examples: TreeExamples, problem: Problem, settings: TrainerSettings, folds: Folds
-) -> Boosted:
+) -> Member:
     """Grows gradient-boosted trees, a forest for each fold.
 
     Args:
@@ -60,14 +53,24 @@ def grow_boosted(
         if folds.count > 1:
             grown = grow_to(depth, folds.count)
 
-    member = Member(
-        lambda inputs: problem.make_activation()(
-            walk_trees(problem, grown.forest, inputs, free_layer_name(problem, "boosted"))
-        ),
+    return Member(
+        build_boosted(problem, grown.forest),
         as_outputs(problem, grown.unseen),
         (f"boosted trees of depth {depth}",),
+        grown.forest.to_arrays(),
+        lambda: {
+            "importances": grown.importances,
+            "history": grown.history,
+            "trees": grown.largest_member,
+        },
     )
-    return Boosted(member, grown)
+
+
+def build_boosted(problem: Problem, forest: Forest) -> Build:
+    """Returns the function that adds boosted trees to a Keras model."""
+    return lambda inputs: problem.make_activation()(
+        walk_trees(problem, forest, inputs, free_layer_name(problem, "boosted"))
+    )
 
 
 def _least_loss(grown: GrownForest) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,11 @@ class Member:
     units of the task's output; NaN for the other examples."""
     notes: tuple[str, ...] = ()
     """Notes for the reader of the summary."""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The arrays from which `build` can be made again; empty for a network, which has checkpoints.
+    """
+    measure: Callable[[], dict[str, Any]] = dict
+    """A function that returns the member's entries of the record, as JSON."""
 
 
 @dataclass(frozen=True)
