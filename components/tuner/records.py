@@ -55,6 +55,8 @@ class TrialRecord(BaseModel):
     metrics: dict[str, float] = {}
     cause: str = ""
     """The cause, if the trial has failed."""
+    weights: dict[str, float] = {}
+    """The weights of an ensemble's members, if the trial trained members."""
     is_joined: bool = False
     """Whether this is no training, but the ensemble of the best members of all trials."""
     again: dict[int, float] = {}

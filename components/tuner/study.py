@@ -6,6 +6,7 @@ import json
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -159,6 +160,8 @@ class Study:
                 return None
             if self._grid is not None and number >= len(self._grid):
                 return None
+            if self._plan.searches_members and number and not self._dimensions:
+                return None  # The linear model has no settings to search.
             self._study.sampler = self._make_sampler(number)
             trial = self._study.ask()
         return self._propose(trial, worker)
@@ -190,10 +193,7 @@ class Study:
         if self._grid is not None:
             return dict(self._grid[trial.number])
         if self._plan.searches_members:
-            member = self._plan.member_of(trial.number)
-            own = [d for d in self._dimensions if member in d.kinds]
-            members = {MEMBERS: [member]} if member else {}
-            return members | {d.path: suggest(trial, d) for d in own}
+            return self._choose_member(trial)
         chosen: dict[str, Any] = {}
         for dimension in self._dimensions:
             if trial.number < len(self._first_kinds) and dimension.path != KIND:
@@ -204,6 +204,18 @@ class Study:
         return (
             chosen if trial.number else {k: v for k, v in chosen.items() if not self._first_kinds}
         )
+
+    def _choose_member(self, trial: optuna.Trial) -> dict[str, Any]:
+        """Returns the values of a trial of an ensemble's member; the first trains all members."""
+        if not trial.number:
+            return {}
+        config, *others = self.trials()
+        member = self._plan.next_member(
+            Counter(name for other in others for name in other.values.get(MEMBERS, ())),
+            config.weights,
+        )
+        own = [d for d in self._dimensions if member in d.kinds]
+        return {MEMBERS: [member], **{d.path: suggest(trial, d) for d in own}}
 
     def report(self, number: int, epoch: int, value: float) -> bool:
         """Records the value of an epoch, and returns whether the trial is pruned."""
@@ -343,6 +355,7 @@ def _attributes(result: TrialResult) -> dict[str, Any]:
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
         "seconds": round(result.seconds, 3),
+        "weights": dict(result.weights),
     }
 
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from trainer_module.data.examples import Content
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.choice import Judge, choose_candidates
-from trainer_module.families.supervised.ensemble.weights import Labels, common_rows, mean, select
+from trainer_module.families.supervised.ensemble.weights import Labels, common_rows, mean
 from trainer_module.settings.model import NETWORK_MEMBER
 from trainer_module.tuning.plan import MEMBERS
 from trainer_module.tuning.space import Values
@@ -35,17 +35,20 @@ def save_outputs(folder: str, outputs: Outputs) -> None:
     )
 
 
-def measure_outputs(outputs: Outputs, labels: Labels) -> tuple[dict[str, float], int]:
+def measure_outputs(
+    outputs: Outputs, weights: Mapping[str, float], labels: Labels
+) -> tuple[dict[str, float], int]:
     """Returns the metrics of an ensemble on the examples that no member has seen, and their number.
 
     Args:
       outputs: the predictions of unseen examples by member.
+      weights: the weights of the members.
       labels: the labels of all examples.
 
     Raises:
       TrainingError: all examples have been seen.
     """
-    blended = mean(outputs, select(outputs, labels, NETWORK_MEMBER))
+    blended = mean(outputs, weights)
     rows = common_rows({"": blended})
     if not len(rows):
         raise TrainingError(

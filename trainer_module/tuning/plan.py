@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -35,6 +35,8 @@ class TrialResult:
     was_pruned: bool
     """Whether the trial was pruned."""
     seconds: float
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weights of an ensemble's members, if the trial trained members."""
 
 
 PREFIX = "val_"
@@ -144,9 +146,9 @@ MEMBER_SPACES: dict[str, dict[str, Range]] = {
 """The search space of each member of an ensemble. The linear model has none, as each of its
 trainings tries several regularisations."""
 
-TURNS = ("boosted", "extra", "random", "boosted", "tabular")
-"""The members that the trials of an ensemble train in turn; boosted trees have the most settings.
-"""
+LEAST_SHARE = 0.2
+"""A number that is added to each member's weight when trials are divided among the members, as
+other settings may make a member useful."""
 
 MEMBERS = "model.members"
 """The key of an ensemble's members."""
@@ -221,7 +223,7 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
     if settings.model.kind == ENSEMBLE:
         return tuple(
             Dimension(path, values, (member,))
-            for member in _turns(settings)
+            for member in searched_members(settings)
             for path, values in MEMBER_SPACES[member].items()
         )
     kinds = kinds_for(settings)
@@ -236,8 +238,8 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
     )
 
 
-def _turns(settings: TrainerSettings) -> list[str]:
-    """Returns the members that the trials of an ensemble train, each once."""
+def searched_members(settings: TrainerSettings) -> list[str]:
+    """Returns the members of an ensemble that have settings to search."""
     return [name for name in MEMBER_SPACES if name in settings.model.ensemble_members]
 
 
@@ -306,10 +308,19 @@ class SearchPlan(Settings):
         """The number of processes that run trials; by default a core each for members."""
         return self.tune.parallel or (count_cores() if self.searches_members else 1)
 
-    def member_of(self, number: int) -> str | None:
-        """Returns the member of an ensemble that a trial trains, or None for all members."""
-        turns = [name for name in TURNS if name in self.untuned.model.ensemble_members]
-        return turns[(number - 1) % len(turns)] if number and turns else None
+    def next_member(self, trials: Mapping[str, int], weights: Mapping[str, float]) -> str:
+        """Returns the member of an ensemble that the next trial trains.
+
+        The trials are divided in proportion to the members' weights (the method of D'Hondt, 1882).
+
+        Args:
+          trials: the number of trials so far by member.
+          weights: the weights of the members in the ensemble of the config; empty if unknown.
+        """
+        return max(
+            searched_members(self.untuned),
+            key=lambda name: (weights.get(name, 0) + LEAST_SHARE) / (trials.get(name, 0) + 1),
+        )
 
     @cached_property
     def objective(self) -> Objective:

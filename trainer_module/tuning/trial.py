@@ -20,10 +20,10 @@ from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.loading import SplitCache, TrainingData
 from trainer_module.ensemble_trainer import MemberTrainings, train_once
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.ensemble.weights import Labels
+from trainer_module.families.supervised.ensemble.weights import Labels, select
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import TRAINER, load_trainer, trainer_of
+from trainer_module.settings.model import NETWORK_MEMBER, TRAINER, load_trainer, trainer_of
 from trainer_module.settings.train import needs_held_out
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
@@ -187,7 +187,9 @@ class TrialRunner:
     def _result_of_outputs(
         self, outputs: Mapping[str, np.ndarray], labels: Labels, start: float
     ) -> TrialResult:
-        return self._of_metrics(*measure_outputs(outputs, labels), start)
+        weights = select(outputs, labels, NETWORK_MEMBER)
+        metrics, examples = measure_outputs(outputs, weights, labels)
+        return replace(self._of_metrics(metrics, examples, start), weights=weights)
 
     def _of_metrics(self, metrics: Mapping[str, float], examples: int, start: float) -> TrialResult:
         """Returns a result without epochs."""
