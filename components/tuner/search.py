@@ -294,6 +294,12 @@ class Search:
             count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
             raise TrainingError(f"{count} failed; the error of the first: {failed[0].cause}")
         limit = show_seconds(self._tune.max_seconds or 0)
+        if self._joins:
+            report_notice(
+                f"the ensemble of the config was not trained within {limit} (tune.timeout), so that "
+                "nothing can be compared with it: the config is not changed"
+            )
+            return trials
         raise TrainingError(
             f"tune.timeout: no trial ended within {limit}; allow more time, or make trials shorter,"
             " for example with fewer train.epochs."

@@ -122,6 +122,8 @@ class ArtifactResults(ArtifactReader):
         if not tuning:
             return ""
         trials = tuning["trials"]
+        if tuning["best"] is None:
+            return f"{counted(len(trials), 'trial')}; the config is not changed"
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
         if best is not trials[0]:
             summary.notes.append(describe_choice(trials[0], best))

@@ -151,6 +151,8 @@ def standard_error(
     deviations = weight * (values - np.average(values, weights=weight))
     if units is not None:
         deviations = np.bincount(units, deviations)
+        # Of few groups the squares underestimate the variance.
+        deviations *= np.sqrt(len(deviations) / max(1, len(deviations) - 1))
     return float(np.sqrt(np.sum(deviations**2)) / weight.sum())
 
 
