@@ -296,7 +296,7 @@ class Search:
         limit = show_seconds(self._tune.max_seconds or 0)
         if self._joins:
             report_notice(
-                f"the ensemble of the config was not trained within {limit} (tune.timeout), so that "
+                f"the config was not trained within {limit} (tune.timeout), so that "
                 "nothing can be compared with it: the config is not changed"
             )
             return trials
