@@ -33,6 +33,7 @@ from trainer_module.families.supervised.ensemble.boosted import grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
 from trainer_module.families.supervised.ensemble.member import Folds, Member
 from trainer_module.families.supervised.ensemble.model import build_ensemble
+from trainer_module.families.supervised.ensemble.store import MemberStore, fingerprint
 from trainer_module.families.supervised.ensemble.weights import (
     Labels,
     calibration_error,
@@ -43,6 +44,7 @@ from trainer_module.families.supervised.ensemble.weights import (
     unseen_loss,
 )
 from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.problem import Problem
 from trainer_module.runtime import report_progress
 from trainer_module.settings.model import NETWORK_MEMBER, ForestSettings
 from trainer_module.trainer import train as train_network
@@ -187,8 +189,15 @@ class MemberTrainings:
 
     def run(self) -> None:
         """Trains the members; the network comes last, as it takes the longest."""
-        for name, fit in _fits(self):
-            self.try_member(name, fit)
+        store = None
+        if not self.is_trial:
+            key = fingerprint(self.examples, self.folds, self.inputs.settings)
+            store = MemberStore(self.inputs.backup_directory, key)
+        for name, problem, fit in _fits(self):
+            resume = fit
+            if store:
+                resume = functools.partial(store.resume, name, fit, problem, self.examples.columns)
+            self.try_member(name, resume)
         if NETWORK_MEMBER in self.names:
             self.try_member(NETWORK_MEMBER, lambda: _fit_network(self))
 
@@ -216,28 +225,27 @@ class MemberTrainings:
         report_progress(done, len(self.names), f"{self.inputs.prefix}member", name)
 
 
-def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Callable[[], Member]]]:
-    """Yields the name and the training of each member except for the network."""
+def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[], Member]]]:
+    """Yields the name, the problem and the training of each member except for the network."""
     inputs, examples, folds = trainings.inputs, trainings.examples, trainings.folds
     problem, settings = inputs.data.problem, inputs.settings
 
+    # Forests learn the frequencies of the classes in the data: weights of classes hardly change the
+    # pure leaves of deep trees, so that no shift of the logits could correct them.
+    alike = replace(examples, weight=_weights_of_data(inputs.data, examples))
+    plain = replace(problem, class_weights=())
+    seed = settings.train.global_seed
+
     def averaged(kind: str, options: ForestSettings) -> Callable[[], Member]:
-        """Returns the training of forests that learn the frequencies of the classes in the data.
+        return lambda: grow_averaged(kind, alike, plain, folds, seed, options)
 
-        Weights of classes hardly change the pure leaves of deep trees, so that no shift of the
-        logits could correct them.
-        """
-        alike = replace(examples, weight=_weights_of_data(inputs.data, examples))
-        plain = replace(problem, class_weights=())
-        return lambda: grow_averaged(kind, alike, plain, folds, settings.train.global_seed, options)
-
-    fits = {
-        "boosted": lambda: grow_boosted(examples, problem, settings, folds),
-        "random": averaged("random", settings.model.random),
-        "extra": averaged("extra", settings.model.extra),
-        "linear": lambda: fit_linear(examples, problem, folds, settings.train.global_seed),
+    fits: dict[str, tuple[Problem, Callable[[], Member]]] = {
+        "boosted": (problem, lambda: grow_boosted(examples, problem, settings, folds)),
+        "random": (plain, averaged("random", settings.model.random)),
+        "extra": (plain, averaged("extra", settings.model.extra)),
+        "linear": (problem, lambda: fit_linear(examples, problem, folds, seed)),
     }
-    yield from ((name, fits[name]) for name in trainings.names if name != NETWORK_MEMBER)
+    yield from ((name, *fits[name]) for name in trainings.names if name != NETWORK_MEMBER)
 
 
 def _divide(train: Split) -> Folds:
