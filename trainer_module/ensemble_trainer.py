@@ -85,21 +85,6 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     return _join(trainings)
 
 
-def train_once(inputs: TrainingInputs) -> MemberTrainings:
-    """Trains the members for their predictions of unseen examples, without a final network.
-
-    Args:
-      inputs: the inputs of `train`.
-
-    Raises:
-      TrainingError: no member can be trained, or the train split does not fit into memory.
-    """
-    trainings = MemberTrainings.of(inputs)
-    trainings.run()
-    trainings.check()
-    return trainings
-
-
 def _lacks(examples: TreeExamples | None) -> str:
     """Returns the reason why only a network can be trained on the examples; empty if none."""
     if examples is None:

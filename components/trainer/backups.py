@@ -13,8 +13,7 @@ from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
 from components.copying import write_text
-from trainer_module.families.supervised.ensemble.store import MEMBERS_FOLDER
-from trainer_module.runtime import RECORD_FILE
+from trainer_module.runtime import MEMBERS_FOLDER, RECORD_FILE
 from trainer_module.settings import (
     SETTINGS_KEY,
     CheckpointSettings,

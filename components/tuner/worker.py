@@ -17,8 +17,7 @@ from components.processes.worker import Channel
 from components.tuner.records import Final, TrialState, has_too_many_failures
 from components.tuner.study import Proposal, Study
 from trainer_module.runtime import PROGRESS_LOGGER, WorkerContext
-from trainer_module.tuning.members import MemberTrial
-from trainer_module.tuning.plan import SearchPlan
+from trainer_module.tuning.plan import MemberTrial, SearchPlan
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 
 TRIALS_FOLDER = "trials"

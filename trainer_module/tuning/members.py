@@ -7,47 +7,63 @@ predictions of all trials determine the settings of each member.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trainer_module.data.examples import Content
+from trainer_module.ensemble_trainer import MemberTrainings
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.choice import Judge, choose_candidates
-from trainer_module.families.supervised.ensemble.weights import Labels, common_rows, mean
+from trainer_module.families.supervised.ensemble.weights import Labels, common_rows, mean, select
 from trainer_module.settings.model import NETWORK_MEMBER
-from trainer_module.tuning.plan import MEMBERS
+from trainer_module.training.plan import TrainingInputs, TrainingResult
+from trainer_module.tuning.plan import MEMBERS, Measured, MemberTrial
 from trainer_module.tuning.space import Values
 
 UNSEEN_FILE = "unseen.npz"
 """The file of the predictions of unseen examples, in the folder of a trial."""
 
 Outputs = Mapping[str, np.ndarray]
+"""The predictions of unseen examples by member, [examples, units]; NaN for seen examples."""
 
 
-def save_outputs(folder: str, outputs: Outputs) -> None:
-    """Writes the predictions of a trial, [examples, units] by member."""
-    np.savez(
-        os.path.join(folder, UNSEEN_FILE), **{k: v.astype(np.float32) for k, v in outputs.items()}
-    )
-
-
-def measure_outputs(
-    outputs: Outputs, weights: Mapping[str, float], labels: Labels
-) -> tuple[dict[str, float], int]:
-    """Returns the metrics of an ensemble on the examples that no member has seen, and their number.
+def train_members(inputs: TrainingInputs, folder: str) -> tuple[Measured, TrainingResult | None]:
+    """Trains the members of `inputs` and writes their predictions.
 
     Args:
-      outputs: the predictions of unseen examples by member.
-      weights: the weights of the members.
-      labels: the labels of all examples.
+      inputs: the settings and the whole train split.
+      folder: the folder of the trial.
+
+    Returns:
+      The ensemble's metrics, and the training of the network if it is a member.
 
     Raises:
-      TrainingError: all examples have been seen.
+      TrainingError: no member can be trained, or no examples can be held out.
     """
+    trainings = MemberTrainings.of(inputs)
+    trainings.run()
+    trainings.check()
+    write_outputs(folder, trainings.unseen)
+    return _measure(trainings.unseen, trainings.labels), trainings.network
+
+
+def write_outputs(folder: str, outputs: Outputs) -> None:
+    """Writes the predictions of a trial."""
+    values = {name: one.astype(np.float32) for name, one in outputs.items()}
+    np.savez(os.path.join(folder, UNSEEN_FILE), **values)
+
+
+def read_outputs(folder: str) -> dict[str, np.ndarray]:
+    """Returns the predictions of a trial."""
+    with np.load(os.path.join(folder, UNSEEN_FILE)) as arrays:
+        return {name: arrays[name].astype(np.float64) for name in arrays.files}
+
+
+def _measure(outputs: Outputs, labels: Labels) -> Measured:
+    weights = select(outputs, labels, NETWORK_MEMBER)
     blended = mean(outputs, weights)
     rows = common_rows({"": blended})
     if not len(rows):
@@ -61,48 +77,37 @@ def measure_outputs(
     for metric in labels.problem.make_metrics():
         metric.update_state(label, predicted)
         metrics[metric.name] = float(metric.result())
-    return metrics, len(rows)
-
-
-@dataclass(frozen=True)
-class MemberTrial:
-    """A completed trial: its values and the folder of its predictions."""
-
-    values: Values
-    folder: str
-
-    def read(self) -> dict[str, np.ndarray]:
-        """Returns the predictions of unseen examples, [examples, units] by member."""
-        with np.load(os.path.join(self.folder, UNSEEN_FILE)) as arrays:
-            return {name: arrays[name].astype(np.float64) for name in arrays.files}
+    return Measured(metrics, len(rows), weights)
 
 
 def join_trials(
-    trials: Iterable[MemberTrial], content: Content, labels: Labels
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Returns the values of the best ensemble by config key, and its predictions by member.
+    trials: Sequence[MemberTrial], inputs: TrainingInputs
+) -> tuple[dict[str, Any], Measured]:
+    """Returns the values of the best ensemble by config key, and its metrics.
 
     There are no values if no other settings are better than those of the config beyond chance.
 
     Args:
       trials: the completed trials. The first trained the ensemble of the config, each of the others
         one member.
-      content: the content of the train split.
-      labels: the labels of all examples.
+      inputs: the inputs of the trials.
     """
+    labels = MemberTrainings.of(inputs).labels
     config, *others = trials
-    candidates = {name: [values] for name, values in config.read().items()}
+    candidates = {name: [outputs] for name, outputs in read_outputs(config.folder).items()}
     values: dict[str, list[Values]] = {name: [{}] for name in candidates}
     for trial in others:
         (name,) = trial.values[MEMBERS]
-        if name in candidates:
-            candidates[name].append(trial.read()[name])
+        if name in candidates:  # The member of the config may have failed.
+            candidates[name].append(read_outputs(trial.folder)[name])
             values[name].append(trial.values)
-    choice = choose_candidates(candidates, _judge(content, labels), NETWORK_MEMBER)
+    judge = _judge(inputs.data.train.content, labels)
+    choice = choose_candidates(candidates, judge, NETWORK_MEMBER)
     joined: dict[str, Any] = {}
     for name, index in choice.items():
         joined |= {path: v for path, v in values[name][index].items() if path != MEMBERS}
-    return joined, {name: candidates[name][index] for name, index in choice.items()}
+    chosen = {name: candidates[name][index] for name, index in choice.items()}
+    return joined, _measure(chosen, labels)
 
 
 def _judge(content: Content, labels: Labels) -> Judge:

@@ -39,6 +39,26 @@ class TrialResult:
     """The weights of an ensemble's members, if the trial trained members."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """An ensemble's metrics on the examples that its members have not seen."""
+
+    metrics: Mapping[str, float]
+    examples: int
+    """The number of these examples."""
+    weights: Mapping[str, float]
+    """The weights of the members."""
+
+
+@dataclass(frozen=True)
+class MemberTrial:
+    """A completed trial of an ensemble's members."""
+
+    values: Values
+    folder: str
+    """The folder of the trial, with the predictions of unseen examples."""
+
+
 PREFIX = "val_"
 """The prefix of the names of metrics on held-out examples."""
 LOSS = f"{PREFIX}loss"

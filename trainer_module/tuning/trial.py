@@ -11,29 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 from tensorboard.plugins.hparams import api as hparams
 
 from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.loading import SplitCache, TrainingData
-from trainer_module.ensemble_trainer import MemberTrainings, train_once
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.ensemble.weights import Labels, select
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.model import NETWORK_MEMBER, TRAINER, load_trainer, trainer_of
+from trainer_module.settings.model import TRAINER, load_trainer, trainer_of
 from trainer_module.settings.train import needs_held_out
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
-from trainer_module.tuning.members import (
-    MemberTrial,
-    join_trials,
-    measure_outputs,
-    save_outputs,
-)
-from trainer_module.tuning.plan import PARTS, Objective, TrialResult
+from trainer_module.tuning.plan import PARTS, Measured, MemberTrial, Objective, TrialResult
 from trainer_module.tuning.space import Values
 
 BACKUP_FOLDER = "backup"
@@ -127,7 +118,7 @@ class TrialRunner:
         try:
             inputs = replace(self._open(settings, folder), extra_callbacks=[watcher])
             if is_of_members:
-                result = self._result_of_members(train_once(inputs), folder, watcher, start)
+                result = self._run_members(inputs, folder, watcher, start)
             else:
                 inputs = replace(inputs, data=self._data_of_part(inputs.data, part))
                 result = self._result(_train(inputs), inputs.data, watcher, start)
@@ -148,10 +139,11 @@ class TrialRunner:
           trials: the completed trials, the first with the config.
           folder: a folder for temporary files.
         """
+        from trainer_module.tuning.members import join_trials
+
         start = time.monotonic()
-        trainings = MemberTrainings.of(self._open(settings, folder))
-        values, outputs = join_trials(trials, trainings.inputs.data.train.content, trainings.labels)
-        return values, self._result_of_outputs(outputs, trainings.labels, start)
+        values, measured = join_trials(trials, self._open(settings, folder))
+        return values, self._of_members(measured, start)
 
     def _open(self, settings: TrainerSettings, folder: str) -> TrainingInputs:
         arguments = copy.copy(self._fn_args)
@@ -177,19 +169,19 @@ class TrialRunner:
         result = self._of_metrics(metrics, data.evaluation.examples, start)
         return _with_epochs(result, trained, watcher)
 
-    def _result_of_members(
-        self, trainings: MemberTrainings, folder: str, watcher: TrialWatcher, start: float
+    def _run_members(
+        self, inputs: TrainingInputs, folder: str, watcher: TrialWatcher, start: float
     ) -> TrialResult:
-        save_outputs(folder, trainings.unseen)
-        result = self._result_of_outputs(trainings.unseen, trainings.labels, start)
-        return _with_epochs(result, trainings.network, watcher) if trainings.network else result
+        # The import is here, as scikit-learn takes a second to import.
+        from trainer_module.tuning.members import train_members
 
-    def _result_of_outputs(
-        self, outputs: Mapping[str, np.ndarray], labels: Labels, start: float
-    ) -> TrialResult:
-        weights = select(outputs, labels, NETWORK_MEMBER)
-        metrics, examples = measure_outputs(outputs, weights, labels)
-        return replace(self._of_metrics(metrics, examples, start), weights=weights)
+        measured, network = train_members(inputs, folder)
+        result = self._of_members(measured, start)
+        return _with_epochs(result, network, watcher) if network else result
+
+    def _of_members(self, measured: Measured, start: float) -> TrialResult:
+        result = self._of_metrics(measured.metrics, measured.examples, start)
+        return replace(result, weights=measured.weights)
 
     def _of_metrics(self, metrics: Mapping[str, float], examples: int, start: float) -> TrialResult:
         """Returns a result without epochs."""

@@ -21,8 +21,9 @@ from trainer_module.errors import TrainingError
 from trainer_module.measures import measures_of
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
-from trainer_module.tuning.members import MemberTrial, save_outputs
+from trainer_module.tuning.members import read_outputs, write_outputs
 from trainer_module.tuning.plan import (
+    MemberTrial,
     Objective,
     SearchPlan,
     TrialResult,
@@ -184,7 +185,7 @@ def test_members_are_trained_once_and_those_of_all_trials_joined(
     assert [result.epochs for result in results] == [3, 0, 0, 3]
     assert [*results[0].weights] == ["boosted", "extra", "tabular"]
     assert all(result.value == result.metrics["auc"] > 0.7 for result in results)
-    outputs = [trial.read() for trial in trials]
+    outputs = [read_outputs(trial.folder) for trial in trials]
     assert [set(one) for one in outputs] == [
         {*model["members"]},
         {"boosted"},
@@ -196,7 +197,7 @@ def test_members_are_trained_once_and_those_of_all_trials_joined(
     assert "model.members" not in joined
     assert result.value > 0.7
     # A member with worse settings in the config: the search finds better ones.
-    save_outputs(trials[0].folder, {name: one * 0 + 0.5 for name, one in outputs[0].items()})
+    write_outputs(trials[0].folder, {name: one * 0 + 0.5 for name, one in outputs[0].items()})
     better, found = runner.join(plan.untuned, trials, str(folder))
     assert better.items() >= {"model.extra.min_examples": 3, "model.dropout": 0.3}.items()
     assert found.value > 0.7

@@ -19,10 +19,8 @@ from trainer_module.families.supervised.ensemble.member import Build, Folds, Mem
 from trainer_module.families.supervised.trees.forest import Forest, TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.problem import Problem
+from trainer_module.runtime import MEMBERS_FOLDER
 from trainer_module.settings import TrainerSettings
-
-MEMBERS_FOLDER = "members"
-"""The subfolder of a training's checkpoints that has the files."""
 
 _UNSEEN, _REST = "unseen predictions", "rest"
 
@@ -43,7 +41,7 @@ class MemberStore:
     """The members that are trained, in files that are complete or absent."""
 
     def __init__(self, directory: str, fingerprint: str) -> None:
-        """Stores the place.
+        """Stores the place of the files.
 
         Args:
           directory: the folder of the training's checkpoints.
