@@ -23,7 +23,6 @@ from trainer_module.families.supervised.ensemble.member import (
     Member,
     as_outputs,
     column_means,
-    free_layer_name,
     numeric_matrix,
     of_all_classes,
     predict,
@@ -109,7 +108,7 @@ def grow_averaged(
 def build_averaged(kind: str, problem: Problem, forest: Forest) -> Build:
     """Returns the function that adds a forest of a kind to a Keras model."""
     return lambda inputs: to_output(
-        problem, walk_trees(problem, forest, inputs, free_layer_name(problem, kind))
+        problem, walk_trees(problem, forest, inputs, problem.layer_name(kind))
     )
 
 

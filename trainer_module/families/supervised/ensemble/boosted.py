@@ -9,7 +9,6 @@ from trainer_module.families.supervised.ensemble.member import (
     Folds,
     Member,
     as_outputs,
-    free_layer_name,
 )
 from trainer_module.families.supervised.trees.forest import Forest
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
@@ -69,7 +68,7 @@ def grow_boosted(
 def build_boosted(problem: Problem, forest: Forest) -> Build:
     """Returns the function that adds boosted trees to a Keras model."""
     return lambda inputs: problem.make_activation()(
-        walk_trees(problem, forest, inputs, free_layer_name(problem, "boosted"))
+        walk_trees(problem, forest, inputs, problem.layer_name("boosted"))
     )
 
 

@@ -20,7 +20,6 @@ from trainer_module.families.supervised.ensemble.member import (
     Member,
     as_outputs,
     column_means,
-    free_layer_name,
     numeric_matrix,
     predict,
     sample,
@@ -117,7 +116,7 @@ def build_linear(
             problem.output_units,
             len(columns),
             sum(column.codes for column in columns),
-            name=free_layer_name(problem, "linear"),
+            name=problem.layer_name("linear"),
         )
         logits = layer([inputs[name] for name in names])
         layer.fill(**arrays)

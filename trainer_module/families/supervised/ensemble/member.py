@@ -18,14 +18,6 @@ Build = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 """A function that returns a member's outputs, [batch, units], for Keras inputs by name."""
 
 
-def free_layer_name(problem: Problem, name: str) -> str:
-    """Returns the name of a layer that no column has, as Keras names its inputs like columns."""
-    taken = {feature.name for feature in problem.features}
-    while name in taken:
-        name = f"{name}_layer"
-    return name
-
-
 @dataclass(frozen=True)
 class Member:
     """A trained member of an ensemble."""
