@@ -170,7 +170,9 @@ class Walk(tf_keras.layers.Layer):
 def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
     """Returns the forest as a model from transformed features to the output of the task."""
     inputs = problem.make_inputs()
-    output = problem.make_activation()(walk_trees(problem, forest, inputs, "forest"))
+    output = problem.make_activation()(
+        walk_trees(problem, forest, inputs, problem.layer_name("forest"))
+    )
     return tf_keras.Model(inputs, output, name="trees")
 
 
