@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
-from trainer_module.machine import count_cores
+from trainer_module.machine import count_cores, free_memory
 from trainer_module.measures import measures_of
 from trainer_module.sections import Settings
 from trainer_module.settings import SETTINGS_KEY, TrainerSettings
@@ -170,6 +170,10 @@ LEAST_SHARE = 0.2
 """A number that is added to each member's weight when trials are divided among the members, as
 other settings may make a member useful."""
 
+MAX_PROCESSES, BYTES_PER_PROCESS = 4, 2 * 2**30
+"""The largest number of processes of an ensemble's search if the config gives none, and the free
+memory in bytes that each needs. Large data occupies several cores in each process."""
+
 MEMBERS = "model.members"
 """The key of an ensemble's members."""
 
@@ -323,10 +327,12 @@ class SearchPlan(Settings):
         """Whether the trials train the members of an ensemble one by one."""
         return self.tune.is_automatic and self.untuned.model.kind == ENSEMBLE
 
-    @property
+    @cached_property
     def parallel(self) -> int:
-        """The number of processes that run trials; by default a core each for members."""
-        return self.tune.parallel or (count_cores() if self.searches_members else 1)
+        """The number of processes that run trials."""
+        if self.tune.parallel or not self.searches_members:
+            return self.tune.parallel or 1
+        return max(1, min(count_cores(), MAX_PROCESSES, free_memory() // BYTES_PER_PROCESS))
 
     def next_member(self, trials: Mapping[str, int], weights: Mapping[str, float]) -> str:
         """Returns the member of an ensemble that the next trial trains.
