@@ -18,6 +18,7 @@ from trainer_module.ensemble_trainer import MemberTrainings
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.choice import Judge, choose_candidates
 from trainer_module.families.supervised.ensemble.weights import Labels, common_rows, mean, select
+from trainer_module.problem import Problem
 from trainer_module.settings.model import NETWORK_MEMBER
 from trainer_module.training.plan import TrainingInputs, TrainingResult
 from trainer_module.tuning.plan import MEMBERS, Measured, MemberTrial
@@ -47,12 +48,13 @@ def train_members(inputs: TrainingInputs, folder: str) -> tuple[Measured, Traini
     trainings.run()
     trainings.check()
     write_outputs(folder, trainings.unseen)
-    return _measure(trainings.unseen, trainings.labels), trainings.network
+    measured = _measure(trainings.unseen, trainings.labels, inputs.data.problem)
+    return measured, trainings.network
 
 
 def write_outputs(folder: str, outputs: Outputs) -> None:
     """Writes the predictions of a trial."""
-    values = {name: one.astype(np.float32) for name, one in outputs.items()}
+    values: dict[str, Any] = {name: one.astype(np.float32) for name, one in outputs.items()}
     np.savez(os.path.join(folder, UNSEEN_FILE), **values)
 
 
@@ -62,7 +64,8 @@ def read_outputs(folder: str) -> dict[str, np.ndarray]:
         return {name: arrays[name].astype(np.float64) for name in arrays.files}
 
 
-def _measure(outputs: Outputs, labels: Labels) -> Measured:
+def _measure(outputs: Outputs, labels: Labels, problem: Problem) -> Measured:
+    """Returns the metrics of `problem`, with those of the objective of the search."""
     weights = select(outputs, labels, NETWORK_MEMBER)
     blended = mean(outputs, weights)
     rows = common_rows({"": blended})
@@ -74,7 +77,7 @@ def _measure(outputs: Outputs, labels: Labels) -> Measured:
     metrics = {"loss": labels.only(rows).loss(blended[rows])}
     label = tf.constant(labels.values[rows].reshape(-1, 1))
     predicted = tf.constant(blended[rows], tf.float32)
-    for metric in labels.problem.make_metrics():
+    for metric in problem.make_metrics():
         metric.update_state(label, predicted)
         metrics[metric.name] = float(metric.result())
     return Measured(metrics, len(rows), weights)
@@ -107,7 +110,7 @@ def join_trials(
     for name, index in choice.items():
         joined |= {path: v for path, v in values[name][index].items() if path != MEMBERS}
     chosen = {name: candidates[name][index] for name, index in choice.items()}
-    return joined, _measure(chosen, labels)
+    return joined, _measure(chosen, labels, inputs.data.problem)
 
 
 def _judge(content: Content, labels: Labels) -> Judge:

@@ -77,7 +77,8 @@ class MemberStore:
 def _write(path: str, member: Member) -> None:
     rest = json.dumps({"notes": member.notes, "measured": member.measure()})
     content = io.BytesIO()
-    np.savez(content, **{_UNSEEN: member.unseen, _REST: np.array(rest)}, **member.arrays)
+    arrays: dict[str, Any] = {_UNSEEN: member.unseen, _REST: np.array(rest), **member.arrays}
+    np.savez(content, **arrays)
     with tf.io.gfile.GFile(f"{path}.new", "wb") as file:
         file.write(content.getvalue())
     tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
