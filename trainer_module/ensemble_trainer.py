@@ -6,6 +6,7 @@ not seen; these predictions determine the weights and the calibration. The eval 
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +29,11 @@ from trainer_module.data.dealing import (
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, shorten
-from trainer_module.families.supervised.ensemble.boosted import Boosted, grow_boosted
+from trainer_module.families.supervised.ensemble.boosted import grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.ensemble.model import build_ensemble
+from trainer_module.families.supervised.ensemble.store import MemberStore, fingerprint
 from trainer_module.families.supervised.ensemble.weights import (
     Labels,
     calibration_error,
@@ -43,8 +45,9 @@ from trainer_module.families.supervised.ensemble.weights import (
 )
 from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.problem import Problem
 from trainer_module.runtime import report_progress
-from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER
+from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER, ForestSettings
 from trainer_module.trainer import train as train_network
 from trainer_module.training.folds import train_best_length, train_on_part
 from trainer_module.training.plan import TrainingInputs, TrainingResult
@@ -53,7 +56,6 @@ from trainer_module.trees_trainer import (
     train_and_export,
     tree_examples,
     weights_of_data,
-    without_class_weights,
 )
 
 logger = logging.getLogger(__name__)
@@ -81,17 +83,19 @@ def train(inputs: TrainingInputs) -> TrainingResult:
       TrainingError: no member can be trained.
     """
     examples = tree_examples(inputs.data.train)
+    if reason := _lacks(examples):
+        return _network_alone(inputs, reason)
+    assert examples is not None  # noqa: S101 - else there is a reason
+    trainings = MemberTrainings(inputs, examples)
+    trainings.run()
+    return _join(trainings)
+
+
+def _lacks(examples: TreeExamples | None) -> str:
+    """Returns the reason why only a network can be trained on the examples; empty if none."""
     if examples is None:
-        return _network_alone(inputs, "the train split does not fit into memory")
-    if not examples.columns:
-        return _network_alone(inputs, "there are no columns of numbers or categories")
-    folds = _divide(inputs.data.train)
-    trainings = _MemberTrainings(inputs)
-    for name, fit in _fits(inputs, examples, folds, trainings):
-        trainings.try_member(name, fit)
-    if NETWORK_MEMBER in trainings.names:
-        trainings.try_member(NETWORK_MEMBER, lambda: _fit_network(inputs, folds, trainings))
-    return _join(trainings, _labels(inputs.data.train, examples))
+        return "the train split does not fit into memory"
+    return "" if examples.columns else "there are no columns of numbers or categories"
 
 
 def _labels(train: Split, examples: TreeExamples) -> Labels:
@@ -114,20 +118,76 @@ def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
 
 
 @dataclass
-class _MemberTrainings:
+class MemberTrainings:
     """The members that have been trained, and the failures of the others."""
 
     inputs: TrainingInputs
+    examples: TreeExamples
+    is_trial: bool = False
+    """Whether only predictions of unseen examples are needed, as in a search."""
     members: dict[str, Member] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     failures: dict[str, Exception] = field(default_factory=dict)
     network: TrainingResult | None = None
-    boosted: Boosted | None = None
+
+    @classmethod
+    def of(cls, inputs: TrainingInputs) -> MemberTrainings:
+        """Returns the trainings of a trial.
+
+        Raises:
+          TrainingError: the train split does not fit into memory, or has no columns for the
+            members.
+        """
+        examples = tree_examples(inputs.data.train)
+        if reason := _lacks(examples):
+            raise TrainingError(
+                f"tune: auto cannot compare the members of an ensemble, as {reason}; write "
+                f"model: {NETWORK_MEMBER}, or remove tune."
+            )
+        assert examples is not None  # noqa: S101 - else there is a reason
+        return cls(inputs, examples, is_trial=True)
 
     @property
     def names(self) -> list[str]:
         """The names of the members to train, in their order."""
         return list(self.inputs.settings.model.ensemble_members)
+
+    @functools.cached_property
+    def folds(self) -> Folds:
+        """The parts of the train split that members hold out."""
+        return _divide(self.inputs.data.train)
+
+    @functools.cached_property
+    def labels(self) -> Labels:
+        """The labels of all examples."""
+        return _labels(self.inputs.data.train, self.examples)
+
+    @property
+    def unseen(self) -> dict[str, np.ndarray]:
+        """The predictions of unseen examples by member, [examples, units]."""
+        return {name: member.unseen for name, member in self.members.items()}
+
+    def run(self) -> None:
+        """Trains the members; the network comes last, as it takes the longest."""
+        store = None
+        if not self.is_trial:
+            key = fingerprint(self.examples, self.folds, self.inputs.settings)
+            store = MemberStore(self.inputs.backup_directory, key)
+        for name, problem, fit in _fits(self):
+            resume = fit
+            if store:
+                resume = functools.partial(store.resume, name, fit, problem, self.examples.columns)
+            self.try_member(name, resume)
+        if NETWORK_MEMBER in self.names:
+            self.try_member(NETWORK_MEMBER, lambda: _fit_network(self))
+
+    def check(self) -> None:
+        """Raises TrainingError with the first cause if no member could be trained."""
+        if not self.members:
+            name, error = next(iter(self.failures.items()))
+            raise TrainingError(
+                f"no member of the ensemble could be trained; {name}: {shorten(error)}"
+            ) from error
 
     def try_member(self, name: str, fit: Callable[[], Member]) -> None:
         """Trains a member; a failure leaves the other members."""
@@ -145,30 +205,31 @@ class _MemberTrainings:
         report_progress(done, len(self.names), f"{self.inputs.prefix}member", name)
 
 
-def _fits(
-    inputs: TrainingInputs, examples: TreeExamples, folds: Folds, trainings: _MemberTrainings
-) -> Iterator[tuple[str, Callable[[], Member]]]:
-    """Yields the name and the training of each member except for the network."""
+def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[], Member]]]:
+    """Yields the name, the problem and the training of each member except for the network."""
+    inputs, examples, folds = trainings.inputs, trainings.examples, trainings.folds
     problem, settings = inputs.data.problem, inputs.settings
 
-    def boosted() -> Member:
-        trainings.boosted = grow_boosted(examples, problem, settings, folds)
-        return trainings.boosted.member
+    # Forests learn the frequencies of the classes in the data: weights of classes hardly change the
+    # pure leaves of deep trees, so that no shift of the logits could correct them.
+    alike = replace(examples, weight=_weights_of_data(inputs.data, examples))
+    plain = replace(problem, class_weights=())
+    seed = settings.train.global_seed
 
-    def averaged(kind: str) -> Callable[[], Member]:
-        alike, plain = without_class_weights(inputs.data, examples)
-        seed = settings.train.global_seed
+    def averaged(kind: str, options: ForestSettings) -> Callable[[], Member]:
         return lambda: forest_member(
-            plain, grow_averaged(kind, alike, plain, folds, AVERAGED_TREES, seed), kind
+            plain,
+            grow_averaged(kind, alike, plain, folds, AVERAGED_TREES, seed, options),
+            kind,
         )
 
-    fits = {
-        "boosted": boosted,
-        "random": averaged("random"),
-        "extra": averaged("extra"),
-        "linear": lambda: fit_linear(examples, problem, folds, settings.train.global_seed),
+    fits: dict[str, tuple[Problem, Callable[[], Member]]] = {
+        "boosted": (problem, lambda: grow_boosted(examples, problem, settings, folds)),
+        "random": (plain, averaged("random", settings.model.random)),
+        "extra": (plain, averaged("extra", settings.model.extra)),
+        "linear": (problem, lambda: fit_linear(examples, problem, folds, seed)),
     }
-    yield from ((name, fits[name]) for name in trainings.names if name != NETWORK_MEMBER)
+    yield from ((name, *fits[name]) for name in trainings.names if name != NETWORK_MEMBER)
 
 
 def _divide(train: Split) -> Folds:
@@ -201,8 +262,8 @@ def _renumber(part_of: np.ndarray, parts: int, size: float) -> tuple[np.ndarray,
     return numbers[part_of], len(order)
 
 
-def _fit_network(inputs: TrainingInputs, folds: Folds, trainings: _MemberTrainings) -> Member:
-    data = inputs.data
+def _fit_network(trainings: MemberTrainings) -> Member:
+    inputs, folds, data = trainings.inputs, trainings.folds, trainings.inputs.data
     content = data.train.content
     unseen = np.full((content.examples, data.problem.output_units), np.nan)
     held_out = folds.held_out(0)
@@ -215,7 +276,9 @@ def _fit_network(inputs: TrainingInputs, folds: Folds, trainings: _MemberTrainin
             if not inputs.base_model:
                 unseen[held_out] = _predict(model, parts[1], data)
 
-        trainings.network = trained = train_on_part(train_network, inputs, parts, predict)
+        trainings.network = trained = train_on_part(
+            train_network, inputs, parts, predict, trains_once=trainings.is_trial
+        )
     notes = (_MAY_HAVE_SEEN,) if inputs.base_model and len(held_out) else ()
     return Member(lambda given: trained.model(given), unseen, notes)
 
@@ -235,14 +298,10 @@ def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndar
     return np.asarray(found, np.float64).reshape(split.examples, data.problem.output_units)
 
 
-def _join(trainings: _MemberTrainings, labels: Labels) -> TrainingResult:
+def _join(trainings: MemberTrainings) -> TrainingResult:
     """Returns the weighted mean of the members as the result of the training."""
-    if not trainings.members:
-        name, error = next(iter(trainings.failures.items()))
-        raise TrainingError(
-            f"no member of the ensemble could be trained; {name}: {shorten(error)}"
-        ) from error
-    unseen = {name: member.unseen for name, member in trainings.members.items()}
+    trainings.check()
+    unseen, labels = trainings.unseen, trainings.labels
     weights = select(unseen, labels, NETWORK_MEMBER)
     blended = mean(unseen, weights)
     divisor = temperature(blended, labels)
@@ -254,31 +313,38 @@ def _join(trainings: _MemberTrainings, labels: Labels) -> TrainingResult:
             weights,
             divisor,
         )
-    trained = trainings.network or _without_network(inputs, trainings)
+    boosted = trainings.members.get("boosted")
+    grown = boosted.measure() if boosted else {}
+    trained = trainings.network or _without_network(inputs, trainings, grown)
     return replace(
         trained,
         model=model,
         measured={},
         notes=[*trained.notes, *_notes(trainings, weights)],
-        extras={**trained.extras, **_extras(trainings, labels, weights, blended, divisor)},
+        extras={
+            **trained.extras,
+            **_extras(trainings, labels, weights, blended, divisor),
+            **{name: grown[name] for name in ("importances",) if grown},
+        },
     )
 
 
-def _without_network(inputs: TrainingInputs, trainings: _MemberTrainings) -> TrainingResult:
+def _without_network(
+    inputs: TrainingInputs, trainings: MemberTrainings, grown: Mapping[str, Any]
+) -> TrainingResult:
     """Returns the result of a training in which no network was trained; its model is replaced."""
     split = inputs.data.train
-    grown = trainings.boosted.grown if trainings.boosted else None
     return TrainingResult(
         model=tf_keras.Model(),
         train=replace(split, batch_size=split.examples, rounds=1),
         evaluation=inputs.data.evaluation,
-        history=grown.history if grown else {"loss": []},
-        best_epoch=grown.largest_member if grown else 0,
+        history=grown.get("history", {"loss": []}),
+        best_epoch=grown.get("trees", 0),
         epoch_seconds=[sum(trainings.seconds.values())],
     )
 
 
-def _notes(trainings: _MemberTrainings, weights: Mapping[str, float]) -> Iterator[str]:
+def _notes(trainings: MemberTrainings, weights: Mapping[str, float]) -> Iterator[str]:
     """Yields notes on the members and their weights."""
     shown = ", ".join(f"{name} {weight:.0%}" for name, weight in _ranked(weights))
     yield f"ensemble: {shown}"
@@ -295,13 +361,13 @@ def _ranked(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _extras(
-    trainings: _MemberTrainings,
+    trainings: MemberTrainings,
     labels: Labels,
     weights: Mapping[str, float],
     blended: np.ndarray,
     divisor: float,
 ) -> dict[str, Any]:
-    """Returns the entries of the record: the members, the trees and the calibration."""
+    """Returns the entries of the record: the members and the calibration."""
     members = {
         name: {
             "weight": weights.get(name, 0.0),
@@ -311,8 +377,6 @@ def _extras(
         for name, member in trainings.members.items()
     }
     found: dict[str, Any] = {"members": members, "unseen_loss": unseen_loss(blended, labels)}
-    if trainings.boosted:
-        found["importances"] = trainings.boosted.grown.importances
     if labels.problem.task.is_classification:
         calibrated = divide_logits(labels.problem, blended, divisor) if divisor != 1 else blended
         found["temperature"] = divisor

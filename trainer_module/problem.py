@@ -123,6 +123,15 @@ class Problem:
         """Returns the features of a type; `kind` is the name of the type in `FEATURES`."""
         return tuple(feature for feature in self.features if feature.kind == kind)
 
+    def layer_name(self, name: str) -> str:
+        """Returns `name`, or a longer name if a feature has it: Keras names inputs like features,
+        and each name may occur once in a model.
+        """
+        taken = {feature.name for feature in self.features}
+        while name in taken:
+            name = f"{name}_layer"
+        return name
+
     def make_inputs(self) -> dict[str, tf.Tensor]:
         """Returns a new Keras input for each feature, by name."""
         return {

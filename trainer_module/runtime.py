@@ -165,6 +165,9 @@ def read_run(
 RECORD_FILE = "training.json"
 """The name of the record in the folder of the model run."""
 
+MEMBERS_FOLDER = "members"
+"""The subfolder of the checkpoints that has the finished members of an ensemble."""
+
 
 def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
     """Writes the record into the existing folder of a model run."""

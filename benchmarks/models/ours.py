@@ -94,7 +94,8 @@ class Transformed:
             "custom_config": {},
         }
         job = SearchJob(plan, str(target / "search"), arguments, {}, has_own_split=False)
-        best = choose(Search(LocalLauncher(), job).run(), plan.objective, is_automatic=True)
+        trials = Search(LocalLauncher(), job).run()
+        best = choose(trials, plan.objective, True, plan.searches_members)
         assert best is not None  # noqa: S101 - else the search would have raised
         return plan.settings(best.values)
 

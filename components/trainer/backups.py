@@ -13,7 +13,7 @@ from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
 from components.copying import write_text
-from trainer_module.runtime import RECORD_FILE
+from trainer_module.runtime import MEMBERS_FOLDER, RECORD_FILE
 from trainer_module.settings import (
     SETTINGS_KEY,
     CheckpointSettings,
@@ -152,7 +152,8 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
       key: the `steps_key` of the training.
       settings: the settings for the checkpoints to keep, and their names.
     """
-    remove_backup(posixpath.join(backup, FOLDS_FOLDER))
+    for folder in (FOLDS_FOLDER, MEMBERS_FOLDER):
+        remove_backup(posixpath.join(backup, folder))
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
     checkpoints_folder = posixpath.join(model_run_uri, CHECKPOINTS_FOLDER)
     # With a new metadata store, execution ids repeat: the folder may already exist.

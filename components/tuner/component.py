@@ -78,7 +78,9 @@ class SearchExecutor(base_executor.BaseExecutor):
         folder = _study_folder(input_dict, exec_properties, results)
         os.makedirs(folder, exist_ok=True)
         trials = _search(folder, plan, fn_args)
-        leaderboard = summarize(trials, plan.objective, plan.tune.is_automatic)
+        leaderboard = summarize(
+            trials, plan.objective, plan.tune.is_automatic, plan.searches_members
+        )
         copy_folder(folder, results)
         write_leaderboard(results, leaderboard)
         write_best(best, leaderboard["values"], search)

@@ -55,6 +55,10 @@ class TrialRecord(BaseModel):
     metrics: dict[str, float] = {}
     cause: str = ""
     """The cause, if the trial has failed."""
+    weights: dict[str, float] = {}
+    """The weights of an ensemble's members, if the trial trained members."""
+    is_joined: bool = False
+    """Whether this is no training, but the ensemble of the best members of all trials."""
     again: dict[int, float] = {}
     """The objective in the final training runs of this trial, by the part of the train split that
     was held out. Parts count from 0; part 0 is held out of all trials."""
@@ -153,7 +157,10 @@ def plan_finals(
 
 
 def choose(
-    trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
+    trials: Sequence[TrialRecord],
+    objective: Objective,
+    is_automatic: bool,
+    searches_members: bool = False,
 ) -> TrialRecord | None:
     """Returns the trial whose values the training uses, or None if no trial is completed.
 
@@ -162,9 +169,13 @@ def choose(
       objective: the objective of the search.
       is_automatic: whether the first trial is the config itself. It is then chosen, unless another
         trial is better by more than the standard error.
+      searches_members: whether the trials train members of an ensemble. The ensemble of the best
+        members is then chosen if there is one, and otherwise the first trial.
     """
     best = best_of(trials, objective)
     first = trials[0] if trials and trials[0].state is TrialState.DONE else None
+    if searches_members:
+        return next((trial for trial in trials if trial.is_joined), first)
     if best is None or first is None or not is_automatic:
         return best
     others = [trial for trial in trials[1:] if len(_common_folds(first, trial)) >= MIN_ROUNDS]
@@ -206,15 +217,22 @@ LEADERBOARD_FILE = "leaderboard.json"
 
 
 def summarize(
-    trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
+    trials: Sequence[TrialRecord],
+    objective: Objective,
+    is_automatic: bool,
+    searches_members: bool = False,
 ) -> dict[str, Any]:
-    """Returns the leaderboard for JSON: the chosen trial, and all trials, best first."""
-    best = choose(trials, objective, is_automatic)
+    """Returns the leaderboard for JSON: the chosen trial, and all trials, best first.
+
+    The arguments are those of `choose`.
+    """
+    best = choose(trials, objective, is_automatic, searches_members)
     return {
         "objective": objective.name,
         "higher_is_better": objective.higher_is_better,
         "best": None if best is None else best.number,
         "values": {} if best is None else best.values,
+        **({"searches_members": True} if searches_members else {}),
         "trials": [
             trial.model_dump(mode="json", exclude_defaults=True)
             for trial in ranked(trials, objective)

@@ -21,6 +21,7 @@ from components.tuner.records import (
     TrialRecord,
     TrialState,
     best_of,
+    choose,
     has_too_many_failures,
     plan_finals,
 )
@@ -67,6 +68,8 @@ class _Member:
     """The remaining final training runs of the process, or an empty list for a process that runs
     trials.
     """
+    joins: bool = False
+    """Whether the process chooses the members of an ensemble."""
 
 
 class Search:
@@ -90,7 +93,8 @@ class Search:
         self._deadline: float | None = None
         """The deadline of the trials, and later of the final training runs."""
         self._end = math.inf
-        self._has_finals = self._tune.is_automatic and not job.has_own_split
+        self._joins = job.plan.searches_members
+        self._has_finals = self._tune.is_automatic and not job.has_own_split and not self._joins
 
     def run(self) -> list[TrialRecord]:
         """Runs trials until their number or the time is reached, and then final training runs.
@@ -111,13 +115,15 @@ class Search:
             report_notice(f"resumes after {counted(len(self._reported), 'trial')}")
         self._set_times(earlier)
         try:
-            if not self._study.measured_again():
+            if not self._study.measured_again() and not any(t.is_joined for t in earlier):
                 self._start_all(interrupted=self._study.interrupted())
                 self._watch()
             for number in self._study.interrupted():
                 self._study.stop(number)
             if self._has_finals:
                 self._measure_again()
+            if self._joins:
+                self._join()
         finally:
             self._stop_all()
         return self._conclude()
@@ -129,7 +135,9 @@ class Search:
         """
         if (limit := self._tune.max_seconds) is None:
             return
-        used = sum(trial.seconds + trial.seconds_again for trial in trials) / self._tune.parallel
+        used = (
+            sum(trial.seconds + trial.seconds_again for trial in trials) / self._job.plan.parallel
+        )
         self._end = time.time() + limit - used
         self._deadline = self._end - (limit * SHARE_OF_TIME if self._has_finals else 0)
 
@@ -138,7 +146,7 @@ class Search:
         while self._members:
             self._poll()
             if self._deadline is not None and time.time() > self._deadline:
-                if time.time() > self._end or best_of(self._study.trials(), self._objective):
+                if time.time() > self._end or self._chosen(self._study.trials()):
                     self._stop_all()
                     return
                 self._deadline = self._end
@@ -154,7 +162,7 @@ class Search:
         seconds = None
         if self._deadline is not None:
             self._deadline = self._end
-            seconds = (self._end - time.time()) * self._tune.parallel
+            seconds = (self._end - time.time()) * self._job.plan.parallel
         finals = plan_finals(self._study.trials(), self._objective, seconds)
         done = self._study.measured_again()
         if remaining := [final for final in finals if final not in done]:
@@ -165,15 +173,31 @@ class Search:
             self._start_all(finals=remaining)
             self._watch()
 
+    def _join(self) -> None:
+        """Chooses the settings of an ensemble's members, in a process that has the data."""
+        trials = self._study.trials()
+        config = self._chosen(trials)
+        if config is None or config.is_joined or trials[1:] == []:
+            return
+        self._deadline = None
+        self._start([], [], joins=True)
+        self._watch()
+
+    def _chosen(self, trials: Sequence[TrialRecord]) -> TrialRecord | None:
+        """Returns the trial that the search would choose if it ended now."""
+        return choose(trials, self._objective, self._tune.is_automatic, self._joins)
+
     def _start_all(self, interrupted: Sequence[int] = (), finals: Sequence[Final] = ()) -> None:
-        count = self._tune.parallel
+        count = self._job.plan.parallel
         if count > 1:
             self._launcher.allocate([Place("worker", i) for i in range(count)])
         for index in range(count):
             if finals[index::count] or not finals:
                 self._start(interrupted[index::count], finals[index::count])
 
-    def _start(self, interrupted: Sequence[int], finals: Sequence[Final]) -> None:
+    def _start(
+        self, interrupted: Sequence[int], finals: Sequence[Final], joins: bool = False
+    ) -> None:
         self._started += 1
         # The name has to be unique: another search may have a process with this number.
         name = f"{os.getpid()}-{time.time_ns()}-{self._started}"
@@ -186,13 +210,14 @@ class Search:
             "has_own_split": self._job.has_own_split,
             "interrupted": list(interrupted),
             "finals": list(finals),
+            "joins": joins,
             "deadline": self._deadline,
         }
-        label = "the search" if self._tune.parallel == 1 else f"search {self._started}"
+        label = "the search" if self._job.plan.parallel == 1 else f"search {self._started}"
         spec = WorkerSpec(Place("worker", self._started - 1, label=label), MODULE, payload)
         events: list[WorkerEvent] = []
         worker = WatchedWorker(spec, self._launcher.start(spec), events.append)
-        self._members.append(_Member(name, worker, events, finals=list(finals)))
+        self._members.append(_Member(name, worker, events, finals=list(finals), joins=joins))
 
     def _poll(self) -> None:
         for member in list(self._members):
@@ -234,7 +259,9 @@ class Search:
         self._early_failures = 0 if member.has_begun else self._early_failures + 1
         if self._early_failures >= MAX_EARLY_FAILURES:
             raise failure.to_exception(member.worker.handle.log_tail())
-        if member.finals[1:]:
+        if member.joins:
+            report_notice(f"the members were not compared ({failure.sentence}); the config is used")
+        elif member.finals[1:]:
             self._start([], member.finals[1:])
         elif not member.finals and not has_too_many_failures(self._study.trials()):
             self._start([], [])
@@ -260,13 +287,21 @@ class Search:
 
     def _conclude(self) -> list[TrialRecord]:
         trials = self._study.trials()
-        if best_of(trials, self._objective) is not None:
+        if self._chosen(trials) is not None:
             return trials
         failed = [trial for trial in trials if trial.state is TrialState.FAILED]
         if failed and len(failed) == len([t for t in trials if t.state is not TrialState.STOPPED]):
             count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
             raise TrainingError(f"{count} failed; the error of the first: {failed[0].cause}")
         limit = show_seconds(self._tune.max_seconds or 0)
+        if self._joins and trials[0].cause:
+            raise TrainingError(f"the config could not be trained: {trials[0].cause}")
+        if self._joins:
+            report_notice(
+                f"the config was not trained within {limit} (tune.timeout), so that "
+                "nothing can be compared with it: the config is not changed"
+            )
+            return trials
         raise TrainingError(
             f"tune.timeout: no trial ended within {limit}; allow more time, or make trials shorter,"
             " for example with fewer train.epochs."

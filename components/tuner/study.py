@@ -6,6 +6,8 @@ import json
 import math
 import os
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,7 @@ from components.tuner.candidates import chosen_kinds, first_kinds, grid, make_pr
 from components.tuner.records import Final, TrialRecord, TrialState
 from trainer_module.errors import ConfigError, counted
 from trainer_module.settings.tune import Algorithm
-from trainer_module.tuning.plan import SearchPlan, TrialResult
+from trainer_module.tuning.plan import MEMBERS, SearchPlan, TrialResult
 from trainer_module.tuning.space import KIND
 
 LOCK_SUFFIX = ".lock"
@@ -79,6 +81,7 @@ MAX_ATTEMPTS = 12
 
 _NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
 _WORKER, _STOPPED, _ATTEMPTS, _AGAIN = "worker", "stopped", "attempts", "again:"
+_JOINED = "joined"
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ class Study:
                 return None
             if self._grid is not None and number >= len(self._grid):
                 return None
+            if self._plan.searches_members and number and not self._dimensions:
+                return None  # The linear model has no settings to search.
             self._study.sampler = self._make_sampler(number)
             trial = self._study.ask()
         return self._propose(trial, worker)
@@ -187,6 +192,8 @@ class Study:
     def _choose(self, trial: optuna.Trial) -> dict[str, Any]:
         if self._grid is not None:
             return dict(self._grid[trial.number])
+        if self._plan.searches_members:
+            return self._choose_member(trial)
         chosen: dict[str, Any] = {}
         for dimension in self._dimensions:
             if trial.number < len(self._first_kinds) and dimension.path != KIND:
@@ -197,6 +204,18 @@ class Study:
         return (
             chosen if trial.number else {k: v for k, v in chosen.items() if not self._first_kinds}
         )
+
+    def _choose_member(self, trial: optuna.Trial) -> dict[str, Any]:
+        """Returns the values of a trial of an ensemble's member; the first trains all members."""
+        if not trial.number:
+            return {}
+        config, *others = self.trials()
+        member = self._plan.next_member(
+            Counter(name for other in others for name in other.values.get(MEMBERS, ())),
+            config.weights,
+        )
+        own = [d for d in self._dimensions if member in d.kinds]
+        return {MEMBERS: [member], **{d.path: suggest(trial, d) for d in own}}
 
     def report(self, number: int, epoch: int, value: float) -> bool:
         """Records the value of an epoch, and returns whether the trial is pruned."""
@@ -212,21 +231,20 @@ class Study:
 
     def finish(self, number: int, result: TrialResult) -> None:
         """Records the result of a trial."""
-        self._store(
-            number,
-            _RESULT,
-            {
-                "metrics": dict(result.metrics),
-                "examples": result.examples,
-                "epochs": result.epochs,
-                "best_epoch": result.best_epoch,
-                "seconds": round(result.seconds, 3),
-            },
-        )
+        self._store(number, _RESULT, _attributes(result))
         if result.was_pruned:
             self._study.tell(number, state=optuna.trial.TrialState.PRUNED)
         else:
             self._study.tell(number, result.value)
+
+    def join(self, values: Mapping[str, Any], result: TrialResult) -> None:
+        """Records the ensemble of the best members of all trials."""
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                value=result.value,
+                user_attrs={_VALUES: dict(values), _RESULT: _attributes(result), _JOINED: True},
+            )
+        )
 
     def fail(self, number: int, cause: str) -> None:
         """Records that a trial has failed, with the cause."""
@@ -309,7 +327,7 @@ class Study:
             sampler = optuna.samplers.TPESampler(
                 seed=seed,
                 n_startup_trials=min(10, max(4, (tune.max_trials or 40) // 4)),
-                constant_liar=tune.parallel > 1,
+                constant_liar=self._plan.parallel > 1,
             )
         if number < len(self._first_kinds) and (kind := self._first_kinds[number]):
             with warnings.catch_warnings():
@@ -330,6 +348,17 @@ def describe_space(plan: SearchPlan) -> dict[str, Any]:
     }
 
 
+def _attributes(result: TrialResult) -> dict[str, Any]:
+    return {
+        "metrics": dict(result.metrics),
+        "examples": result.examples,
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "seconds": round(result.seconds, 3),
+        "weights": dict(result.weights),
+    }
+
+
 def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
     states = optuna.trial.TrialState
     state = {
@@ -343,5 +372,6 @@ def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
         values=trial.user_attrs.get(_VALUES, {}),
         value=trial.value if trial.state.is_finished() and trial.values else None,
         cause=trial.user_attrs.get(_CAUSE, ""),
+        is_joined=trial.user_attrs.get(_JOINED, False),
         **trial.user_attrs.get(_RESULT, {}),
     )

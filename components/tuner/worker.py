@@ -14,10 +14,10 @@ from typing import Any
 
 from components.processes.failures import Failure, describe
 from components.processes.worker import Channel
-from components.tuner.records import Final, has_too_many_failures
+from components.tuner.records import Final, TrialState, has_too_many_failures
 from components.tuner.study import Proposal, Study
 from trainer_module.runtime import PROGRESS_LOGGER, WorkerContext
-from trainer_module.tuning.plan import SearchPlan
+from trainer_module.tuning.plan import MemberTrial, SearchPlan
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 
 TRIALS_FOLDER = "trials"
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Runs interrupted trials and then new trials, or performs final training runs."""
+    """Runs interrupted trials and then new trials, or what follows all trials."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
@@ -44,7 +44,9 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     )
     name, folder = payload["name"], payload["folder"]
     worker = _Worker(plan, Study(folder, plan), runner, name, folder, channel)
-    if payload["finals"]:
+    if payload["joins"]:
+        worker.join()
+    elif payload["finals"]:
         worker.measure_again([(number, part) for number, part in payload["finals"]])
     else:
         worker.run(payload["interrupted"], payload["deadline"])
@@ -90,10 +92,25 @@ class _Worker:
             self._study.measure_again(final, value, time.monotonic() - start)
             self._channel.send("measured")
 
+    def join(self) -> None:
+        """Chooses the settings of an ensemble's members by the predictions of all trials."""
+        trials = [
+            MemberTrial(trial.values, self._folder_of(trial.number))
+            for trial in self._study.trials()
+            if trial.state is TrialState.DONE
+        ]
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            values, result = self._runner.join(self._plan.untuned, trials, folder)
+        if values:
+            self._study.join(values, result)
+
+    def _folder_of(self, number: int) -> str:
+        return os.path.join(self._folder, TRIALS_FOLDER, f"{number:04d}")
+
     def _run_trial(self, proposal: Proposal) -> None:
         number = proposal.number
         self._channel.send("begun", number=number)
-        folder = os.path.join(self._folder, TRIALS_FOLDER, f"{number:04d}")
+        folder = self._folder_of(number)
         os.makedirs(folder, exist_ok=True)
         logger.info("trial %d: %s", number, proposal.values)
 
@@ -103,7 +120,13 @@ class _Worker:
 
         try:
             settings = self._plan.settings(proposal.values)
-            result = self._runner.run(settings, proposal.values, folder, report)
+            result = self._runner.run(
+                settings,
+                proposal.values,
+                folder,
+                report,
+                is_of_members=self._plan.searches_members,
+            )
         except Exception as error:  # A trial may exceed the memory; the other trials continue.
             logger.exception("trial %d failed", number)
             cause = Failure.of_error(f"trial {number}", describe(error))

@@ -22,7 +22,7 @@ from pipeline.records.summary import (
 )
 from pipeline.runs.artifact_reader import ArtifactReader, gist
 from pipeline.runs.columns import effective_types, gist_of_types
-from pipeline.runs.console import describe_choice
+from pipeline.runs.console import describe_choice, describe_members
 from trainer_module.errors import counted
 
 
@@ -122,8 +122,12 @@ class ArtifactResults(ArtifactReader):
         if not tuning:
             return ""
         trials = tuning["trials"]
+        if tuning["best"] is None:
+            return f"{counted(len(trials), 'trial')}; the config is not changed"
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
-        if best is not trials[0]:
+        if tuning.get("searches_members"):
+            summary.notes.append(describe_members(best))
+        elif best is not trials[0]:
             summary.notes.append(describe_choice(trials[0], best))
         result = f"trial {best['number']} has {tuning['objective']} {best['value']:.4g}"
         return f"{counted(len(trials), 'trial')}; {result}"

@@ -346,6 +346,20 @@ def describe_choice(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
     )
 
 
+def describe_members(chosen: Mapping[str, Any]) -> str:
+    """Returns the result of an automatic search of an ensemble's members."""
+    if chosen.get("is_joined"):
+        return (
+            f"tune: trial {chosen['number']} joins the best members of all trials; their loss on "
+            f"{counted(chosen['examples'], 'unseen example')} is lower than the config's by more "
+            "than its standard error"
+        )
+    return (
+        "tune: no other settings of the members lower the loss on unseen examples by more than its "
+        "standard error: the config is not changed"
+    )
+
+
 def show_values(values: Mapping[str, Any]) -> str:
     """Returns the YAML lines of the best values; a comment if the config is unchanged."""
     if not values:

@@ -53,7 +53,7 @@ def fit(kind: str, task: Task, folds: Folds) -> Member:
         settings = TrainerSettings(
             label="y", task=task, model=ModelSettings(kind="ensemble", trees=20)
         )
-        return grow_boosted(examples, problem, settings, folds).member
+        return grow_boosted(examples, problem, settings, folds)
     return forest_member(problem, grow_averaged(kind, examples, problem, folds, 30, 3), kind)
 
 

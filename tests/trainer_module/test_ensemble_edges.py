@@ -92,7 +92,7 @@ def test_columns_may_have_the_names_of_members() -> None:
     model_settings = ModelSettings(kind="ensemble", trees=5)
     settings = TrainerSettings(label="y", task=Task.BINARY, model=model_settings)
     members = {
-        "boosted": grow_boosted(examples, problem, settings, folds).member,
+        "boosted": grow_boosted(examples, problem, settings, folds),
         "random": forest_member(
             problem, grow_averaged("random", examples, problem, folds, 10, 3), "random"
         ),
@@ -120,7 +120,7 @@ def test_held_out_examples_without_weight_count_alike() -> None:
     settings = TrainerSettings(
         label="y", task=Task.BINARY, model=ModelSettings(kind="ensemble", trees=5)
     )
-    grown = grow_boosted(unweighted, problem, settings, folds).member
+    grown = grow_boosted(unweighted, problem, settings, folds)
     assert np.isfinite(predict(problem, grown, make_tensors(1))).all()
 
 
@@ -163,7 +163,7 @@ def test_boosted_trees_grow_from_very_few_rows() -> None:
     )
     for part_of in ([0, 1, 2], [0, 0, 1], [-1, -1, -1]):
         folds = Folds(Parts(np.array(part_of)), max(part_of) + 1 or 1)
-        grown = grow_boosted(examples, problem, settings, folds).member
+        grown = grow_boosted(examples, problem, settings, folds)
         assert np.isfinite(predict(problem, grown, tensors)).all()
 
 
@@ -242,7 +242,7 @@ def test_a_model_of_one_member_and_one_column_can_be_loaded(
         label="y", task=Task.BINARY, model=ModelSettings(kind="ensemble", trees=5)
     )
     if kind == "boosted":
-        trained = grow_boosted(examples, problem, settings, folds).member
+        trained = grow_boosted(examples, problem, settings, folds)
     elif kind == "linear":
         trained = fit_linear(examples, problem, folds, 3)
     else:

@@ -74,3 +74,40 @@ def test_a_member_that_fails_leaves_the_others(
     monkeypatch.setattr(ensemble_trainer, "grow_averaged", fail)
     with pytest.raises(TrainingError, match="no member of the ensemble could be trained; linear: "):
         export(short(trips, members=members), tmp_path / "none", epochs=1)
+
+
+def test_members_that_are_done_are_not_trained_again_after_a_kill(
+    trips: Transformed, trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(data: Transformed, done: tuple[str, ...], killed_in: str = "") -> str:
+        """Trains; the functions of members that are done fail, and another one is interrupted."""
+
+        def raise_error(error: BaseException) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            for name in done:
+                again = AssertionError(f"{name} was called again")
+                patch.setattr(ensemble_trainer, name, lambda *_, error=again: raise_error(error))
+            if killed_in:
+                patch.setattr(
+                    ensemble_trainer, killed_in, lambda *_: raise_error(KeyboardInterrupt())
+                )
+            return export(data, tmp_path, epochs=2)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(short(trips), done=(), killed_in="fit_linear")
+    with pytest.raises(KeyboardInterrupt):
+        run(short(trips), done=("grow_boosted", "grow_averaged"), killed_in="_fit_network")
+    resumed = run(short(trips), done=("grow_boosted", "grow_averaged", "fit_linear"))
+    rows = tf.constant([to_example(row) for row in trips.evaluation])
+    expected, found = (
+        tf.saved_model.load(path).signatures["serving_default"](rows)["scores"].numpy()
+        for path in (trained, resumed)
+    )
+    np.testing.assert_array_equal(found, expected)
+    records = [read_record(path) for path in (trained, resumed)]
+    for key in ("unseen_loss", "temperature", "importances", "notes"):
+        assert records[1][key] == records[0][key]
+    with pytest.raises(KeyboardInterrupt):  # Other settings are other members.
+        run(short(trips, max_depth=2), done=(), killed_in="grow_averaged")

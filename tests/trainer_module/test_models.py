@@ -81,6 +81,20 @@ def test_columns_may_have_spaces_in_their_names(kind: str) -> None:
     assert model(make_batch(problem)).shape == (4, 1)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
+@pytest.mark.parametrize("task", [Task.BINARY, Task.REGRESSION])
+def test_columns_may_have_the_names_of_layers(task: Task, kind: str) -> None:
+    names = ("deep", "numbers", "output", "tabular", "wide")
+    features = tuple(TransformedFeature(name, "numeric", (1,)) for name in names)
+    problem = make_problem(task, features)
+    model = load_builder(kind)(problem, ModelSettings(kind=kind))
+    batch = make_batch(problem)
+    # An ensemble has the network as a layer beside its own inputs.
+    inputs = problem.make_inputs()
+    whole = tf_keras.Model(inputs, model(inputs)) if kind == "tabular" else model
+    np.testing.assert_array_equal(whole(batch), model(batch))
+
+
 @pytest.mark.parametrize("feature", MIXED, ids=lambda feature: feature.kind)
 @pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
 def test_one_feature_alone_is_enough(kind: str, feature: TransformedFeature) -> None:

@@ -180,6 +180,7 @@ class ModelSpec:
 
 
 _MODELS = "trainer_module.families.supervised.models"
+_BOOSTED_KEYS = ("trees", "max_depth", "shrinkage", "subsample", "leaf_l2", "column_share")
 _TABULAR_MODEL = {"hidden_units": [128, 128], "dropout": 0.1}
 _TABULAR_TRAIN = {
     "optimizer": {"kind": "adamw", "weight_decay": 0.01},
@@ -245,7 +246,7 @@ ZOO: dict[str, ModelSpec] = {
     "ensemble": ModelSpec(
         f"{_MODELS}.tables.build_tabular",
         trainer=ENSEMBLE_TRAINER,
-        reads=("members", "trees", "max_depth", "shrinkage"),
+        reads=("members", *_BOOSTED_KEYS, "random", "extra"),
         tasks=("binary", "multiclass", "regression"),
         model=_TABULAR_MODEL,
         train=_TABULAR_TRAIN,
@@ -267,7 +268,7 @@ ZOO: dict[str, ModelSpec] = {
     "trees": ModelSpec(
         builder="",
         trainer=TREES_TRAINER,
-        reads=("forest", "trees", "max_depth", "shrinkage"),
+        reads=("forest", *_BOOSTED_KEYS),
         refuses=("image", "text"),
         tasks=("binary", "multiclass", "regression"),
     ),
@@ -482,6 +483,17 @@ def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
+class ForestSettings(Settings):
+    """A forest whose trees are averaged, as a member of an `ensemble`."""
+
+    column_share: float | None = Field(default=None, gt=0, le=1)
+    """The share of the columns from which each condition is chosen. Default: for classes the square
+    root of their number; for numbers half of them in `random`, all in `extra`."""
+    min_examples: PositiveInt = 1
+    """The fewest examples in a leaf; with many examples at least as many as keep the forest at
+    600,000 nodes."""
+
+
 class ModelSettings(Settings):
     """The model: one of the zoo with its sizes, or a builder of yours."""
 
@@ -522,6 +534,22 @@ class ModelSettings(Settings):
     """the most conditions between the root of a tree and a leaf."""
     shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
     """the factor on each tree's contribution; the smaller it is, the more trees are needed."""
+    subsample: float = Field(default=0.7, gt=0, le=1, json_schema_extra=_name_readers("subsample"))
+    """the share of the examples from which each boosted tree is grown."""
+    leaf_l2: float = Field(default=1.0, ge=0, json_schema_extra=_name_readers("leaf_l2"))
+    """the L2 regularisation of leaf values, which shrinks leaves with few examples."""
+    column_share: float = Field(
+        default=0.5, gt=0, le=1, json_schema_extra=_name_readers("column_share")
+    )
+    """the share of the columns from which each condition of boosted trees is chosen."""
+    random: ForestSettings = Field(
+        default=ForestSettings(), json_schema_extra=_name_readers("random")
+    )
+    """the random forest."""
+    extra: ForestSettings = Field(
+        default=ForestSettings(), json_schema_extra=_name_readers("extra")
+    )
+    """the extremely randomised trees."""
     weights: str | None = Field(default=None, json_schema_extra=_name_readers("weights"))
     """the initial weights of the network: `imagenet`, a file of Keras's weights (.h5, .weights.h5,
     .keras), or the folder of an exported or pushed model of the same kind; for `bert` a name on

@@ -86,6 +86,9 @@ class LabelStatistics(Protocol):
     def output_units(self) -> int:
         """The number of units of a model's last layer."""
 
+    def layer_name(self, name: str) -> str:
+        """Returns the name of a layer that no feature has."""
+
 
 class LearningTask(Settings):
     """The base class of all tasks: the settings of a task, with the metrics it can be measured by.

@@ -137,9 +137,10 @@ class TuneSettings(Settings):
     """The search algorithm: `tpe`, `random`, `grid` or `hyperband`."""
     prune: bool = True
     """Whether poor trials are pruned, by successive halving over the epochs."""
-    parallel: PositiveInt = 1
+    parallel: PositiveInt | None = None
     """The number of parallel trials, each in its own process. Only with `parallel: 1` does the same
-    seed give the same trials."""
+    seed give the same trials. Default: for the automatic search of an `ensemble` the number of
+    cores, at most 4, as far as the memory suffices (2 GiB each); otherwise 1."""
     reuse: bool = False
     """Whether later runs on other data reuse the result of an earlier search. A new search starts
     after a change of the config or the code, and after a drift of the data (`drift`)."""

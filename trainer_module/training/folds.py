@@ -69,6 +69,7 @@ def train_on_part(
     inputs: TrainingInputs,
     held_out: tuple[Split, Split],
     on_model: Callable[[tf_keras.Model], None] = lambda _: None,
+    trains_once: bool = False,
 ) -> TrainingResult:
     """Trains a network on a part of the train split, and a small table's again on the whole split.
 
@@ -77,6 +78,7 @@ def train_on_part(
       inputs: the inputs of the training.
       held_out: the examples to train on, and the held-out ones.
       on_model: a function that is called with the model that has not seen the held-out examples.
+      trains_once: whether there is no second training, whatever the size of the table.
 
     Raises:
       TrainingError: the model cannot be built, or training diverges.
@@ -86,7 +88,7 @@ def train_on_part(
     part = replace(data, train=held_out[0], evaluation=held_out[1])
     # A user's callbacks may depend on the epochs that they see, and kept checkpoints may be resumed
     # from, so there is only one training.
-    trains_once = settings.train.callbacks or settings.train.checkpoints
+    trains_once = trains_once or bool(settings.train.callbacks or settings.train.checkpoints)
     if data.train.examples > LARGE_SPLIT or trains_once:
         trained = train(replace(inputs, data=part), TrainingPlan.of(settings, part, chosen))
         on_model(trained.model)
@@ -103,6 +105,7 @@ def train_on_part(
     gc.collect()
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     plan = TrainingPlan.of(settings, data, chosen)
+    inputs = replace(inputs, extra_callbacks=())  # They have seen the epochs of the first training.
     if not chosen:
         return train(inputs, plan)
     return train(inputs, plan.with_length(epochs, part.evaluation.examples, data.train.examples))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
+from trainer_module.machine import count_cores, free_memory
 from trainer_module.measures import measures_of
 from trainer_module.sections import Settings
 from trainer_module.settings import SETTINGS_KEY, TrainerSettings
-from trainer_module.settings.model import ZOO
+from trainer_module.settings.model import ENSEMBLE, ZOO
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.tune import TUNE_KEY, Range, TuneSettings
 from trainer_module.tuning.space import KIND, Dimension, Values, candidate, dimensions_of
@@ -34,6 +35,28 @@ class TrialResult:
     was_pruned: bool
     """Whether the trial was pruned."""
     seconds: float
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weights of an ensemble's members, if the trial trained members."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An ensemble's metrics on the examples that its members have not seen."""
+
+    metrics: Mapping[str, float]
+    examples: int
+    """The number of these examples."""
+    weights: Mapping[str, float]
+    """The weights of the members."""
+
+
+@dataclass(frozen=True)
+class MemberTrial:
+    """A completed trial of an ensemble's members."""
+
+    values: Values
+    folder: str
+    """The folder of the trial, with the predictions of unseen examples."""
 
 
 PREFIX = "val_"
@@ -126,8 +149,35 @@ _TABULAR: dict[str, Range] = {
     "train.optimizer.weight_decay": _log(1e-4, 0.1),
 }
 
+_FOREST = {"column_share": _numbers(0.1, 1.0), "min_examples": _choice(1, 2, 3, 5, 10, 20)}
+
+MEMBER_SPACES: dict[str, dict[str, Range]] = {
+    "boosted": {
+        "model.max_depth": _integers(2, 10),
+        "model.shrinkage": _log(0.02, 0.3),
+        "model.subsample": _numbers(0.5, 1.0),
+        "model.leaf_l2": _log(0.1, 30.0),
+        "model.column_share": _numbers(0.2, 1.0),
+    },
+    "extra": {f"model.extra.{key}": values for key, values in _FOREST.items()},
+    "random": {f"model.random.{key}": values for key, values in _FOREST.items()},
+    "tabular": _TABULAR,
+}
+"""The search space of each member of an ensemble. The linear model has none, as each of its
+trainings tries several regularisations."""
+
+LEAST_SHARE = 0.2
+"""A number that is added to each member's weight when trials are divided among the members, as
+other settings may make a member useful."""
+
+MAX_PROCESSES, BYTES_PER_PROCESS = 4, 2 * 2**30
+"""The largest number of processes of an ensemble's search if the config gives none, and the free
+memory in bytes that each needs. Large data occupies several cores in each process."""
+
+MEMBERS = "model.members"
+"""The key of an ensemble's members."""
+
 SPACES: dict[str, dict[str, Range]] = {
-    "ensemble": _TABULAR,
     "tabular": _TABULAR,
     "mlp": {
         "train.learning_rate": _log(1e-4, 1e-2),
@@ -194,6 +244,12 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
       settings: the complete settings of the config, which determine the kinds of models. The values
         of the settings do not limit the search space.
     """
+    if settings.model.kind == ENSEMBLE:
+        return tuple(
+            Dimension(path, values, (member,))
+            for member in searched_members(settings)
+            for path, values in MEMBER_SPACES[member].items()
+        )
     kinds = kinds_for(settings)
     kind_dimension = (Dimension(KIND, _choice(*kinds)),) if len(kinds) > 1 else ()
     # The key `model.layers` replaces `model.filters`.
@@ -204,6 +260,11 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
         for path, values in SPACES.get(kind, FALLBACK_SPACE).items()
         if path != excluded
     )
+
+
+def searched_members(settings: TrainerSettings) -> list[str]:
+    """Returns the members of an ensemble that have settings to search."""
+    return [name for name in MEMBER_SPACES if name in settings.model.ensemble_members]
 
 
 def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:
@@ -260,6 +321,32 @@ class SearchPlan(Settings):
     def untuned(self) -> TrainerSettings:
         """The complete settings of the config, without the values of a trial."""
         return self.settings({})
+
+    @cached_property
+    def searches_members(self) -> bool:
+        """Whether the trials train the members of an ensemble one by one."""
+        return self.tune.is_automatic and self.untuned.model.kind == ENSEMBLE
+
+    @cached_property
+    def parallel(self) -> int:
+        """The number of processes that run trials."""
+        if self.tune.parallel or not self.searches_members:
+            return self.tune.parallel or 1
+        return max(1, min(count_cores(), MAX_PROCESSES, free_memory() // BYTES_PER_PROCESS))
+
+    def next_member(self, trials: Mapping[str, int], weights: Mapping[str, float]) -> str:
+        """Returns the member of an ensemble that the next trial trains.
+
+        The trials are divided in proportion to the members' weights (the method of D'Hondt, 1882).
+
+        Args:
+          trials: the number of trials so far by member.
+          weights: the weights of the members in the ensemble of the config; empty if unknown.
+        """
+        return max(
+            searched_members(self.untuned),
+            key=lambda name: (weights.get(name, 0) + LEAST_SHARE) / (trials.get(name, 0) + 1),
+        )
 
     @cached_property
     def objective(self) -> Objective:

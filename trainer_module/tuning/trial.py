@@ -7,7 +7,7 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from trainer_module.settings.model import TRAINER, load_trainer, trainer_of
 from trainer_module.settings.train import needs_held_out
 from trainer_module.training.folds import measure
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
-from trainer_module.tuning.plan import PARTS, Objective, TrialResult
+from trainer_module.tuning.plan import PARTS, Measured, MemberTrial, Objective, TrialResult
 from trainer_module.tuning.space import Values
 
 BACKUP_FOLDER = "backup"
@@ -95,6 +95,8 @@ class TrialRunner:
         folder: str,
         report: Report,
         part: int = 0,
+        *,
+        is_of_members: bool = False,
     ) -> TrialResult:
         """Runs a trial, or resumes an interrupted trial.
 
@@ -105,6 +107,8 @@ class TrialRunner:
           report: the function that receives the objective of each epoch.
           part: the held-out part of the train split, on which the model is measured. It is not used
             if the search has its own split.
+          is_of_members: whether the trial trains members of an ensemble, which are measured on the
+            examples that they hold out themselves.
 
         Raises:
           TrainingError: the model cannot be built, the data cannot be used, or training diverges.
@@ -112,8 +116,12 @@ class TrialRunner:
         start = time.monotonic()
         watcher = TrialWatcher(self._objective, report)
         try:
-            inputs = self._open(settings, folder, watcher, part)
-            result = self._result(_train(inputs), inputs.data, watcher, start)
+            inputs = replace(self._open(settings, folder), extra_callbacks=[watcher])
+            if is_of_members:
+                result = self._run_members(inputs, folder, watcher, start)
+            else:
+                inputs = replace(inputs, data=self._data_of_part(inputs.data, part))
+                result = self._result(_train(inputs), inputs.data, watcher, start)
         finally:
             # The call resets the numbers in layer names, so all trials have the same layer names.
             tf_keras.backend.clear_session()
@@ -121,20 +129,33 @@ class TrialRunner:
         _write_hparams(folder, values, self._objective.name, result.value)
         return result
 
-    def _open(
-        self, settings: TrainerSettings, folder: str, watcher: TrialWatcher, part: int
-    ) -> TrainingInputs:
+    def join(
+        self, settings: TrainerSettings, trials: Sequence[MemberTrial], folder: str
+    ) -> tuple[dict[str, Any], TrialResult]:
+        """Returns the values of the best ensemble of the members of trials, and its result.
+
+        Args:
+          settings: the settings of the config.
+          trials: the completed trials, the first with the config.
+          folder: a folder for temporary files.
+        """
+        from trainer_module.tuning.members import join_trials
+
+        start = time.monotonic()
+        values, measured = join_trials(trials, self._open(settings, folder))
+        return values, self._of_members(measured, start)
+
+    def _open(self, settings: TrainerSettings, folder: str) -> TrainingInputs:
         arguments = copy.copy(self._fn_args)
         arguments.model_run_dir, arguments.base_model = folder, None
         backup = {"backup_directory": os.path.join(folder, BACKUP_FOLDER)}
         runtime = self._runtime.model_copy(update=backup)
         inputs = open_inputs(arguments, settings, runtime, self._cache)
-        return replace(inputs, data=self._data_of_trial(inputs, part), extra_callbacks=[watcher])
+        measures = self._objective.measures(settings.label_task)
+        problem = replace(inputs.data.problem, measures=measures)
+        return replace(inputs, data=replace(inputs.data, problem=problem))
 
-    def _data_of_trial(self, inputs: TrainingInputs, part: int) -> TrainingData:
-        data = inputs.data
-        measures = self._objective.measures(inputs.settings.label_task)
-        data = replace(data, problem=replace(data.problem, measures=measures))
+    def _data_of_part(self, data: TrainingData, part: int) -> TrainingData:
         if self._has_own_split:
             return data
         parts = divide_records(data.train, PARTS, f"tune: {PARTS} parts to measure on")
@@ -145,18 +166,40 @@ class TrialRunner:
         self, trained: TrainingResult, data: TrainingData, watcher: TrialWatcher, start: float
     ) -> TrialResult:
         metrics = dict(trained.measured) or measure(trained.model, data)
+        result = self._of_metrics(metrics, data.evaluation.examples, start)
+        return _with_epochs(result, trained, watcher)
+
+    def _run_members(
+        self, inputs: TrainingInputs, folder: str, watcher: TrialWatcher, start: float
+    ) -> TrialResult:
+        # The import is here, as scikit-learn takes a second to import.
+        from trainer_module.tuning.members import train_members
+
+        measured, network = train_members(inputs, folder)
+        result = self._of_members(measured, start)
+        return _with_epochs(result, network, watcher) if network else result
+
+    def _of_members(self, measured: Measured, start: float) -> TrialResult:
+        result = self._of_metrics(measured.metrics, measured.examples, start)
+        return replace(result, weights=measured.weights)
+
+    def _of_metrics(self, metrics: Mapping[str, float], examples: int, start: float) -> TrialResult:
+        """Returns a result without epochs."""
         value = metrics[self._objective.metric]
         if not math.isfinite(value):
             raise TrainingError(f"{self._objective.name} is {value}, which is not a finite number.")
-        return TrialResult(
-            value=value,
-            metrics=metrics,
-            examples=data.evaluation.examples,
-            epochs=len(trained.history["loss"]),
-            best_epoch=trained.best_epoch,
-            was_pruned=watcher.has_pruned,
-            seconds=time.monotonic() - start,
-        )
+        return TrialResult(value, metrics, examples, 0, 0, False, time.monotonic() - start)
+
+
+def _with_epochs(
+    result: TrialResult, trained: TrainingResult, watcher: TrialWatcher
+) -> TrialResult:
+    return replace(
+        result,
+        epochs=len(trained.history["loss"]),
+        best_epoch=trained.best_epoch,
+        was_pruned=watcher.has_pruned,
+    )
 
 
 def _train(inputs: TrainingInputs) -> TrainingResult:

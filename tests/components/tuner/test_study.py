@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from components.tuner.records import TrialState, best_of, ranked, summarize
+from components.tuner.records import TrialState, best_of, choose, ranked, summarize
 from components.tuner.study import JOURNAL, MAX_ATTEMPTS, Study, cut_half_line
 from trainer_module.errors import ConfigError
 from trainer_module.tuning.plan import SearchPlan, TrialResult
@@ -244,3 +245,30 @@ def test_failed_and_stopped_trials_are_told_apart_and_come_last(tmp_path: Path) 
 def make(folder: Path) -> str:
     folder.mkdir(exist_ok=True)
     return str(folder)
+
+
+def test_members_of_an_ensemble_are_tried_one_by_one_and_joined_at_the_end(tmp_path: Path) -> None:
+    given = {"label": "y", "task": "binary", "features": {"x": {"type": "numeric"}}}
+    model = {"kind": "ensemble", "members": ["boosted", "extra", "linear"]}
+    plan = SearchPlan(given={**given, "model": model}, tune={"auto": True, "trials": 7})
+    study = Study(make(tmp_path), plan)
+    tried = []
+    for number in range(7):
+        proposal = study.ask("one")
+        assert proposal is not None
+        tried.append(proposal.values.get("model.members"))
+        counts = {"boosted": 6, "extra": 3}
+        assert len(proposal.values) == (counts[tried[-1][0]] if number else 0)
+        plan.settings(proposal.values)
+        result = replace(result_of(0.9 + number / 100), weights={"extra": 0.9, "linear": 0.1})
+        study.finish(number, result)
+    assert study.ask("one") is None
+    assert tried[0] is None, "the config"
+    assert tried[1:].count(["extra"]) == 5
+    records = study.trials()
+    assert choose(records, plan.objective, True, searches_members=True) == records[0]
+    study.join({"model.max_depth": 3}, result_of(0.8))
+    *_, joined = Study(make(tmp_path), plan).trials()
+    assert (joined.number, joined.is_joined) == (7, True)
+    leaderboard = summarize(study.trials(), plan.objective, True, searches_members=True)
+    assert (leaderboard["best"], leaderboard["values"]) == (7, {"model.max_depth": 3})

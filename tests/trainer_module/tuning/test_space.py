@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trainer_module.settings import TrainerSettings
+from trainer_module.settings.model import MEMBERS
 from trainer_module.settings.tune import Range, TuneSettings
 from trainer_module.tuning.plan import SPACES, SearchPlan, automatic_space, kinds_for
 from trainer_module.tuning.space import as_sections, candidate, dimensions_of, reads, with_values
@@ -86,6 +87,25 @@ def test_every_value_of_a_space_by_itself_is_one_of_its_kind(kind: str) -> None:
             for name in path.split("."):
                 found = getattr(found, name)
             assert found == value, path
+
+
+def test_members_of_an_ensemble_have_spaces_and_turns_of_their_own() -> None:
+    given = {**GIVEN, "model": {"kind": "ensemble", "members": ["linear", "extra", "boosted"]}}
+    plan = SearchPlan(given=given, tune=TuneSettings(auto=True))
+    assert plan.searches_members
+    found: dict[str, Any] = {"model.members": ["extra"]}
+    for dimension in plan.dimensions:
+        assert dimension.kinds in (("boosted",), ("extra",)), "linear has no space of its own"
+        for value in dimension.range.probes:
+            plan.settings({**found, dimension.path: value})
+    assert plan.settings({**found, "model.extra.min_examples": 5}).model.extra.min_examples == 5
+    weights, trials = {"boosted": 0.2, "extra": 0.8, "linear": 0.5}, dict.fromkeys(MEMBERS, 0)
+    for _ in range(14):
+        trials[plan.next_member(trials, weights)] += 1
+    assert (trials["extra"], trials["boosted"], trials["linear"]) == (10, 4, 0)
+    other = SearchPlan(given=given, tune={"space": {"model.trees": {"int": [9, 90]}}})
+    assert (other.searches_members, other.parallel) == (False, 1)
+    assert SearchPlan(given=given, tune={"auto": True, "parallel": 3}).parallel == 3
 
 
 def test_kinds_that_the_features_or_the_task_rule_out_are_not_tried() -> None:

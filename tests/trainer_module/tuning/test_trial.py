@@ -21,7 +21,9 @@ from trainer_module.errors import TrainingError
 from trainer_module.measures import measures_of
 from trainer_module.runtime import WorkerContext
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
+from trainer_module.tuning.members import read_outputs, write_outputs
 from trainer_module.tuning.plan import (
+    MemberTrial,
     Objective,
     SearchPlan,
     TrialResult,
@@ -155,6 +157,63 @@ def test_a_search_may_look_for_what_evaluator_measures(
     assert found.value == found.metrics["balanced_accuracy"]
     assert 0.5 < found.value < found.metrics["auc"]
     assert told[found.best_epoch - 1 :][:1] == ([found.value] if kind == "mlp" else [])
+
+
+def test_members_are_trained_once_and_those_of_all_trials_joined(
+    trips: Transformed, folder: Path
+) -> None:
+    model = {"kind": "ensemble", "members": ["boosted", "extra", "tabular"], "trees": 20}
+    given = trips.settings.model_dump(mode="json", exclude_unset=True)
+    given = {**given, "model": model, "train": {"epochs": 3, "batch_size": 64}}
+    plan = SearchPlan(given=given, tune={"auto": True})
+    values: list[dict[str, Any]] = [
+        {},
+        {"model.members": ["boosted"], "model.max_depth": 1},
+        {"model.members": ["extra"], "model.extra.min_examples": 3},
+        {"model.members": ["tabular"], "model.dropout": 0.3},
+    ]
+    told: list[int] = []
+    trials, results = [], []
+    runner = make_runner(trips, find_objective(trips.settings.target, "val_balanced_accuracy"))
+    for number, one in enumerate(values):
+        path = folder / f"members {number}"
+        path.mkdir()
+        report = lambda epoch, _: bool(told.append(epoch))  # noqa: E731
+        settings = plan.settings(one)
+        results.append(runner.run(settings, one, str(path), report, is_of_members=True))
+        trials.append(MemberTrial(one, str(path)))
+    assert told == [1, 2, 3] * 2, "the network's epochs, each once"
+    assert [result.epochs for result in results] == [3, 0, 0, 3]
+    assert {*results[0].weights} <= {*model["members"]}
+    assert sum(results[0].weights.values()) == pytest.approx(1)
+    assert all(result.value == result.metrics["balanced_accuracy"] > 0.6 for result in results)
+    outputs = [read_outputs(trial.folder) for trial in trials]
+    assert [set(one) for one in outputs] == [
+        {*model["members"]},
+        {"boosted"},
+        {"extra"},
+        {"tabular"},
+    ]
+    joined, result = runner.join(plan.untuned, trials, str(folder))
+    assert joined.items() <= {k: v for one in values for k, v in one.items()}.items()
+    assert "model.members" not in joined
+    assert result.value > 0.7
+    # A member with worse settings in the config: the search finds better ones.
+    write_outputs(trials[0].folder, {name: one * 0 + 0.5 for name, one in outputs[0].items()})
+    better, found = runner.join(plan.untuned, trials, str(folder))
+    assert better.items() >= {"model.extra.min_examples": 3, "model.dropout": 0.3}.items()
+    assert found.value > 0.7
+
+
+def test_a_search_of_whole_ensembles_reports_each_epoch_once(
+    runner: TrialRunner, trips: Transformed, folder: Path
+) -> None:
+    values = {"model.kind": "ensemble", "model.members": ["tabular", "linear"], **QUICK}
+    told: list[int] = []
+    settings = make_plan(trips).settings(values)
+    found = runner.run(settings, values, str(folder / "whole"), lambda e, _: bool(told.append(e)))
+    assert told == [1, 2, 3]
+    assert found.value > 0.7
 
 
 def test_a_trial_that_diverges_says_so(run: Run) -> None:

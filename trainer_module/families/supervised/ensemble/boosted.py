@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from trainer_module.data.dealing import Folds
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
@@ -18,17 +17,9 @@ SHALLOW = 3
 """The depth that is tried beside the default one, which suits small or additive data."""
 
 
-@dataclass(frozen=True)
-class Boosted:
-    """The member, and the trees for the record of the training."""
-
-    member: Member
-    grown: GrownForest
-
-
 def grow_boosted(
     examples: TreeExamples, problem: Problem, settings: TrainerSettings, folds: Folds
-) -> Boosted:
+) -> Member:
     """Grows gradient-boosted trees, a forest for each fold.
 
     Args:
@@ -56,7 +47,17 @@ def grow_boosted(
             grown = grow_to(depth, folds.count)
 
     notes = (f"boosted trees of depth {depth}",)
-    return Boosted(forest_member(problem, grown, "boosted", notes), grown)
+    return forest_member(
+        problem,
+        grown,
+        "boosted",
+        notes,
+        lambda: {
+            "importances": grown.importances,
+            "history": grown.history,
+            "trees": grown.largest_member,
+        },
+    )
 
 
 def _least_loss(grown: GrownForest) -> float:

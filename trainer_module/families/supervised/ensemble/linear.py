@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.data.dealing import Folds
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.ensemble.member import Member, as_outputs
+from trainer_module.families.supervised.ensemble.member import Build, Member, as_outputs
 from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees.estimators import (
     as_matrix,
@@ -24,7 +24,7 @@ from trainer_module.families.supervised.trees.estimators import (
 )
 from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
-from trainer_module.families.supervised.trees.model import as_list, flatten, free_layer_name
+from trainer_module.families.supervised.trees.model import as_list, flatten
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -81,21 +81,44 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     rows = sample(np.arange(len(label)), seed)
     model = _fit(problem, matrix[rows], label[rows], select_rows(weight, rows), strength)
 
+    kernel, categories, bias = _coefficients(model, problem, examples.columns)
+    arrays = {
+        "kernel": kernel,
+        "categories": categories,
+        "bias": bias,
+        "means": means,
+        "scales": scales,
+    }
+    note = f"regularisation of the linear model: C = {strength:g}"
+    return Member(build_linear(problem, examples.columns, arrays), unseen, (note,), arrays)
+
+
+def build_linear(
+    problem: Problem, columns: Sequence[TreeColumn], arrays: Mapping[str, np.ndarray]
+) -> Build:
+    """Returns the function that adds a linear model to a Keras model.
+
+    Args:
+      problem: the features and the label.
+      columns: the columns of the linear model.
+      arrays: the arguments of `LinearColumns.fill`.
+    """
+
     def build(inputs: Any) -> tf.Tensor:
-        used = {column.feature for column in examples.columns}
+        used = {column.feature for column in columns}
         names = [feature.name for feature in problem.features if feature.name in used]
         layer = LinearColumns(
-            _codes(examples.columns, names),
+            _codes(columns, names),
             problem.output_units,
-            len(examples.columns),
-            sum(column.codes for column in examples.columns),
-            name=free_layer_name(problem, "linear"),
+            len(columns),
+            sum(column.codes for column in columns),
+            name=problem.layer_name("linear"),
         )
         logits = layer([inputs[name] for name in names])
-        layer.fill(*_coefficients(model, problem, examples.columns), means, scales)
+        layer.fill(**arrays)
         return problem.make_activation()(logits)
 
-    return Member(build, unseen, (f"regularisation of the linear model: C = {strength:g}",))
+    return build
 
 
 def _codes(columns: Sequence[TreeColumn], names: Sequence[str]) -> list[int]:

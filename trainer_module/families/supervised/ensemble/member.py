@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from trainer_module.families.supervised.trees.forest import Forest
 from trainer_module.families.supervised.trees.growing import GrownForest
 from trainer_module.families.supervised.trees.model import walk_trees
 from trainer_module.problem import Problem
@@ -28,17 +30,33 @@ class Member:
     units of the task's output; NaN for the other examples."""
     notes: tuple[str, ...] = ()
     """Notes for the reader of the summary."""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The arrays from which `build` can be made again; empty for a network, which has checkpoints.
+    """
+    measure: Callable[[], dict[str, Any]] = dict
+    """A function that returns the member's entries of the record, as JSON."""
 
 
 def forest_member(
-    problem: Problem, grown: GrownForest, name: str, notes: tuple[str, ...] = ()
+    problem: Problem,
+    grown: GrownForest,
+    name: str,
+    notes: tuple[str, ...] = (),
+    measure: Callable[[], dict[str, Any]] = dict,
 ) -> Member:
     """Returns a forest as a member, whose layer has a name."""
     return Member(
-        lambda inputs: walk_trees(problem, grown.forest, inputs, name),
+        build_forest(problem, grown.forest, name),
         as_outputs(problem, grown.unseen),
         notes,
+        grown.forest.to_arrays(),
+        measure,
     )
+
+
+def build_forest(problem: Problem, forest: Forest, name: str) -> Build:
+    """Returns the function that adds a forest, whose layer has a name, to a Keras model."""
+    return lambda inputs: walk_trees(problem, forest, inputs, name)
 
 
 def as_outputs(problem: Problem, predicted: np.ndarray) -> np.ndarray:

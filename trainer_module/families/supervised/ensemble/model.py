@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.families.supervised.ensemble.member import MIN_PROBABILITY, Build
-from trainer_module.families.supervised.trees.model import as_list, free_layer_name
+from trainer_module.families.supervised.trees.model import as_list
 from trainer_module.problem import Problem
 
 
@@ -75,7 +75,7 @@ def build_ensemble(
     """
     inputs = problem.make_inputs()
     outputs = [members[name](inputs) for name in weights]
-    output = WeightedMean(list(weights.values()), name=free_layer_name(problem, "mean"))(outputs)
+    output = WeightedMean(list(weights.values()), name=problem.layer_name("mean"))(outputs)
     if temperature != 1:
-        output = ChangedOdds(temperature, name=free_layer_name(problem, "calibration"))(output)
+        output = ChangedOdds(temperature, name=problem.layer_name("calibration"))(output)
     return tf_keras.Model(inputs, output, name="ensemble")

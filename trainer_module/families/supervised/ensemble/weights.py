@@ -100,7 +100,7 @@ def select(unseen: Mapping[str, np.ndarray], labels: Labels, network: str) -> di
 
 def greedy(unseen: Mapping[str, np.ndarray], labels: Labels) -> dict[str, float]:
     """Returns the weights that greedy selection with replacement finds; equal without examples."""
-    rows = _common_rows(unseen)
+    rows = common_rows(unseen)
     if not len(rows) or len(unseen) == 1:
         return dict.fromkeys(unseen, 1 / len(unseen))
     labels = labels.only(rows)
@@ -124,22 +124,35 @@ def _share(network: np.ndarray, others: np.ndarray, labels: Labels) -> float:
     error (the rule of Breiman et al., 1984, "Classification and Regression Trees"), as few unseen
     examples say little.
     """
-    rows = _common_rows({"network": network, "others": others})
+    rows = common_rows({"network": network, "others": others})
     if not len(rows):
         return 0.5
     labels, first, second = labels.only(rows), network[rows], others[rows]
     losses = [labels.losses(share * first + (1 - share) * second) for share in SHARES]
     means = np.array([np.average(one, weights=labels.weight) for one in losses])
     best = losses[int(means.argmin())]
-    errors = np.array([_standard_error(one - best, labels.weight) for one in losses])
+    errors = np.array([standard_error(one - best, labels.weight) for one in losses])
     candidates = SHARES[means - means.min() <= errors]
     return float(candidates[np.abs(candidates - 0.5).argmin()])
 
 
-def _standard_error(values: np.ndarray, weight: np.ndarray | None) -> float:
-    """Returns the standard error of the weighted mean of independent values, [examples]."""
+def standard_error(
+    values: np.ndarray, weight: np.ndarray | None, units: np.ndarray | None = None
+) -> float:
+    """Returns the standard error of the weighted mean of values, [examples].
+
+    Args:
+      values: the values.
+      weight: the weights of the values; None if all count alike.
+      units: the number of each value's group; values of different groups are independent. None if
+        all values are.
+    """
     weight = np.ones(len(values)) if weight is None else weight
     deviations = weight * (values - np.average(values, weights=weight))
+    if units is not None:
+        deviations = np.bincount(units, deviations)
+        # Of few groups the squares underestimate the variance.
+        deviations *= np.sqrt(len(deviations) / max(1, len(deviations) - 1))
     return float(np.sqrt(np.sum(deviations**2)) / weight.sum())
 
 
@@ -148,7 +161,7 @@ def mean(unseen: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.n
     return np.sum([weight * unseen[name] for name, weight in weights.items() if weight], 0)
 
 
-def _common_rows(unseen: Mapping[str, np.ndarray]) -> np.ndarray:
+def common_rows(unseen: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the indices of the examples that no member has seen."""
     return np.flatnonzero(np.all([~np.isnan(values).any(1) for values in unseen.values()], 0))
 
@@ -160,7 +173,7 @@ def unseen_loss(predicted: np.ndarray, labels: Labels) -> float | None:
       predicted: the predictions of all examples, [examples, units]; NaN for seen ones.
       labels: the labels of all examples.
     """
-    rows = _common_rows({"": predicted})
+    rows = common_rows({"": predicted})
     return labels.only(rows).loss(predicted[rows]) if len(rows) else None
 
 
@@ -174,7 +187,7 @@ def temperature(predicted: np.ndarray, labels: Labels) -> float:
       predicted: the probabilities of all examples, [examples, units]; NaN for seen ones.
       labels: the labels of all examples.
     """
-    rows = _common_rows({"": predicted})
+    rows = common_rows({"": predicted})
     if labels.problem.task is Task.REGRESSION or len(rows) < 2:
         return 1.0
     halves = [rows[::2], rows[1::2]]
@@ -209,7 +222,7 @@ def calibration_error(predicted: np.ndarray, labels: Labels) -> float | None:
       predicted: the probabilities of all examples, [examples, units]; NaN for seen ones.
       labels: the labels of all examples.
     """
-    rows = _common_rows({"": predicted})
+    rows = common_rows({"": predicted})
     if labels.problem.task is Task.REGRESSION or not len(rows):
         return None
     values = predicted[rows]

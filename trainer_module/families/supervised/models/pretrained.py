@@ -83,7 +83,9 @@ def _build_published(
     load_weights(published, settings.kind, path)
     inputs = problem.make_inputs()
     scores = published(_prepare(inputs[images[0].name], network), training=False)
-    output = tf_keras.layers.Activation("linear", dtype="float32", name="output")(scores)
+    output = tf_keras.layers.Activation(
+        "linear", dtype="float32", name=problem.layer_name("output")
+    )(scores)
     return tf_keras.Model(inputs, output, name=settings.kind)
 
 

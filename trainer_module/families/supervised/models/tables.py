@@ -40,7 +40,10 @@ def build_wide_deep(problem: Problem, settings: ModelSettings) -> tf_keras.Model
     encoded = layers.encode(problem.features, inputs, settings.embedding_size)
     deep = layers.hidden_layers(layers.concatenate(encoded), settings)
     units = problem.output_units
-    logits = [tf_keras.layers.Dense(units, name="deep")(deep), *_wide(problem, inputs)]
+    logits = [
+        tf_keras.layers.Dense(units, name=problem.layer_name("deep"))(deep),
+        *_wide(problem, inputs),
+    ]
     total = tf_keras.layers.Add()(logits) if len(logits) > 1 else logits[0]
     return tf_keras.Model(inputs, problem.make_activation()(total), name="wide_deep")
 
@@ -65,7 +68,9 @@ def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
     ]
     if numbers := problem.of_kind("numeric"):
         joined = layers.concatenate([inputs[feature.name] for feature in numbers])
-        logits.append(tf_keras.layers.Dense(problem.output_units, name="wide")(joined))
+        logits.append(
+            tf_keras.layers.Dense(problem.output_units, name=problem.layer_name("wide"))(joined)
+        )
     return logits
 
 
@@ -86,8 +91,12 @@ def build_tabular(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
             # All members drop the same units: drawing them for each takes as long as the layer.
             hidden = tf_keras.layers.Dropout(settings.dropout, (None, 1, None))(hidden)
     scale, shift = _spread_scale(problem), problem.class_shift
-    mean = MembersMean(problem.output_units, problem.task, scale, shift, name="output")(hidden)
-    return tf_keras.Model(inputs, problem.make_activation()(mean), name="tabular")
+    mean = MembersMean(
+        problem.output_units, problem.task, scale, shift, name=problem.layer_name("output")
+    )(hidden)
+    return tf_keras.Model(
+        inputs, problem.make_activation()(mean), name=problem.layer_name("tabular")
+    )
 
 
 def _spread_scale(problem: Problem) -> float | None:
@@ -115,7 +124,7 @@ def _encode(
         return encoded
     flat = layers.encode(numbers, inputs, settings.embedding_size)
     medians, scales = _robust(problem, numbers)
-    vectors = NumberVectors(medians.tolist(), scales.tolist(), name="numbers")
+    vectors = NumberVectors(medians.tolist(), scales.tolist(), name=problem.layer_name("numbers"))
     return [vectors(layers.concatenate(flat)), *encoded]
 
 

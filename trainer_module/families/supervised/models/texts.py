@@ -50,7 +50,9 @@ def build_bag(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
             size = VECTOR_FACTOR * settings.embedding_size
             encoded += [sum_of_terms(bag, inputs[bag.name], size, "embedding") for bag in bags]
         hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
-        logits.append(tf_keras.layers.Dense(problem.output_units, name="deep")(hidden))
+        logits.append(
+            tf_keras.layers.Dense(problem.output_units, name=problem.layer_name("deep"))(hidden)
+        )
     total = tf_keras.layers.Add()(logits) if len(logits) > 1 else logits[0]
     return tf_keras.Model(inputs, problem.make_activation()(total), name="bag")
 

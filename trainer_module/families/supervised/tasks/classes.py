@@ -234,7 +234,9 @@ class BinaryTask(ClassTask):
         import tensorflow as tf
         import tf_keras
 
-        return tf_keras.layers.Dense(1, activation="sigmoid", dtype=tf.float32, name="output")
+        return tf_keras.layers.Dense(
+            1, activation="sigmoid", dtype=tf.float32, name=problem.layer_name("output")
+        )
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """Returns the binary cross-entropy."""
@@ -341,7 +343,10 @@ class MulticlassTask(ManyClassTask):
         import tf_keras
 
         return tf_keras.layers.Dense(
-            problem.output_units, activation="softmax", dtype=tf.float32, name="output"
+            problem.output_units,
+            activation="softmax",
+            dtype=tf.float32,
+            name=problem.layer_name("output"),
         )
 
 
@@ -432,4 +437,6 @@ class OrdinalTask(ManyClassTask):
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units, use_bias=False)
-        return tf_keras.Sequential([dense, self.make_activation(problem)], name="output")
+        return tf_keras.Sequential(
+            [dense, self.make_activation(problem)], name=problem.layer_name("output")
+        )

@@ -87,7 +87,9 @@ class NumberTask(BaseTask):
         import tf_keras
 
         dense = tf_keras.layers.Dense(problem.output_units)
-        return tf_keras.Sequential([dense, self.make_activation(problem)], name="output")
+        return tf_keras.Sequential(
+            [dense, self.make_activation(problem)], name=problem.layer_name("output")
+        )
 
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1

@@ -38,6 +38,7 @@ from trainer_module.families.supervised.trees.growing import (
 )
 from trainer_module.machine import count_cores
 from trainer_module.problem import Problem
+from trainer_module.settings.model import ForestSettings
 
 MAX_NODES = 600_000
 """The largest number of nodes, at 20 bytes each; more examples grow leaves of more examples."""
@@ -45,6 +46,9 @@ MAX_NODES = 600_000
 MAX_VALUES = 4_000_000
 """The largest number of values in all leaves, at 4 bytes each; with many classes there are fewer
 trees."""
+
+DEFAULTS = ForestSettings()
+"""The settings of a forest in a config without any."""
 
 FEATURES_OF_NUMBERS = 0.5
 """The share of the columns that a random forest of a regression tries at each node. On eight tables
@@ -68,6 +72,7 @@ def grow_averaged(
     folds: Folds,
     trees: int,
     seed: int,
+    options: ForestSettings = DEFAULTS,
     report: Report = lambda *_: None,
 ) -> GrownForest:
     """Grows a forest of averaged trees, whose trees are dealt to the folds.
@@ -79,6 +84,7 @@ def grow_averaged(
       folds: the parts that are held out; in an order of time, the forest is then grown on all.
       trees: the number of trees; a limit of the leaves' values may reduce it.
       seed: the seed.
+      options: the settings of the forest.
       report: a function that is called after each fold, with the number of finished folds and a
         result.
     """
@@ -90,7 +96,7 @@ def grow_averaged(
     learnt = min(len(label), MAX_EXAMPLES)
     predictors = []
     for fold in range(folds.count):
-        make = functools.partial(_learner, kind, problem, learnt, of_fold * folds.count)
+        make = functools.partial(_learner, kind, problem, learnt, of_fold * folds.count, options)
         grown = make(of_fold, seed + fold)
         held_out, train_rows = folds.held_out(fold), sample(folds.train_rows(fold), seed)
         grown.fit(values[train_rows], label[train_rows], select_rows(examples.weight, train_rows))
@@ -137,7 +143,13 @@ def _count_trees(problem: Problem, examples: int, trees: int) -> int:
 
 
 def _learner(
-    kind: str, problem: Problem, examples: int, all_trees: int, trees: int, seed: int
+    kind: str,
+    problem: Problem,
+    examples: int,
+    all_trees: int,
+    settings: ForestSettings,
+    trees: int,
+    seed: int,
 ) -> Any:
     """Returns a forest of some of all trees, which learns from a number of examples."""
     is_class = problem.task.is_classification
@@ -145,9 +157,12 @@ def _learner(
     smallest = 1 + 2 * examples * all_trees // MAX_NODES // 3
     threads = count_cores() if examples >= PARALLEL_FROM else 1
     options: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
-    if kind == "random" and not is_class:
+    if settings.column_share is not None:
+        options["max_features"] = settings.column_share
+    elif kind == "random" and not is_class:
         options["max_features"] = FEATURES_OF_NUMBERS
-    return _KINDS[kind, is_class](trees, min_samples_leaf=smallest, **options)
+    fewest = max(smallest, settings.min_examples)
+    return _KINDS[kind, is_class](trees, min_samples_leaf=fewest, **options)
 
 
 def _add(forest: Forest, tree: Any, grown: Any, problem: Problem, share: float) -> None:

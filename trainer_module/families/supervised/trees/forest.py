@@ -78,6 +78,18 @@ BITS = 16
 """The number of bits in a word of a category's bitmap, so that words are exact in float32."""
 
 
+_LISTS = {
+    "roots": np.int64,
+    "column": np.int64,
+    "threshold": np.float64,
+    "first_child": np.int64,
+    "bitmap": np.int64,
+    "value": np.float64,
+    "words": np.int64,
+}
+"""The types of the arrays that replace a forest's lists."""
+
+
 @dataclass
 class Forest:
     """Trees as arrays; each iteration adds one tree per output.
@@ -116,6 +128,37 @@ class Forest:
     """The reduction of the loss by the conditions on each column."""
     is_averaged: bool = False
     """Whether the sum is a mean of standardised numbers or probabilities, not of logits."""
+
+    @classmethod
+    def from_arrays(
+        cls, columns: tuple[TreeColumn, ...], arrays: Mapping[str, np.ndarray]
+    ) -> Forest:
+        """Returns the forest of `to_arrays`, without its `gains`."""
+        lists = {name: arrays[name].tolist() for name in _LISTS}
+        return cls(
+            columns,
+            int(arrays["outputs"]),
+            arrays["bias"],
+            arrays["means"],
+            arrays["known_codes"],
+            leaves=[arrays["leaves"]] if len(arrays["leaves"]) else [],
+            depth=int(arrays["depth"]),
+            is_averaged=bool(arrays["is_averaged"]),
+            **lists,
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Returns the nodes and all other arrays that determine the forest's outputs."""
+        return {
+            **{name: np.array(getattr(self, name), kind) for name, kind in _LISTS.items()},
+            "leaves": np.concatenate(self.leaves) if self.leaves else np.zeros(0),
+            "bias": self.bias,
+            "means": self.means,
+            "known_codes": self.known_codes,
+            "outputs": np.array(self.outputs),
+            "depth": np.array(self.depth),
+            "is_averaged": np.array(self.is_averaged),
+        }
 
     def add_tree(self, tree: Any, share: float) -> None:
         """Adds a tree of YDF, with its leaf values multiplied by a share."""

@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 PATIENCE = 30
 """The number of consecutive trees without improvement after which growing stops."""
 
-SUBSAMPLE, CANDIDATES = 0.7, 0.5
-"""The shares of the examples per tree, and of the columns per condition; diversity improves the
-sum.
-"""
-
-L2 = 1.0
-"""The L2 regularisation of leaf values, which shrinks leaves with few examples."""
-
 MIN_SAMPLED_EXAMPLES = 25
 """The smallest number of examples from which each tree takes a sample. With few examples a sample
 may be empty, and YDF then ends the process without a message; with 25, one of 10**13 is empty."""
@@ -294,9 +286,9 @@ def _learner(
         num_trees=trees,
         max_depth=settings.model.max_depth,
         shrinkage=settings.model.shrinkage,
-        subsample=SUBSAMPLE if learnt >= MIN_SAMPLED_EXAMPLES else 1.0,
-        num_candidate_attributes_ratio=CANDIDATES,
-        l2_regularization=L2,
+        subsample=settings.model.subsample if learnt >= MIN_SAMPLED_EXAMPLES else 1.0,
+        num_candidate_attributes_ratio=settings.model.column_share,
+        l2_regularization=settings.model.leaf_l2,
         early_stopping="LOSS_INCREASE" if stops_early else "NONE",
         # With a ratio of 0, YDF would not use the given held-out examples either.
         **({} if stops_early else {"validation_ratio": 0.0}),

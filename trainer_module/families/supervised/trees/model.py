@@ -194,21 +194,13 @@ def walk_trees(
         forest.depth,
         sum(map(len, forest.leaves)),
         len(forest.bias) // forest.outputs,
-        name=free_layer_name(problem, name),
+        name=problem.layer_name(name),
     )
     output = layer([inputs[feature] for feature in features])
     layer.fill(forest)
     if forest.is_averaged and problem.task.is_classification:
         return output
     return problem.make_activation()(output)
-
-
-def free_layer_name(problem: Problem, name: str) -> str:
-    """Returns the name of a layer that no column has, as Keras names its inputs like columns."""
-    taken = {feature.name for feature in problem.features}
-    while name in taken:
-        name = f"{name}_layer"
-    return name
 
 
 def as_list(inputs: Any) -> list[Any]:
