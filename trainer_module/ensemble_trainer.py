@@ -210,10 +210,7 @@ def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[
     inputs, examples, folds = trainings.inputs, trainings.examples, trainings.folds
     problem, settings = inputs.data.problem, inputs.settings
 
-    # Forests learn the frequencies of the classes in the data: weights of classes hardly change the
-    # pure leaves of deep trees, so that no shift of the logits could correct them.
-    alike = replace(examples, weight=_weights_of_data(inputs.data, examples))
-    plain = replace(problem, class_weights=())
+    alike, plain = without_class_weights(inputs.data, examples)
     seed = settings.train.global_seed
 
     def averaged(kind: str, options: ForestSettings) -> Callable[[], Member]:

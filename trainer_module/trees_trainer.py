@@ -142,7 +142,8 @@ def _grow_averaged(
     """Grows a random forest, or extremely randomised trees, with its loss on unseen examples."""
     alike, problem = without_class_weights(inputs.data, examples)
     model, seed = inputs.settings.model, inputs.settings.train.global_seed
-    return grow_averaged(model.forest, alike, problem, folds, model.trees, seed, report)
+    options = model.random if model.forest == "random" else model.extra
+    return grow_averaged(model.forest, alike, problem, folds, model.trees, seed, options, report)
 
 
 def without_class_weights(

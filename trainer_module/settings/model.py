@@ -268,7 +268,7 @@ ZOO: dict[str, ModelSpec] = {
     "trees": ModelSpec(
         builder="",
         trainer=TREES_TRAINER,
-        reads=("forest", *_BOOSTED_KEYS),
+        reads=("forest", *_BOOSTED_KEYS, "random", "extra"),
         refuses=("image", "text"),
         tasks=("binary", "multiclass", "regression"),
     ),
@@ -484,7 +484,7 @@ def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
 
 
 class ForestSettings(Settings):
-    """A forest whose trees are averaged, as a member of an `ensemble`."""
+    """A forest whose trees are averaged: a member of an `ensemble`, or `trees` of this kind."""
 
     column_share: float | None = Field(default=None, gt=0, le=1)
     """The share of the columns from which each condition is chosen. Default: for classes the square
