@@ -41,13 +41,15 @@ from trainer_module.families.supervised.ensemble.weights import (
     temperature,
     unseen_loss,
 )
-from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.families.supervised.tasks.numbers import label_ratio
+from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
+from trainer_module.problem import Problem
 from trainer_module.runtime import report_progress
 from trainer_module.settings.model import NETWORK_MEMBER
 from trainer_module.trainer import train as train_network
 from trainer_module.training.folds import train_best_length, train_on_part
 from trainer_module.training.plan import TrainingInputs, TrainingResult
-from trainer_module.trees_trainer import count_members, train_and_export, tree_examples
+from trainer_module.trees_trainer import count_members, train_and_export
 
 logger = logging.getLogger(__name__)
 
@@ -84,22 +86,25 @@ def train(inputs: TrainingInputs) -> TrainingResult:
         trainings.try_member(name, fit)
     if NETWORK_MEMBER in trainings.names:
         trainings.try_member(NETWORK_MEMBER, lambda: _fit_network(inputs, folds, trainings))
-    return _join(trainings, _labels(inputs.data.train, examples))
+    return _join(trainings, _labels(inputs.data.problem, inputs.data.train, examples))
 
 
-def _labels(train: Split, examples: TreeExamples) -> Labels:
+def _labels(problem: Problem, train: Split, examples: TreeExamples) -> Labels:
     """Returns the labels with the weights of the data, without those of classes.
 
     All members predict the frequencies of the data, whatever the weights of the classes.
     """
-    problem, tensors = train.reader.problem, train.content.tensors
+    tensors = train.content.tensors
     weight = tensors[problem.weight].numpy().ravel() if problem.weight and tensors else None
     return Labels(problem, examples.label, weight)
 
 
 def _weights_of_data(data: TrainingData, examples: TreeExamples) -> np.ndarray | None:
     """Returns the weights of the data, 0 for classes of weight 0; None if all count alike."""
-    weight, by_class = _labels(data.train, examples).weight, data.problem.class_weights
+    weight, by_class = (
+        _labels(data.problem, data.train, examples).weight,
+        data.problem.class_weights,
+    )
     if 0 not in by_class:
         return weight
     is_learnt = np.asarray(by_class, np.float32)[examples.label] > 0
@@ -249,7 +254,8 @@ def _join(trainings: _MemberTrainings, labels: Labels) -> TrainingResult:
         raise TrainingError(
             f"no member of the ensemble could be trained; {name}: {shorten(error)}"
         ) from error
-    unseen = {name: member.unseen for name, member in trainings.members.items()}
+    factors = {name: _factor(member, labels) for name, member in trainings.members.items()}
+    unseen = {name: factors[name] * one.unseen for name, one in trainings.members.items()}
     weights = select(unseen, labels, NETWORK_MEMBER)
     blended = mean(unseen, weights)
     divisor = temperature(blended, labels)
@@ -258,7 +264,7 @@ def _join(trainings: _MemberTrainings, labels: Labels) -> TrainingResult:
         model = build_ensemble(
             inputs.data.problem,
             {name: member.build for name, member in trainings.members.items()},
-            weights,
+            {name: weight * factors[name] for name, weight in weights.items()},
             divisor,
         )
     trained = trainings.network or _without_network(inputs, trainings)
@@ -267,8 +273,15 @@ def _join(trainings: _MemberTrainings, labels: Labels) -> TrainingResult:
         model=model,
         measured={},
         notes=[*trained.notes, *_notes(trainings, weights)],
-        extras={**trained.extras, **_extras(trainings, labels, weights, blended, divisor)},
+        extras={**trained.extras, **_extras(trainings, labels, unseen, weights, divisor)},
     )
+
+
+def _factor(member: Member, labels: Labels) -> float:
+    """Returns the factor that removes the bias of exponentials of predicted logarithms."""
+    if not labels.problem.log_range:
+        return 1.0
+    return label_ratio(labels.values, member.unseen[:, 0], labels.weight)
 
 
 def _without_network(inputs: TrainingInputs, trainings: _MemberTrainings) -> TrainingResult:
@@ -304,18 +317,19 @@ def _ranked(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 def _extras(
     trainings: _MemberTrainings,
     labels: Labels,
+    unseen: Mapping[str, np.ndarray],
     weights: Mapping[str, float],
-    blended: np.ndarray,
     divisor: float,
 ) -> dict[str, Any]:
     """Returns the entries of the record: the members, the trees and the calibration."""
+    blended = mean(unseen, weights)
     members = {
         name: {
             "weight": weights.get(name, 0.0),
-            "unseen_loss": unseen_loss(member.unseen, labels),
+            "unseen_loss": unseen_loss(unseen[name], labels),
             "seconds": round(trainings.seconds[name], 3),
         }
-        for name, member in trainings.members.items()
+        for name in trainings.members
     }
     found: dict[str, Any] = {"members": members, "unseen_loss": unseen_loss(blended, labels)}
     if trainings.boosted:

@@ -18,8 +18,9 @@ from trainer_module.data.dealing import Parts, count_units, divide_examples, exe
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
-from trainer_module.families.supervised.trees.forest import columns_of, split_columns
-from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
+from trainer_module.families.supervised.tasks.layers import correct_bias
+from trainer_module.families.supervised.tasks.numbers import label_ratio
+from trainer_module.families.supervised.trees.growing import GrownForest, grow, tree_examples
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record
@@ -69,7 +70,7 @@ def train_and_export(train: Train, fn_args: Any) -> None:
     """
     inputs = open_inputs(fn_args)
     started = time.monotonic()
-    trained = train(inputs)
+    trained = train(inputs).with_notes(inputs.notes)
     seconds = time.monotonic() - started
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
@@ -104,8 +105,13 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     grown = grow(examples, problem, settings, parts, members, report)
     seconds = time.monotonic() - started
     _write_curves(grown.history, inputs.model_run_dir)
+    factor = 1.0
+    if problem.log_range:
+        unseen = problem.unstandardise(grown.unseen[:, 0])
+        factor = label_ratio(examples.label, unseen, examples.weight)
     with inputs.strategy.scope():
         model = build_model(problem, grown.forest)
+        correct_bias(model, factor)
     return TrainingResult(
         model=model,
         # Each step uses the whole train split.
@@ -116,26 +122,6 @@ def train(inputs: TrainingInputs) -> TrainingResult:
         epoch_seconds=[seconds / members],
         notes=_notes(grown, members, settings.model.trees),
         extras={"trees": len(grown.forest.roots), "importances": grown.importances},
-    )
-
-
-def tree_examples(split: Split) -> TreeExamples | None:
-    """Returns the columns and labels of the usable examples, or None if they are not in memory.
-
-    Args:
-      split: the train split; columns of text and pictures are left out.
-    """
-    tensors, problem = split.content.tensors, split.reader.problem
-    if tensors is None:
-        return None
-    columns, label = columns_of(problem), tensors[problem.label]
-    column = tensors[problem.weight] if problem.weight else None
-    weight = split.weighting.weigh(label, column)
-    return TreeExamples(
-        columns,
-        split_columns(tensors, columns),
-        label.numpy().ravel(),
-        None if weight is None else weight.numpy(),
     )
 
 

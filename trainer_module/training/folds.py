@@ -22,7 +22,9 @@ from trainer_module.data.dealing import (
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
+from trainer_module.families.supervised.tasks.layers import correct_bias
 from trainer_module.settings.train import choose_stopping, needs_held_out
+from trainer_module.training.building import LABEL_RATIO
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
 CHOICE_FOLDER = "choice"
@@ -60,7 +62,8 @@ def train_best_length(train: TrainByPlan, inputs: TrainingInputs) -> TrainingRes
         plan = TrainingPlan.of(settings, data, chooses_epoch=False)
         if choose_stopping(settings.train, data.train.steps):
             plan = replace(plan, notes=(*plan.notes, _NOTHING_HELD_OUT.format(plan.epochs)))
-        return train(inputs, plan)
+        trained = train(inputs, plan)
+        return _corrected(trained, _ratio(trained, LABEL_RATIO))
     return train_on_part(train, inputs, held_out)
 
 
@@ -89,12 +92,15 @@ def train_on_part(
     trains_once = settings.train.callbacks or settings.train.checkpoints
     if data.train.examples > LARGE_SPLIT or trains_once:
         trained = train(replace(inputs, data=part), TrainingPlan.of(settings, part, chosen))
+        trained = _corrected(trained, _ratio(trained, f"val_{LABEL_RATIO}"))
         on_model(trained.model)
         return trained
     first = inputs.within(
         CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first with a held-out part, "
     )
     trained = train(first, TrainingPlan.of(settings, part, chosen))
+    ratio = _ratio(trained, f"val_{LABEL_RATIO}")
+    trained = _corrected(trained, ratio)
     on_model(trained.model)
     epochs = trained.best_epoch
     del trained
@@ -103,9 +109,25 @@ def train_on_part(
     gc.collect()
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     plan = TrainingPlan.of(settings, data, chosen)
-    if not chosen:
-        return train(inputs, plan)
-    return train(inputs, plan.with_length(epochs, part.evaluation.examples, data.train.examples))
+    if chosen:
+        plan = plan.with_length(epochs, part.evaluation.examples, data.train.examples)
+    return _corrected(train(inputs, plan), ratio)
+
+
+def _ratio(trained: TrainingResult, name: str) -> float | None:
+    """Returns a value of `LabelRatio` for the best epoch; None if the bias is not corrected."""
+    values = trained.history.get(name)
+    return values[trained.best_epoch - 1] if values else None
+
+
+def _corrected(trained: TrainingResult, ratio: float | None) -> TrainingResult:
+    """Returns the result with a model without the bias of exponentials of predicted logarithms."""
+    if ratio is None:
+        return trained
+    with trained.model.distribute_strategy.scope():
+        correct_bias(trained.model, ratio)
+    history = {k: v for k, v in trained.history.items() if not k.endswith(LABEL_RATIO)}
+    return replace(trained, history=history, measured={})
 
 
 def limit_evaluation(inputs: TrainingInputs) -> TrainingData:
@@ -170,7 +192,7 @@ def measure(model: tf_keras.Model, data: TrainingData) -> dict[str, float]:
             model.compile(loss=make_loss(data.problem, None), metrics=metrics)
     batches = data.evaluation.distribute(strategy)
     found = model.evaluate(batches, steps=data.evaluation.steps, verbose=0, return_dict=True)
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in found.items() if name != LABEL_RATIO}
 
 
 def _summarize(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:

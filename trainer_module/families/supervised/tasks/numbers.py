@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from trainer_module.errors import DataError
 from trainer_module.settings.tasks import (
@@ -126,10 +126,21 @@ def _check_quantiles(levels: list[float]) -> list[float]:
     return levels
 
 
+AUTO_TARGET = "auto"
+
+
 class RegressionTask(NumberTask):
     """The task of predicting a real number."""
 
     kind: Literal["regression"]
+    # The default is absent from cache keys, as it is in those of earlier versions.
+    target: Literal["auto", "plain", "log"] = Field(
+        AUTO_TARGET, exclude_if=lambda value: value == AUTO_TARGET
+    )
+    """What the model learns: the label (`plain`), or its logarithm (`log`), for which all labels
+    must be above 0. Predictions and metrics are in the label's unit. `auto`: `log` where it is
+    clearly better on examples that a model has not seen, otherwise `plain`.
+    """
     quantiles: Annotated[list[float], AfterValidator(_check_quantiles)] = []
     """The levels of quantiles that the model predicts in addition to the number, such as `[0.05,
     0.95]`. The first and the last quantile are the ends of a prediction interval. Default: no
@@ -137,13 +148,13 @@ class RegressionTask(NumberTask):
     """
 
     def without_model_keys(self) -> BaseTask:
-        """Returns the task without its quantiles."""
-        return self.model_copy(update={"quantiles": []})
+        """Returns the task without its quantiles and its target."""
+        return self.model_copy(update={"quantiles": [], "target": AUTO_TARGET})
 
     @property
     def takes_own_loss(self) -> bool:
-        """Whether `train.loss` can be the user's own loss: true without quantiles."""
-        return not self.quantiles
+        """Whether `train.loss` can be the user's own loss: not with quantiles or logarithms."""
+        return not self.quantiles and self.target != "log"
 
     def metrics(self) -> Mapping[str, Metric]:
         """Returns the metrics of the number, and of the quantiles if there are quantiles."""
@@ -182,17 +193,23 @@ class RegressionTask(NumberTask):
         """Returns a layer that scales the outputs of a new model, about -1 to 1, to the label.
 
         Without this layer, a model would need thousands of steps to reach labels in the thousands.
+        If the model learns logarithms, the layer also returns from them to the label's unit.
         """
-        if self.quantiles:
-            from trainer_module.families.supervised.tasks.layers import make_number_and_quantiles
-
-            return make_number_and_quantiles(problem, self.quantiles)
         import tensorflow as tf
         import tf_keras
 
-        return tf_keras.layers.Rescaling(
-            problem.label_deviation, problem.label_mean, dtype=tf.float32
+        from trainer_module.families.supervised.tasks import layers
+
+        scale = (
+            layers.make_number_and_quantiles(problem, self.quantiles)
+            if self.quantiles
+            else tf_keras.layers.Rescaling(
+                problem.label_deviation, problem.label_mean, dtype=tf.float32
+            )
         )
+        if problem.log_range is None:
+            return scale
+        return tf_keras.Sequential([scale, layers.FromLogarithm(*problem.log_range)])
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """Returns the mean squared error, plus the pinball loss if there are quantiles."""
@@ -207,12 +224,21 @@ class RegressionTask(NumberTask):
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """Returns the loss of the number, plus the pinball loss if there are quantiles."""
-        if not self.quantiles:
-            return super().whole_loss(loss, problem, degree)
-        from trainer_module.families.supervised.tasks.layers import NumberAndPinballLoss
+        """Returns the loss of the number, plus the pinball loss if there are quantiles.
 
-        return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
+        If the model learns logarithms, the loss compares logarithms.
+        """
+        from trainer_module.families.supervised.tasks.layers import (
+            LogarithmLoss,
+            NumberAndPinballLoss,
+        )
+
+        whole = (
+            NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
+            if self.quantiles
+            else super().whole_loss(loss, problem, degree)
+        )
+        return whole if problem.log_range is None else LogarithmLoss(whole, problem.log_range[0])
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
         """Returns the mean absolute error and the root mean squared error of the number."""
@@ -242,6 +268,20 @@ class RegressionTask(NumberTask):
 
 def _quantile_metric(class_name: str, **options: object) -> Metric:
     return Metric(class_name, False, NUMBER_METRICS, options, is_compared=False, has_unit=True)
+
+
+def label_ratio(label: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> float:
+    """Returns the value of `LabelRatio`, or 1 if no example is unseen.
+
+    Args:
+      label: the labels, [examples].
+      predicted: the predictions of unseen examples, [examples]; NaN for seen ones.
+      weight: the weights of the examples, [examples]; None if all count alike.
+    """
+    weight = np.ones(len(label)) if weight is None else weight
+    weight = np.where(np.isnan(predicted), 0, weight)
+    total = float(weight @ np.nan_to_num(predicted))
+    return float(weight @ label) / total if total else 1.0
 
 
 class CountTask(NumberTask):
