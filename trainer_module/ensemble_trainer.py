@@ -41,7 +41,7 @@ from trainer_module.families.supervised.ensemble.weights import (
     temperature,
     unseen_loss,
 )
-from trainer_module.families.supervised.tasks.numbers import label_ratio
+from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
 from trainer_module.problem import Problem
 from trainer_module.runtime import report_progress
@@ -281,7 +281,7 @@ def _factor(member: Member, labels: Labels) -> float:
     """Returns the factor that removes the bias of exponentials of predicted logarithms."""
     if not labels.problem.log_range:
         return 1.0
-    return label_ratio(labels.values, member.unseen[:, 0], labels.weight)
+    return bias_factor(labels.values, member.unseen[:, 0], labels.weight)
 
 
 def _without_network(inputs: TrainingInputs, trainings: _MemberTrainings) -> TrainingResult:

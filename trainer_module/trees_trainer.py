@@ -19,7 +19,7 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
 from trainer_module.families.supervised.tasks.layers import correct_bias
-from trainer_module.families.supervised.tasks.numbers import label_ratio
+from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.growing import GrownForest, grow, tree_examples
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.record import describe, with_cross_validation
@@ -108,7 +108,7 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     factor = 1.0
     if problem.log_range:
         unseen = problem.unstandardise(grown.unseen[:, 0])
-        factor = label_ratio(examples.label, unseen, examples.weight)
+        factor = bias_factor(examples.label, unseen, examples.weight)
     with inputs.strategy.scope():
         model = build_model(problem, grown.forest)
         correct_bias(model, factor)

@@ -118,7 +118,7 @@ class LearningTask(Settings):
 
     @property
     def has_options(self) -> bool:
-        """Whether the task has an option that differs from its default."""
+        """Whether the task has an option that not every model supports."""
         return len(self.model_dump(exclude_defaults=True)) > 1
 
     def without_model_keys(self) -> LearningTask:

@@ -14,7 +14,7 @@ from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.log_target import learns_mean
 from trainer_module.families.supervised.losses import MixedLoss, make_loss, with_larger_share
 from trainer_module.families.supervised.models.members import wrap_ensemble_loss
-from trainer_module.families.supervised.tasks.layers import LabelRatio, from_logarithm_of
+from trainer_module.families.supervised.tasks.layers import BiasFactor, from_logarithm_of
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import load_builder
@@ -22,8 +22,8 @@ from trainer_module.settings.train import choose_epochs
 from trainer_module.training.compression import PruningPlan, plan_pruning, quantize
 from trainer_module.training.optimizers import BASE_EXAMPLES, build_optimizer, build_schedule
 
-LABEL_RATIO = "label_ratio"
-"""The name of the metric `LabelRatio` in the history of a training."""
+BIAS_FACTOR = "bias_factor"
+"""The name of the metric `BiasFactor` in the history of a training."""
 
 
 def build_model(
@@ -200,7 +200,7 @@ def make_training_metrics(
     """Returns the metrics of each epoch; call the function in the scope of the strategy."""
     metrics = problem.make_metrics()
     if problem.log_range and learns_mean(settings):
-        metrics.append(LabelRatio(LABEL_RATIO))
+        metrics.append(BiasFactor(BIAS_FACTOR))
     return [with_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
 
 

@@ -21,7 +21,7 @@ from trainer_module.families.supervised.ensemble.member import (
     numeric_matrix,
     select_rows,
 )
-from trainer_module.families.supervised.tasks.numbers import label_ratio
+from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.forest import columns_of
 from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
 from trainer_module.problem import Problem
@@ -127,7 +127,7 @@ def _predict_unseen(
                 model = make().fit(matrix[train], label[train], select_rows(examples.weight, train))
                 unseen[held_out] = problem.unstandardise(model.predict(matrix[held_out]))
         if problem.log_range and learns_mean:
-            unseen *= label_ratio(examples.label, unseen, examples.weight)
+            unseen *= bias_factor(examples.label, unseen, examples.weight)
         found.append(unseen)
     return np.asarray(np.mean(found, 0))
 

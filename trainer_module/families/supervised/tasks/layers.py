@@ -93,7 +93,7 @@ class FromLogarithm(tf_keras.layers.Layer):
     """A layer that returns from logarithms to the label's unit, [batch, 1 + quantiles].
 
     The exponential of the mean of logarithms is less than the mean of the label. Therefore the
-    layer multiplies the number by a factor, which `LabelRatio` measures. Quantiles need no factor.
+    layer multiplies the number by a `BiasFactor`. Quantiles need no factor.
     """
 
     def __init__(self, least: float, largest: float, factor: float = 1.0, **options: Any) -> None:
@@ -127,14 +127,14 @@ def from_logarithm_of(model: tf_keras.Model) -> FromLogarithm | None:
     return next((part for part in model.submodules if isinstance(part, FromLogarithm)), None)
 
 
-def correct_bias(model: tf_keras.Model, ratio: float) -> None:
-    """Multiplies the numbers that a model predicts from logarithms by a value of `LabelRatio`.
+def correct_bias(model: tf_keras.Model, factor: float) -> None:
+    """Multiplies the numbers that a model predicts from logarithms by a `BiasFactor`.
 
     Call the function in the scope of the strategy.
     """
     layer = from_logarithm_of(model)
-    if layer is not None and math.isfinite(ratio) and ratio > 0:
-        layer.factor.assign(layer.factor * ratio)
+    if layer is not None and math.isfinite(factor):
+        layer.factor.assign(layer.factor * factor)
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
@@ -159,36 +159,40 @@ class LogarithmLoss(WrappedLoss):
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class LabelRatio(tf_keras.metrics.Metric):
-    """The ratio of the sums of labels and predicted numbers.
+class BiasFactor(tf_keras.metrics.Metric):
+    """The factor that removes the bias of exponentials of predicted logarithms.
 
-    Multiplying predictions by this ratio removes the bias of exponentials of predicted logarithms
-    (the ratio estimator of Snowdon, 1991, doi:10.1139/x91-101). Duan's smearing estimate (1983,
-    doi:10.1080/01621459.1983.10478017), the mean of the ratios of single examples, assumes that the
-    error of the logarithm does not depend on the prediction, and small predictions dominate it.
+    The ratio of the sums of labels and predicted numbers (the ratio estimator of Snowdon, 1991,
+    doi:10.1139/x91-101) is shrunk towards 1 by its variance (James and Stein, 1961), as few large
+    labels determine it. Duan's smearing estimate (1983, doi:10.1080/01621459.1983.10478017), the
+    mean of the ratios of single examples, is far too large if small labels are hard to predict.
     """
 
-    def __init__(self, name: str = "label_ratio", **options: Any) -> None:
-        """Creates both sums."""
+    def __init__(self, name: str = "bias_factor", **options: Any) -> None:
+        """Creates the sums of weighted labels, of numbers and of their products."""
         super().__init__(name=name, **options)
-        self._labels = self.add_weight("labels", initializer="zeros")
-        self._numbers = self.add_weight("numbers", initializer="zeros")
+        self._sums = self.add_weight("sums", (5,), initializer="zeros")
 
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
         """Adds labels [batch, 1] and outputs [batch, 1 + quantiles] to the sums."""
-        label = tf.reshape(tf.cast(y_true, self._numbers.dtype), [-1])
+        label = tf.reshape(tf.cast(y_true, self._sums.dtype), [-1])
         number = tf.cast(y_pred[:, 0], label.dtype)
         if sample_weight is not None:
             weight = tf.reshape(tf.cast(sample_weight, label.dtype), [-1])
             label, number = weight * label, weight * number
-        self._labels.assign_add(tf.reduce_sum(label))
-        self._numbers.assign_add(tf.reduce_sum(number))
+        products = [label, number, label**2, label * number, number**2]
+        self._sums.assign_add(tf.reduce_sum(tf.stack(products), 1))
 
     def result(self) -> tf.Tensor:
-        """Returns the ratio, or 0 without examples."""
-        return tf.math.divide_no_nan(self._labels, self._numbers)
+        """Returns the factor, or 1 without examples."""
+        labels, numbers, squares, products, number_squares = tf.unstack(self._sums)
+        ratio = tf.math.divide_no_nan(labels, numbers)
+        residuals = tf.nn.relu(squares - 2 * ratio * products + ratio**2 * number_squares)
+        variance = tf.math.divide_no_nan(residuals, numbers**2)
+        noise = tf.math.divide_no_nan(variance, (ratio - 1) ** 2)
+        return 1 + (ratio - 1) * tf.nn.relu(1 - noise)
 
 
 class _NumberMetric:

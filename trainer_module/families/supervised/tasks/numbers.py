@@ -147,6 +147,11 @@ class RegressionTask(NumberTask):
     quantiles.
     """
 
+    @property
+    def has_options(self) -> bool:
+        """Whether the task has quantiles; every model can learn logarithms."""
+        return bool(self.quantiles)
+
     def without_model_keys(self) -> BaseTask:
         """Returns the task without its quantiles and its target."""
         return self.model_copy(update={"quantiles": [], "target": AUTO_TARGET})
@@ -270,18 +275,23 @@ def _quantile_metric(class_name: str, **options: object) -> Metric:
     return Metric(class_name, False, NUMBER_METRICS, options, is_compared=False, has_unit=True)
 
 
-def label_ratio(label: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> float:
-    """Returns the value of `LabelRatio`, or 1 if no example is unseen.
+def bias_factor(label: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> float:
+    """Returns the `BiasFactor` of predictions, or 1 if no example is unseen.
 
     Args:
       label: the labels, [examples].
       predicted: the predictions of unseen examples, [examples]; NaN for seen ones.
       weight: the weights of the examples, [examples]; None if all count alike.
     """
-    weight = np.ones(len(label)) if weight is None else weight
-    weight = np.where(np.isnan(predicted), 0, weight)
-    total = float(weight @ np.nan_to_num(predicted))
-    return float(weight @ label) / total if total else 1.0
+    from trainer_module.families.supervised.tasks.layers import BiasFactor
+
+    rows = ~np.isnan(predicted)
+    if not rows.any():
+        return 1.0
+    scale = label[rows].max()  # The squares of large labels would be infinite in float32.
+    metric, columns = BiasFactor(), np.stack([label[rows], predicted[rows]], 1) / scale
+    metric.update_state(columns[:, :1], columns[:, 1:], None if weight is None else weight[rows])
+    return float(metric.result())
 
 
 class CountTask(NumberTask):
