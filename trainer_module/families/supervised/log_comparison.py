@@ -39,7 +39,7 @@ STANDARD_ERRORS, MIN_GAIN = 2.0, 0.02
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much a loss of unseen examples is lower with logarithms."""
+    """The gain of logarithms: the decrease of a loss on unseen examples."""
 
     share: float
     """The gain as a share of the loss without logarithms."""

@@ -137,7 +137,7 @@ class RegressionTask(NumberTask):
     target: Literal["auto", "plain", "log"] = Field(
         AUTO_TARGET, exclude_if=lambda value: value == AUTO_TARGET
     )
-    """What the model learns: the label (`plain`), or its logarithm (`log`), for which all labels
+    """The target of training: the label (`plain`), or its logarithm (`log`), for which all labels
     must be above 0. Predictions and metrics are in the label's unit. `auto`: `log` where it is
     clearly better on examples that a model has not seen, otherwise `plain`.
     """
