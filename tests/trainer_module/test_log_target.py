@@ -168,6 +168,8 @@ def test_factor_is_the_ratio_of_sums_less_its_noise() -> None:
     predicted, weight = np.exp(RANDOM.normal(size=500)), RANDOM.uniform(0.5, 2, 500)
     label = 1.5 * predicted * np.exp(0.3 * RANDOM.normal(size=500))
     metric = BiasFactor()
+    metric.update_state([[9.0]], tf.constant([[1.0]]))
+    metric.reset_state()
     for rows in (slice(0, 200), slice(200, 500)):
         outputs = tf.constant(np.stack([predicted, 99 * predicted], 1)[rows], tf.float32)
         metric.update_state(label[rows, None], outputs, weight[rows])

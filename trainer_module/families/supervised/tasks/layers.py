@@ -185,6 +185,10 @@ class BiasFactor(tf_keras.metrics.Metric):
         products = [label, number, label**2, label * number, number**2]
         self._sums.assign_add(tf.reduce_sum(tf.stack(products), 1))
 
+    def reset_state(self) -> None:
+        """Sets all sums to 0."""
+        self._sums.assign(tf.zeros_like(self._sums))
+
     def result(self) -> tf.Tensor:
         """Returns the factor, or 1 without examples."""
         labels, numbers, squares, products, number_squares = tf.unstack(self._sums)
