@@ -109,7 +109,7 @@ def _notes(gains: Mapping[str, Gain], is_log: bool) -> Iterator[str]:
     )
     yield (
         f"target: {'log' if is_log else 'plain'}, as quick models of the logarithm have {shown} on "
-        f"unseen examples{'' if is_log else ', which is not clearly better'}"
+        f"unseen examples{'' if is_log else '; log has to be clearly better'}"
     )
 
 
