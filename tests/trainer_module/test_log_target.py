@@ -97,7 +97,7 @@ def choose(data: TrainingData, **train: Any) -> tuple[Problem, tuple[str, ...]]:
     settings = TrainerSettings.model_validate(
         {"label": "y", "task": data.problem.target.model_dump(), "train": train}
     )
-    chosen, notes = with_target(data, settings, tf.distribute.get_strategy())
+    chosen, notes = with_target(data, settings, tf.distribute.get_strategy(), {})
     return chosen.problem, notes
 
 

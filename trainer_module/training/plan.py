@@ -97,8 +97,9 @@ def open_inputs(
     settings, runtime = read_run(fn_args, settings, runtime)
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    cache = {} if cache is None else cache
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers, cache)
-    data, notes = with_target(data, settings, strategy)
+    data, notes = with_target(data, settings, strategy, cache)
     base_model = getattr(fn_args, "base_model", None)
     return TrainingInputs(
         settings, runtime, strategy, fn_args.model_run_dir, tft_output, data, base_model, notes

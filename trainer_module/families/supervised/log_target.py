@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from trainer_module.data.loading import TrainingData
+from trainer_module.data.loading import SplitCache, TrainingData
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.tasks.numbers import AUTO_TARGET, RegressionTask
 from trainer_module.settings import TrainerSettings
@@ -29,7 +29,10 @@ MIN_DEVIATION = 0.5
 
 
 def with_target(
-    data: TrainingData, settings: TrainerSettings, strategy: tf.distribute.Strategy
+    data: TrainingData,
+    settings: TrainerSettings,
+    strategy: tf.distribute.Strategy,
+    cache: SplitCache,
 ) -> tuple[TrainingData, tuple[str, ...]]:
     """Returns the data with the problem of learning logarithms if they are to be learnt, and notes.
 
@@ -39,6 +42,7 @@ def with_target(
       data: the data, whose problem is that of learning the label itself.
       settings: the settings of the model and its training.
       strategy: the strategy of the training.
+      cache: a cache of the comparison, which this function fills.
 
     Raises:
       TrainingError: `task.target` is `log`, but some labels are not above 0.
@@ -51,10 +55,13 @@ def with_target(
     if content.not_positive or content.log_deviation < MIN_DEVIATION or _is_own(settings):
         return data, ()
     learnt = _of_logarithms(data)
-    # The comparison imports scikit-learn, which takes a second.
-    from trainer_module.families.supervised.log_comparison import compare
+    key = ("logarithms", learns_mean(settings), *data.train.reader.patterns)
+    if key not in cache:
+        # The comparison imports scikit-learn, which takes a second.
+        from trainer_module.families.supervised.log_comparison import compare
 
-    gains = compare(data, learnt.problem, learns_mean(settings))
+        cache[key] = compare(data, learnt.problem, learns_mean(settings))
+    gains: Mapping[str, Gain] = cache[key]
     is_log = _is_better(gains)
     if data.train.workers > 1:
         is_log = all_workers_equal(strategy, is_log) and is_log
