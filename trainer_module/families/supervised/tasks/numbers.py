@@ -126,7 +126,7 @@ def _check_quantiles(levels: list[float]) -> list[float]:
     return levels
 
 
-AUTO_TARGET = "auto"
+AUTO_TARGET: Literal["auto"] = "auto"
 
 
 class RegressionTask(NumberTask):
