@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import StrategyChoice, WorkerContext
 from trainer_module.settings import DefaultStrategy, Strategy
-from trainer_module.training.building import build_model
+from trainer_module.training.building import BIAS_FACTOR, build_model
 from trainer_module.training.checkpoint import read_checkpoint, read_notes, without_optimizer
 from trainer_module.training.plan import open_inputs
 
@@ -54,4 +54,5 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
         ) from error
     batches = data.evaluation.batches(tf.distribute.InputContext())
     metrics = model.evaluate(batches, verbose=0, return_dict=True)
+    metrics.pop(BIAS_FACTOR, None)
     return CheckpointEvaluation(read_notes(path)["epoch"], data.evaluation.examples, metrics)

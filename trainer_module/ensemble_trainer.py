@@ -43,8 +43,9 @@ from trainer_module.families.supervised.ensemble.weights import (
     temperature,
     unseen_loss,
 )
+from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.averaging import grow_averaged
-from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
 from trainer_module.problem import Problem
 from trainer_module.runtime import report_progress
 from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER, ForestSettings
@@ -54,8 +55,8 @@ from trainer_module.training.plan import TrainingInputs, TrainingResult
 from trainer_module.trees_trainer import (
     count_members,
     train_and_export,
-    tree_examples,
     weights_of_data,
+    without_class_weights,
 )
 
 logger = logging.getLogger(__name__)
@@ -96,14 +97,6 @@ def _lacks(examples: TreeExamples | None) -> str:
     if examples is None:
         return "the train split does not fit into memory"
     return "" if examples.columns else "there are no columns of numbers or categories"
-
-
-def _labels(train: Split, examples: TreeExamples) -> Labels:
-    """Returns the labels with the weights of the data, without those of classes.
-
-    All members predict the frequencies of the data, whatever the weights of the classes.
-    """
-    return Labels(train.reader.problem, examples.label, weights_of_data(train))
 
 
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
@@ -159,13 +152,29 @@ class MemberTrainings:
 
     @functools.cached_property
     def labels(self) -> Labels:
-        """The labels of all examples."""
-        return _labels(self.inputs.data.train, self.examples)
+        """The labels of all examples, with the weights of the data, without those of classes.
+
+        All members predict the frequencies of the data, whatever the weights of the classes.
+        """
+        data = self.inputs.data
+        return Labels(data.problem, self.examples.label, weights_of_data(data.train))
+
+    @property
+    def bias_factors(self) -> dict[str, float]:
+        """The factors by member that remove the bias of exponentials of predicted logarithms."""
+        labels = self.labels
+        if not labels.problem.log_range:
+            return dict.fromkeys(self.members, 1.0)
+        return {
+            name: bias_factor(labels.values, member.unseen[:, 0], labels.weight)
+            for name, member in self.members.items()
+        }
 
     @property
     def unseen(self) -> dict[str, np.ndarray]:
-        """The predictions of unseen examples by member, [examples, units]."""
-        return {name: member.unseen for name, member in self.members.items()}
+        """The unbiased predictions of unseen examples by member, [examples, units]."""
+        factors = self.bias_factors
+        return {name: factors[name] * member.unseen for name, member in self.members.items()}
 
     def run(self) -> None:
         """Trains the members; the network comes last, as it takes the longest."""
@@ -298,7 +307,7 @@ def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndar
 def _join(trainings: MemberTrainings) -> TrainingResult:
     """Returns the weighted mean of the members as the result of the training."""
     trainings.check()
-    unseen, labels = trainings.unseen, trainings.labels
+    unseen, labels, factors = trainings.unseen, trainings.labels, trainings.bias_factors
     weights = select(unseen, labels, NETWORK_MEMBER)
     blended = mean(unseen, weights)
     divisor = temperature(blended, labels)
@@ -307,7 +316,7 @@ def _join(trainings: MemberTrainings) -> TrainingResult:
         model = build_ensemble(
             inputs.data.problem,
             {name: member.build for name, member in trainings.members.items()},
-            weights,
+            {name: weight * factors[name] for name, weight in weights.items()},
             divisor,
         )
     boosted = trainings.members.get("boosted")
@@ -320,7 +329,7 @@ def _join(trainings: MemberTrainings) -> TrainingResult:
         notes=[*trained.notes, *_notes(trainings, weights)],
         extras={
             **trained.extras,
-            **_extras(trainings, labels, weights, blended, divisor),
+            **_extras(trainings, weights, divisor),
             **{name: grown[name] for name in ("importances",) if grown},
         },
     )
@@ -358,20 +367,18 @@ def _ranked(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _extras(
-    trainings: MemberTrainings,
-    labels: Labels,
-    weights: Mapping[str, float],
-    blended: np.ndarray,
-    divisor: float,
+    trainings: MemberTrainings, weights: Mapping[str, float], divisor: float
 ) -> dict[str, Any]:
     """Returns the entries of the record: the members and the calibration."""
+    unseen, labels = trainings.unseen, trainings.labels
+    blended = mean(unseen, weights)
     members = {
         name: {
             "weight": weights.get(name, 0.0),
-            "unseen_loss": unseen_loss(member.unseen, labels),
+            "unseen_loss": unseen_loss(unseen[name], labels),
             "seconds": round(trainings.seconds[name], 3),
         }
-        for name, member in trainings.members.items()
+        for name in trainings.members
     }
     found: dict[str, Any] = {"members": members, "unseen_loss": unseen_loss(blended, labels)}
     if labels.problem.task.is_classification:

@@ -35,9 +35,14 @@ class Problem:
     weight: str | None = None
     """The column of the examples' weights, or None if all examples count alike."""
     label_mean: float = 0.0
-    """The mean of the label on the train split, for regression."""
+    """The mean of the label on the train split, for regression; with `log_range` of its logarithm.
+    """
     label_deviation: float = 1.0
-    """The standard deviation of the label on the train split, for regression."""
+    """The standard deviation of the label on the train split, for regression; with `log_range` of
+    its logarithm."""
+    log_range: tuple[float, float] | None = None
+    """The least and the largest logarithm of a prediction, if the model learns the logarithm of the
+    label; otherwise None."""
     quartiles: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The minimum, the quartiles and the maximum of each numeric feature on the train split.
 
@@ -138,6 +143,16 @@ class Problem:
             feature.name: tf_keras.Input(feature.shape, name=feature.name, dtype=feature.dtype)
             for feature in self.features
         }
+
+    def standardise(self, label: np.ndarray) -> np.ndarray:
+        """Returns what a regression learns, [examples]: the standardised label or logarithm."""
+        learnt = label if self.log_range is None else np.log(label)
+        return np.asarray((learnt - self.label_mean) / self.label_deviation)
+
+    def unstandardise(self, learnt: np.ndarray) -> np.ndarray:
+        """Returns predictions in the label's unit, for predictions of `standardise`'s values."""
+        values = learnt * self.label_deviation + self.label_mean
+        return values if self.log_range is None else np.exp(np.clip(values, *self.log_range))
 
     @property
     def output_units(self) -> int:

@@ -62,7 +62,7 @@ def run_fn(fn_args: Any) -> None:
     if inputs.settings.model.has_published_head:
         train_network = use_published_network  # A published classifier needs no training.
     started = time.monotonic()
-    trained = train_network(replace(inputs, checks_export=True))
+    trained = train_network(replace(inputs, checks_export=True)).with_notes(inputs.notes)
     seconds = time.monotonic() - started
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)

@@ -25,13 +25,15 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, counted
 from trainer_module.export.saving import export_model
+from trainer_module.families.supervised.tasks.layers import correct_bias
+from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.averaging import grow_averaged
-from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import (
     GrownForest,
     Report,
     TreeExamples,
     grow,
+    tree_examples,
 )
 from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.problem import Problem
@@ -83,7 +85,7 @@ def train_and_export(train: Train, fn_args: Any) -> None:
     """
     inputs = open_inputs(fn_args)
     started = time.monotonic()
-    trained = train(inputs)
+    trained = train(inputs).with_notes(inputs.notes)
     seconds = time.monotonic() - started
     problem, settings = inputs.data.problem, inputs.settings
     export_model(trained.model, inputs.tft_output, problem, settings, fn_args.serving_model_dir)
@@ -121,8 +123,13 @@ def train(inputs: TrainingInputs) -> TrainingResult:
         grown = _grow_averaged(inputs, examples, folds, report)
     seconds = time.monotonic() - started
     _write_curves(grown.history, inputs.model_run_dir)
+    factor = 1.0
+    if problem.log_range:
+        unseen = problem.unstandardise(grown.unseen[:, 0])
+        factor = bias_factor(examples.label, unseen, examples.weight)
     with inputs.strategy.scope():
         model = build_model(problem, grown.forest)
+        correct_bias(model, factor)
     return TrainingResult(
         model=model,
         # Each step uses the whole train split.
@@ -165,26 +172,6 @@ def weights_of_data(train: Split) -> np.ndarray | None:
     """Returns the weights in the data, [examples], without those of classes; None if all are 1."""
     weight, tensors = train.reader.problem.weight, train.content.tensors
     return tensors[weight].numpy().ravel() if weight and tensors else None
-
-
-def tree_examples(split: Split) -> TreeExamples | None:
-    """Returns the columns and labels of the usable examples, or None if they are not in memory.
-
-    Args:
-      split: the train split; columns of text and pictures are left out.
-    """
-    tensors, problem = split.content.tensors, split.reader.problem
-    if tensors is None:
-        return None
-    columns, label = columns_of(problem), tensors[problem.label]
-    column = tensors[problem.weight] if problem.weight else None
-    weight = split.weighting.weigh(label, column)
-    return TreeExamples(
-        columns,
-        split_columns(tensors, columns),
-        label.numpy().ravel(),
-        None if weight is None else weight.numpy(),
-    )
 
 
 def _divide(split: Split, settings: TrainerSettings) -> Folds:

@@ -121,7 +121,7 @@ def test_linear_in_tensorflow_equals_scikit_learns(task: Task) -> None:
     from trainer_module.families.supervised.ensemble import linear
 
     means = averaging.column_means(examples)
-    matrix, _ = linear._encode(examples, means)
+    matrix, _ = linear.encode(examples, means)
     model = linear._fit(problem, matrix, examples.target(problem), examples.weight, 1.0)
     expected = linear.predict(model, problem, matrix).reshape(ROWS, -1)
     expected = expected * 300 + 5000 if task is Task.REGRESSION else expected

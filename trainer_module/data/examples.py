@@ -59,6 +59,16 @@ class Content:
     """The weighted sum of labels that are numbers."""
     label_squares: float = 0.0
     """The weighted sum of the squares of labels that are numbers."""
+    log_sum: float = 0.0
+    """The weighted sum of the logarithms of labels that are positive numbers."""
+    log_squares: float = 0.0
+    """The weighted sum of the squares of these logarithms."""
+    least_label: float = math.inf
+    """The least of the labels that are numbers."""
+    largest_label: float = -math.inf
+    """The largest of the labels that are numbers."""
+    not_positive: int = 0
+    """The number of labels that are numbers of at most 0."""
     classes: np.ndarray | None = None
     """The class of each usable example, or None if the label is a number."""
     groups: np.ndarray | None = None
@@ -109,6 +119,13 @@ class Content:
         self.weight_sums = [sum(self.weight_sums) + float(weight.sum())]
         self.label_sum += float(weight @ label)
         self.label_squares += float(weight @ np.square(label))
+        is_positive = label > 0
+        logs, weight = np.log(label[is_positive]), weight[is_positive]
+        self.log_sum += float(weight @ logs)
+        self.log_squares += float(weight @ np.square(logs))
+        self.not_positive += int(np.count_nonzero(~is_positive))
+        self.least_label = min(self.least_label, float(label.min(initial=math.inf)))
+        self.largest_label = max(self.largest_label, float(label.max(initial=-math.inf)))
 
     @property
     def _weight(self) -> float:
@@ -123,8 +140,23 @@ class Content:
     @property
     def label_deviation(self) -> float:
         """The weighted standard deviation of the labels, or 1 if it is 0 or there are no labels."""
-        variance = self.label_squares / self._weight - self.label_mean**2
-        return math.sqrt(variance) if variance > 0 else 1.0
+        return _deviation(self.label_squares / self._weight, self.label_mean)
+
+    @property
+    def log_mean(self) -> float:
+        """The weighted mean of the logarithms of the labels, if all labels are positive."""
+        return self.log_sum / self._weight
+
+    @property
+    def log_deviation(self) -> float:
+        """The weighted standard deviation of these logarithms, or 1 if it is 0."""
+        return _deviation(self.log_squares / self._weight, self.log_mean)
+
+
+def _deviation(mean_square: float, mean: float) -> float:
+    """Returns the standard deviation, or 1 if it is 0."""
+    variance = mean_square - mean**2
+    return math.sqrt(variance) if variance > 0 else 1.0
 
 
 @dataclass(frozen=True)

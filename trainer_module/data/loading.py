@@ -81,9 +81,9 @@ class TrainingData:
     evaluation: Split
 
 
-SplitCache = dict[Any, tuple[Reader, Content]]
-"""A cache of read splits by their files and tensors: the trials of a search read the same splits.
-"""
+SplitCache = dict[Any, Any]
+"""A cache of read splits by their files and tensors, and of measurements of them: the trials of a
+search read the same splits."""
 
 
 def load_data(

@@ -76,11 +76,15 @@ class LabelStatistics(Protocol):
 
     @property
     def label_mean(self) -> float:
-        """The mean of a numeric label."""
+        """The mean of a numeric label, or of its logarithm."""
 
     @property
     def label_deviation(self) -> float:
-        """The standard deviation of a numeric label."""
+        """The standard deviation of a numeric label, or of its logarithm."""
+
+    @property
+    def log_range(self) -> tuple[float, float] | None:
+        """The least and the largest logarithm of a prediction, if the model learns logarithms."""
 
     @property
     def output_units(self) -> int:
@@ -117,7 +121,7 @@ class LearningTask(Settings):
 
     @property
     def has_options(self) -> bool:
-        """Whether the task has an option that differs from its default."""
+        """Whether the task has an option that not every model supports."""
         return len(self.model_dump(exclude_defaults=True)) > 1
 
     def without_model_keys(self) -> LearningTask:

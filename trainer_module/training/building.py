@@ -11,14 +11,19 @@ import tf_keras
 
 from trainer_module.compat.keras import layer_of
 from trainer_module.errors import TrainingError
+from trainer_module.families.supervised.log_target import learns_mean
 from trainer_module.families.supervised.losses import MixedLoss, make_loss, with_larger_share
 from trainer_module.families.supervised.models.members import wrap_ensemble_loss
+from trainer_module.families.supervised.tasks.layers import BiasFactor, from_logarithm_of
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import load_builder
 from trainer_module.settings.train import choose_epochs
 from trainer_module.training.compression import PruningPlan, plan_pruning, quantize
 from trainer_module.training.optimizers import BASE_EXAMPLES, build_optimizer, build_schedule
+
+BIAS_FACTOR = "bias_factor"
+"""The name of the metric `BiasFactor` in the history of a training."""
 
 
 def build_model(
@@ -138,6 +143,11 @@ def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettin
     if settings.model.is_custom:
         own_loss = train.loss is not None and train.loss.is_custom
         check_output(output, problem, kind, own_loss or model.optimizer is not None)
+        if problem.log_range and from_logarithm_of(model) is None:
+            raise TrainingError(
+                f"model {kind!r}: its output is not that of task.target: log; end the model with "
+                "problem.make_output_layer(), or write `task: {kind: regression, target: plain}`."
+            )
     if model.optimizer is not None and _mixes(settings):
         raise TrainingError(
             f"model {kind!r}: its builder has compiled the model with a loss that does not support "
@@ -189,6 +199,8 @@ def make_training_metrics(
 ) -> list[tf_keras.metrics.Metric]:
     """Returns the metrics of each epoch; call the function in the scope of the strategy."""
     metrics = problem.make_metrics()
+    if problem.log_range and learns_mean(settings):
+        metrics.append(BiasFactor(BIAS_FACTOR))
     return [with_larger_share(metric) for metric in metrics] if _mixes(settings) else metrics
 
 

@@ -22,7 +22,9 @@ from trainer_module.data.dealing import (
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.families.supervised.losses import make_loss
+from trainer_module.families.supervised.tasks.layers import correct_bias
 from trainer_module.settings.train import choose_stopping, needs_held_out
+from trainer_module.training.building import BIAS_FACTOR
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
 
 CHOICE_FOLDER = "choice"
@@ -60,7 +62,8 @@ def train_best_length(train: TrainByPlan, inputs: TrainingInputs) -> TrainingRes
         plan = TrainingPlan.of(settings, data, chooses_epoch=False)
         if choose_stopping(settings.train, data.train.steps):
             plan = replace(plan, notes=(*plan.notes, _NOTHING_HELD_OUT.format(plan.epochs)))
-        return train(inputs, plan)
+        trained = train(inputs, plan)
+        return _corrected(trained, _factor(trained, BIAS_FACTOR))
     return train_on_part(train, inputs, held_out)
 
 
@@ -91,12 +94,15 @@ def train_on_part(
     trains_once = trains_once or bool(settings.train.callbacks or settings.train.checkpoints)
     if data.train.examples > LARGE_SPLIT or trains_once:
         trained = train(replace(inputs, data=part), TrainingPlan.of(settings, part, chosen))
+        trained = _corrected(trained, _factor(trained, f"val_{BIAS_FACTOR}"))
         on_model(trained.model)
         return trained
     first = inputs.within(
         CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first with a held-out part, "
     )
     trained = train(first, TrainingPlan.of(settings, part, chosen))
+    factor = _factor(trained, f"val_{BIAS_FACTOR}")
+    trained = _corrected(trained, factor)
     on_model(trained.model)
     epochs = trained.best_epoch
     del trained
@@ -106,9 +112,25 @@ def train_on_part(
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     plan = TrainingPlan.of(settings, data, chosen)
     inputs = replace(inputs, extra_callbacks=())  # They have seen the epochs of the first training.
-    if not chosen:
-        return train(inputs, plan)
-    return train(inputs, plan.with_length(epochs, part.evaluation.examples, data.train.examples))
+    if chosen:
+        plan = plan.with_length(epochs, part.evaluation.examples, data.train.examples)
+    return _corrected(train(inputs, plan), factor)
+
+
+def _factor(trained: TrainingResult, name: str) -> float | None:
+    """Returns the `BiasFactor` of the best epoch; None if the bias is not corrected."""
+    values = trained.history.get(name)
+    return values[trained.best_epoch - 1] if values else None
+
+
+def _corrected(trained: TrainingResult, factor: float | None) -> TrainingResult:
+    """Returns the result with a model without the bias of exponentials of predicted logarithms."""
+    if factor is None:
+        return trained
+    with trained.model.distribute_strategy.scope():
+        correct_bias(trained.model, factor)
+    history = {k: v for k, v in trained.history.items() if not k.endswith(BIAS_FACTOR)}
+    return replace(trained, history=history, measured={})
 
 
 def limit_evaluation(inputs: TrainingInputs) -> TrainingData:
@@ -173,7 +195,7 @@ def measure(model: tf_keras.Model, data: TrainingData) -> dict[str, float]:
             model.compile(loss=make_loss(data.problem, None), metrics=metrics)
     batches = data.evaluation.distribute(strategy)
     found = model.evaluate(batches, steps=data.evaluation.steps, verbose=0, return_dict=True)
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in found.items() if name != BIAS_FACTOR}
 
 
 def _summarize(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import tf_keras
 
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.data.loading import SplitCache, TrainingData, load_data
+from trainer_module.families.supervised.log_target import with_target
 from trainer_module.runtime import WorkerContext, read_run, report_ready
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_epochs
@@ -54,6 +55,8 @@ class TrainingInputs(RunInputs):
     data: TrainingData
     base_model: str | None = None
     """The path of the model from whose weights training starts; None to start from scratch."""
+    notes: Sequence[str] = ()
+    """Notes on the problem for the summary."""
     checks_export: bool = False
     """Whether a user's model is exported before the first step, to detect errors early."""
 
@@ -94,10 +97,12 @@ def open_inputs(
     settings, runtime = read_run(fn_args, settings, runtime)
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    cache = {} if cache is None else cache
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers, cache)
+    data, notes = with_target(data, settings, strategy, cache)
     base_model = getattr(fn_args, "base_model", None)
     return TrainingInputs(
-        settings, runtime, strategy, fn_args.model_run_dir, tft_output, data, base_model
+        settings, runtime, strategy, fn_args.model_run_dir, tft_output, data, base_model, notes
     )
 
 
@@ -233,6 +238,10 @@ class TrainingResult:
     """Additional keys of the record."""
     pruning: PruningPlan | None = None
     """The pruning plan, or None without pruning."""
+
+    def with_notes(self, notes: Sequence[str]) -> TrainingResult:
+        """Returns the result with more notes."""
+        return replace(self, notes=[*self.notes, *notes])
 
     @property
     def start_step(self) -> int:

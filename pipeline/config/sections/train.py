@@ -51,13 +51,14 @@ def loss_fits_the_task(label_task: BaseTask, train: TrainSettings) -> Iterator[I
 
 
 def own_losses_are_of_one_number(label_task: BaseTask, train: TrainSettings) -> Iterator[Issue]:
-    """Checks that a loss of the user's is not set together with `task.quantiles`."""
+    """Checks that a loss of the user's is not set together with quantiles or logarithms."""
     loss, task = train.loss, label_task
     if loss is not None and loss.is_custom and not task.takes_own_loss:
         yield Issue(
             "train.loss",
-            f"found {loss.kind!r}, but a loss of your own cannot be combined with task.quantiles; "
-            f"use {enumerate_names(losses_for(task.kind), 'or')}, or remove task.quantiles",
+            f"found {loss.kind!r}, but a loss of your own cannot be combined with task.quantiles "
+            f"or task.target: log; use {enumerate_names(losses_for(task.kind), 'or')}, or remove "
+            "the key of task",
         )
 
 

@@ -55,7 +55,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
       seed: the seed of the sample of a large split.
     """
     means = column_means(examples)
-    matrix, scales = _encode(examples, means)
+    matrix, scales = encode(examples, means)
     label, weight = examples.target(problem), examples.weight
     labels = Labels(problem, examples.label, weight)
 
@@ -126,7 +126,7 @@ def _codes(columns: Sequence[TreeColumn], names: Sequence[str]) -> list[int]:
     return [by_feature[name] for name in names]
 
 
-def _encode(examples: TreeExamples, means: np.ndarray) -> tuple[Any, np.ndarray]:
+def encode(examples: TreeExamples, means: np.ndarray) -> tuple[Any, np.ndarray]:
     """Returns the standardised numbers and the one-hot categories, a sparse matrix [examples, n],
     and the reciprocal standard deviation of each column, 0 for categories.
     """

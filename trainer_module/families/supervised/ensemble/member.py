@@ -69,7 +69,7 @@ def as_outputs(problem: Problem, predicted: np.ndarray) -> np.ndarray:
     """
     values = np.asarray(predicted, np.float64).reshape(len(predicted), -1)
     if problem.task is Task.REGRESSION:
-        return values * problem.label_deviation + problem.label_mean
+        return problem.unstandardise(values)
     if not problem.class_shift:
         return values
     shift = np.asarray(problem.class_shift, np.float64)

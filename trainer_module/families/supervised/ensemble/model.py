@@ -18,7 +18,7 @@ class WeightedMean(tf_keras.layers.Layer):
     """Computes the weighted mean of the members' outputs, [batch, units]."""
 
     def __init__(self, weights: Sequence[float], **options: Any) -> None:
-        """Stores the weight of each member; the weights sum up to 1."""
+        """Stores the weight of each member."""
         super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
         self._shares = [float(weight) for weight in weights]
 
@@ -70,7 +70,8 @@ def build_ensemble(
     Args:
       problem: the features and the label.
       members: a function for each member, which returns its outputs for Keras inputs.
-      weights: the weights of members by name, which sum up to 1.
+      weights: the weights of members by name, which sum up to 1; with logarithms, times the
+        factor that corrects each member's bias.
       temperature: the divisor of the mean's logits; 1 changes nothing.
     """
     inputs = problem.make_inputs()

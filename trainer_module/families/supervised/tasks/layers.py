@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.families.supervised.losses import WrappedLoss
 from trainer_module.settings.tasks import LabelStatistics
 
 
@@ -85,6 +86,117 @@ class NumberAndPinballLoss(tf_keras.losses.Loss):
         number = tf_keras.losses.serialize(self._number)
         own = {"number": number, "levels": self._levels, "unit": self._unit}
         return {**super().get_config(), **own}
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class FromLogarithm(tf_keras.layers.Layer):
+    """A layer that returns from logarithms to the label's unit, [batch, 1 + quantiles].
+
+    The exponential of the mean of logarithms is less than the mean of the label. Therefore the
+    layer multiplies the number by a `BiasFactor`. Quantiles need no factor.
+    """
+
+    def __init__(self, least: float, largest: float, factor: float = 1.0, **options: Any) -> None:
+        """Stores the range of the logarithms, and the initial factor."""
+        super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
+        self._config = {"least": float(least), "largest": float(largest), "factor": float(factor)}
+
+    def build(self, input_shape: tf.TensorShape) -> None:
+        """Creates the factor, which is set after training."""
+        initial = _constant(self._config["factor"])
+        self.factor = self.add_weight("factor", (), initializer=initial, trainable=False)
+        super().build(input_shape)
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the exponentials of logarithms that are clipped to the range."""
+        clipped = tf.clip_by_value(inputs, self._config["least"], self._config["largest"])
+        if training:  # Outside of the range, the gradient would be 0.
+            clipped = inputs + tf.stop_gradient(clipped - inputs)
+        values = tf.exp(clipped)
+        if inputs.shape[-1] == 1:
+            return self.factor * values
+        return tf.concat([self.factor * values[:, :1], values[:, 1:]], 1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), **self._config}
+
+
+def from_logarithm_of(model: tf_keras.Model) -> FromLogarithm | None:
+    """Returns the layer with which a model ends, if the model learns logarithms."""
+    return next((part for part in model.submodules if isinstance(part, FromLogarithm)), None)
+
+
+def correct_bias(model: tf_keras.Model, factor: float) -> None:
+    """Multiplies the numbers that a model predicts from logarithms by a `BiasFactor`.
+
+    Call the function in the scope of the strategy.
+    """
+    layer = from_logarithm_of(model)
+    if layer is not None and math.isfinite(factor):
+        layer.factor.assign(layer.factor * factor)
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class LogarithmLoss(WrappedLoss):
+    """A loss of the logarithms of labels and predictions."""
+
+    def __init__(
+        self, loss: Any, least: float, name: str = "logarithm_loss", **options: Any
+    ) -> None:
+        """Stores the loss of logarithms, and the least logarithm, which smaller labels take."""
+        super().__init__(loss, name, **options)
+        self._least = float(least)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Returns the losses, [batch], for labels [batch, 1] and the output of `FromLogarithm`."""
+        label = tf.maximum(tf.cast(y_true, y_pred.dtype), math.exp(self._least))
+        return self.wrapped(tf.math.log(label), tf.math.log(y_pred))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), "least": self._least}
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class BiasFactor(tf_keras.metrics.Metric):
+    """The factor that removes the bias of exponentials of predicted logarithms.
+
+    The ratio of the sums of labels and predicted numbers (the ratio estimator of Snowdon, 1991,
+    doi:10.1139/x91-101) is shrunk towards 1 by its variance (James and Stein, 1961), as few large
+    labels determine it. Duan's smearing estimate (1983, doi:10.1080/01621459.1983.10478017), the
+    mean of the ratios of single examples, is far too large if small labels are hard to predict.
+    """
+
+    def __init__(self, name: str = "bias_factor", **options: Any) -> None:
+        """Creates the sums of weighted labels, of numbers and of their products."""
+        super().__init__(name=name, **options)
+        self._sums = self.add_weight("sums", (5,), initializer="zeros")
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        """Adds labels [batch, 1] and outputs [batch, 1 + quantiles] to the sums."""
+        label = tf.reshape(tf.cast(y_true, self._sums.dtype), [-1])
+        number = tf.cast(y_pred[:, 0], label.dtype)
+        if sample_weight is not None:
+            weight = tf.reshape(tf.cast(sample_weight, label.dtype), [-1])
+            label, number = weight * label, weight * number
+        products = [label, number, label**2, label * number, number**2]
+        self._sums.assign_add(tf.reduce_sum(tf.stack(products), 1))
+
+    def reset_state(self) -> None:
+        """Sets all sums to 0."""
+        self._sums.assign(tf.zeros_like(self._sums))
+
+    def result(self) -> tf.Tensor:
+        """Returns the factor, or 1 without examples."""
+        labels, numbers, squares, products, number_squares = tf.unstack(self._sums)
+        ratio = tf.math.divide_no_nan(labels, numbers)
+        residuals = tf.nn.relu(squares - 2 * ratio * products + ratio**2 * number_squares)
+        variance = tf.math.divide_no_nan(residuals, numbers**2)
+        noise = tf.math.divide_no_nan(variance, (ratio - 1) ** 2)
+        return 1 + (ratio - 1) * tf.nn.relu(1 - noise)
 
 
 class _NumberMetric:

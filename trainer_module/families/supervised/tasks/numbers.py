@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from trainer_module.errors import DataError
 from trainer_module.settings.tasks import (
@@ -128,24 +128,40 @@ def _check_quantiles(levels: list[float]) -> list[float]:
     return levels
 
 
+AUTO_TARGET: Literal["auto"] = "auto"
+
+
 class RegressionTask(NumberTask):
     """The task of predicting a real number."""
 
     kind: Literal["regression"]
+    # The default is absent from cache keys, as it is in those of earlier versions.
+    target: Literal["auto", "plain", "log"] = Field(
+        AUTO_TARGET, exclude_if=lambda value: value == AUTO_TARGET
+    )
+    """The target of training: the label (`plain`), or its logarithm (`log`), for which all labels
+    must be above 0. Predictions and metrics are in the label's unit. `auto`: `log` where it is
+    clearly better on examples that a model has not seen, otherwise `plain`.
+    """
     quantiles: Annotated[list[float], AfterValidator(_check_quantiles)] = []
     """The levels of quantiles that the model predicts in addition to the number, such as `[0.05,
     0.95]`. The first and the last quantile are the ends of a prediction interval. Default: no
     quantiles.
     """
 
+    @property
+    def has_options(self) -> bool:
+        """Whether the task has quantiles; every model can learn logarithms."""
+        return bool(self.quantiles)
+
     def without_model_keys(self) -> BaseTask:
-        """Returns the task without its quantiles."""
-        return self.model_copy(update={"quantiles": []})
+        """Returns the task without its quantiles and its target."""
+        return self.model_copy(update={"quantiles": [], "target": AUTO_TARGET})
 
     @property
     def takes_own_loss(self) -> bool:
-        """Whether `train.loss` can be the user's own loss: true without quantiles."""
-        return not self.quantiles
+        """Whether `train.loss` can be the user's own loss: not with quantiles or logarithms."""
+        return not self.quantiles and self.target != "log"
 
     def metrics(self) -> Mapping[str, Metric]:
         """Returns the metrics of the number, and of the quantiles if there are quantiles."""
@@ -184,17 +200,23 @@ class RegressionTask(NumberTask):
         """Returns a layer that scales the outputs of a new model, about -1 to 1, to the label.
 
         Without this layer, a model would need thousands of steps to reach labels in the thousands.
+        If the model learns logarithms, the layer also returns from them to the label's unit.
         """
-        if self.quantiles:
-            from trainer_module.families.supervised.tasks.layers import make_number_and_quantiles
-
-            return make_number_and_quantiles(problem, self.quantiles)
         import tensorflow as tf
         import tf_keras
 
-        return tf_keras.layers.Rescaling(
-            problem.label_deviation, problem.label_mean, dtype=tf.float32
+        from trainer_module.families.supervised.tasks import layers
+
+        scale = (
+            layers.make_number_and_quantiles(problem, self.quantiles)
+            if self.quantiles
+            else tf_keras.layers.Rescaling(
+                problem.label_deviation, problem.label_mean, dtype=tf.float32
+            )
         )
+        if problem.log_range is None:
+            return scale
+        return tf_keras.Sequential([scale, layers.FromLogarithm(*problem.log_range)])
 
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """Returns the mean squared error, plus the pinball loss if there are quantiles."""
@@ -209,12 +231,21 @@ class RegressionTask(NumberTask):
     def whole_loss(
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
-        """Returns the loss of the number, plus the pinball loss if there are quantiles."""
-        if not self.quantiles:
-            return super().whole_loss(loss, problem, degree)
-        from trainer_module.families.supervised.tasks.layers import NumberAndPinballLoss
+        """Returns the loss of the number, plus the pinball loss if there are quantiles.
 
-        return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
+        If the model learns logarithms, the loss compares logarithms.
+        """
+        from trainer_module.families.supervised.tasks.layers import (
+            LogarithmLoss,
+            NumberAndPinballLoss,
+        )
+
+        whole = (
+            NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
+            if self.quantiles
+            else super().whole_loss(loss, problem, degree)
+        )
+        return whole if problem.log_range is None else LogarithmLoss(whole, problem.log_range[0])
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
         """Returns the mean absolute error and the root mean squared error of the number."""
@@ -244,6 +275,25 @@ class RegressionTask(NumberTask):
 
 def _quantile_metric(class_name: str, **options: object) -> Metric:
     return Metric(class_name, False, NUMBER_METRICS, options, is_compared=False, has_unit=True)
+
+
+def bias_factor(label: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> float:
+    """Returns the `BiasFactor` of predictions, or 1 if no example is unseen.
+
+    Args:
+      label: the labels, [examples].
+      predicted: the predictions of unseen examples, [examples]; NaN for seen ones.
+      weight: the weights of the examples, [examples]; None if all count alike.
+    """
+    from trainer_module.families.supervised.tasks.layers import BiasFactor
+
+    rows = ~np.isnan(predicted)
+    if not rows.any():
+        return 1.0
+    scale = label[rows].max()  # The squares of large labels would be infinite in float32.
+    metric, columns = BiasFactor(), np.stack([label[rows], predicted[rows]], 1) / scale
+    metric.update_state(columns[:, :1], columns[:, 1:], None if weight is None else weight[rows])
+    return float(metric.result())
 
 
 class CountTask(NumberTask):

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trainer_module.data.dealing import Folds
+from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError, counted
-from trainer_module.families.supervised.trees.forest import Forest, TreeColumn
+from trainer_module.families.supervised.trees.forest import (
+    Forest,
+    TreeColumn,
+    columns_of,
+    split_columns,
+)
 from trainer_module.families.supervised.trees.importance import (
     MAX_EXAMPLES,
     Predict,
@@ -75,7 +81,7 @@ class TreeExamples:
         """Returns the label that trees learn, with standardised numbers."""
         if problem.task is not Task.REGRESSION:
             return self.label
-        return (self.label - problem.label_mean) / problem.label_deviation
+        return problem.standardise(self.label)
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,26 @@ class GrownForest:
         order. The first access measures the importances.
         """
         return self.measure_importances()
+
+
+def tree_examples(split: Split) -> TreeExamples | None:
+    """Returns the columns and labels of the usable examples, or None if they are not in memory.
+
+    Args:
+      split: the train split; columns of text and pictures are left out.
+    """
+    tensors, problem = split.content.tensors, split.reader.problem
+    if tensors is None:
+        return None
+    columns, label = columns_of(problem), tensors[problem.label]
+    column = tensors[problem.weight] if problem.weight else None
+    weight = split.weighting.weigh(label, column)
+    return TreeExamples(
+        columns,
+        split_columns(tensors, columns),
+        label.numpy().ravel(),
+        None if weight is None else weight.numpy(),
+    )
 
 
 def grow(
