@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import FeatureUnion
 from trainer_data import Row, Transformed, make_image, to_example, transformed_once
 
 from trainer_module.export.saving import build_signatures
@@ -397,12 +398,15 @@ def test_terms_weigh_what_scikit_learn_gives_them(table: Transformed, apply: App
     words = TfidfVectorizer(
         ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, sublinear_tf=True
     )
+    within = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4), sublinear_tf=True)
     texts = [" ".join((row["text"] or "").replace("!", " ! ").split()[:5]) for row in table.train]
-    words.fit([text for text in texts if text])
+    known = [text for text in texts if text]
+    assert max(len(within.build_analyzer()(text)) for text in known) <= 8 * 5, "none is dropped"
+    union = FeatureUnion([("", words), ("\x1e", within)]).fit(known)
     terms = [term.decode() for term in table.tft_output.vocabulary_by_name("text")]
-    assert set(terms) == {"<padding>", *words.vocabulary_}
-    places = [words.vocabulary_[term] for term in terms[1:]]
-    expected = words.transform(texts).toarray()[:, places]
+    named = [*words.get_feature_names_out(), *("\x1e" + n for n in within.get_feature_names_out())]
+    assert set(terms) == {"<padding>", *named}
+    expected = union.transform(texts).toarray()[:, [named.index(term) for term in terms[1:]]]
     found = np.zeros((len(texts), len(terms)))
     for row, pairs in enumerate(apply(table.train)["text"]):
         np.add.at(found[row], pairs[:, 0].astype(int), pairs[:, 1])
