@@ -23,8 +23,10 @@ MAX_INDEX = 2**24 - 1
 """The maximum index of a term; float32 represents all whole numbers up to this maximum."""
 CHARACTERS = range(3, 6)
 """The numbers of characters that an n-gram of characters may have."""
-CHARACTER_TERMS = 8
-"""The maximum number of n-grams of characters in a text, divided by `max_tokens`."""
+CHARACTER_TERMS, MAX_CHARACTER_TERMS = 8, 400
+"""The maximum number of n-grams of characters in a text: per token of `max_tokens`, and in all.
+
+Short texts need the n-grams of all their words; of long texts, the first words are enough."""
 VECTOR_FACTOR = 4
 """The ratio of the length of a text's vector to `model.embedding_size`."""
 
@@ -117,7 +119,7 @@ class TextFeature(BaseFeature):
     @property
     def character_terms_in_row(self) -> int:
         """The maximum number of n-grams of characters in a row, in all words together."""
-        return CHARACTER_TERMS * self.max_tokens
+        return min(CHARACTER_TERMS * self.max_tokens, MAX_CHARACTER_TERMS)
 
     @classmethod
     def transform(
