@@ -98,6 +98,11 @@ COLUMNS = {
         ["a,2", ",,", "1e400"],
     ),
     "pair": Column({"type": "cross", "of": ["ignore", "area"], "hash_buckets": 7}, lambda r: None),
+    "engine": Column(
+        {"type": "categorical", "words": 3},
+        lambda r: f"{r.choice(['2.0L V6', '2.0L', '2.0L v6, Turbo'])} {r.randrange(99)}",
+        ["", "<missing>", "1.6L"],
+    ),
     "area": Column({"type": "categorical"}, lambda r: r.randrange(3), [9]),
     "money": Column(
         {"type": "own_types.Money", "rate": 2.0}, lambda r: r.choice(["$1", "$20"]), ["x"]
@@ -131,7 +136,9 @@ COLUMNS = {
         lambda r: make_image(r.randrange(256)),
         may_miss=False,
     ),
-    "text": Column({"type": "text", "max_tokens": 5}, _sentence, ["", "Never seen", "x " * 99]),
+    "text": Column(
+        {"type": "text", "max_tokens": 5, "words": 9}, _sentence, ["", "Never seen", "x " * 99]
+    ),
     "order": Column(
         {"type": "text", "max_tokens": 5, "encoding": "sequence"}, _sentence, ["", "Never seen"]
     ),
@@ -392,6 +399,15 @@ def test_words_for_yes_and_no(apply: Apply) -> None:
     outputs = apply([{**row, "boolean": word} for word in words])
     assert outputs["boolean"][:, 0].tolist() == [1, 1, -1, -1, 0, 0]
     assert outputs["boolean_missing"][:, 0].tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_frequent_words_are_numbers_of_their_own(apply: Apply) -> None:
+    row = make_rows(1)[0]
+    texts = ["2.0l (V6)", "V6: Turbo.", "3.0L v6-Turbo", None]
+    outputs = apply([{**row, "engine": text, "text": text} for text in texts])
+    # 2.0l is in every train row, v6 in two thirds, turbo in a third.
+    assert outputs["engine_words"].tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]]
+    assert outputs["text_words"].shape == (4, 9)
 
 
 def test_terms_weigh_what_scikit_learn_gives_them(table: Transformed, apply: Apply) -> None:

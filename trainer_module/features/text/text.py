@@ -64,6 +64,12 @@ class TextFeature(BaseFeature):
     """The number of hash buckets of the tokens or n-grams, which replace the vocabulary. Default: a
     vocabulary."""
 
+    words: int = Field(default=0, ge=0, le=1000)
+    """The number of frequent words, each with an input of its own: 1 if the text contains the word,
+    else 0. Models that read no text, such as trees, read these inputs. Default: 64 where a run
+    finds that the words of a text beside other columns help to predict the label, otherwise none.
+    """
+
     @model_validator(mode="after")
     def _check_keys(self) -> TextFeature:
         if self.tokens == "wordpiece" and self.encoding == "bag":
@@ -128,7 +134,8 @@ class TextFeature(BaseFeature):
         """Returns the transformed texts.
 
         A sequence consists of indices, [batch, max_tokens] int64, padded with 0. A bag consists of
-        pairs of an index and a TF-IDF, [batch, terms, 2] float32, padded with 0.
+        pairs of an index and a TF-IDF, [batch, terms, 2] float32, padded with 0. For `words`, the
+        result has an additional tensor, [batch, words] float32.
 
         Raises:
           DataError: a column holds numbers, or the column has no token in the train split.

@@ -250,10 +250,12 @@ def transform_texts(
     Raises:
       DataError: a column holds numbers, or the column has no token in the train split.
     """
+    from trainer_module.features.words import word_flags
+
     texts = {name: _read(name, column) for name, column in columns.items()}
     wordpiece = {n: text for n, text in texts.items() if features[n].tokens == "wordpiece"}
     terms = {n: _find_terms(texts[n], features[n]) for n in texts if n not in wordpiece}
-    outputs: dict[str, tf.Tensor] = {}
+    outputs = word_flags(columns, features)
     if wordpiece:
         # The module is imported here, as only this tokenizer needs tensorflow-text.
         from trainer_module.features.text.wordpiece import cut_texts
