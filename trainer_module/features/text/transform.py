@@ -236,6 +236,8 @@ TEXTS = "\x1f"
 """An additional entry that is counted once per nonempty text; no token contains it."""
 _WITHIN_WORD = "\x1e"
 """The first character of an n-gram of characters; no word contains it."""
+_MIN_TEXTS = 2
+"""The minimum number of texts with an n-gram of characters of the vocabulary; most occur once."""
 
 
 def transform_texts(
@@ -318,7 +320,8 @@ def _make_bag(
 class TermOrder:
     """The order of a vocabulary: padding, the n-grams of tokens, and the n-grams of characters.
 
-    The terms of each kind are in the order of decreasing number of texts.
+    The terms of each kind are in the order of decreasing number of texts. N-grams of characters
+    that occur in fewer than `_MIN_TEXTS` texts are left out.
     """
 
     column: str
@@ -347,10 +350,12 @@ class TermOrder:
             )
         if self.hash_buckets:
             return []
-        term_counts = (count for count in counts if count[0] != texts)
-        terms = [term for term, _ in sorted(term_counts, key=most_frequent)]
-        within = [term for term in terms if term.startswith(_WITHIN_WORD.encode())]
-        of_tokens = [term for term in terms if not term.startswith(_WITHIN_WORD.encode())]
+        of_tokens, within = [], []
+        for term, count in sorted((c for c in counts if c[0] != texts), key=most_frequent):
+            if not term.startswith(_WITHIN_WORD.encode()):
+                of_tokens.append(term)
+            elif count >= _MIN_TEXTS:
+                within.append(term)
         return [PADDING.encode(), *of_tokens[: self.size], *within[: self.size]]
 
 
