@@ -9,12 +9,12 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer_module.features.base import WORDS_SUFFIX
-from trainer_module.features.categorical import PADDING
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
-from trainer_module.features.text.transform import normalize
 from trainer_module.features.vocabularies import compute_vocabularies
 from trainer_module.features.vocabulary_orders import ByFrequency
 
+_NO_WORD = "<no word>"
+"""The first entry of each vocabulary, which therefore is never empty; no word contains a space."""
 _MAX_WORDS = 30
 """The maximum number of words of a value; further words are dropped."""
 _BETWEEN = r"[^\p{L}\p{M}\p{N}\p{S}.'_-]+"
@@ -44,15 +44,16 @@ def word_flags(
     if not sizes:
         return {}
     words = {name: _split(columns[name.removesuffix(WORDS_SUFFIX)]) for name in sizes}
-    # The first entry stands for no word, so that a vocabulary is never empty.
-    orders = {name: ByFrequency(size, (PADDING,), name) for name, size in sizes.items()}
+    orders = {name: ByFrequency(size, (_NO_WORD,), name) for name, size in sizes.items()}
     paths = compute_vocabularies({n: found.flat_values for n, found in words.items()}, orders)
     return {name: _flag(found, paths[name], sizes[name]) for name, found in words.items()}
 
 
 def _split(column: AnyTensor) -> tf.RaggedTensor:
     """Returns the words of each value in lower case, [batch, (words)] string."""
-    texts = tf.strings.regex_replace(normalize(dense_strings(column)[:, 0], True), _BETWEEN, " ")
+    texts = dense_strings(column)[:, 0]
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    texts = tf.strings.regex_replace(tf.strings.lower(texts, "utf-8"), _BETWEEN, " ")
     for edge in _EDGES:
         texts = tf.strings.regex_replace(texts, edge, " ")
     return tf.strings.split(texts)[:, :_MAX_WORDS]

@@ -20,6 +20,7 @@ from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.features.scaling import hash_values
 from trainer_module.features.text.text import CHARACTERS
 from trainer_module.features.vocabulary_orders import Counts, most_frequent
+from trainer_module.features.words import word_flags
 
 if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
@@ -252,8 +253,6 @@ def transform_texts(
     Raises:
       DataError: a column holds numbers, or the column has no token in the train split.
     """
-    from trainer_module.features.words import word_flags
-
     texts = {name: _read(name, column) for name, column in columns.items()}
     wordpiece = {n: text for n, text in texts.items() if features[n].tokens == "wordpiece"}
     terms = {n: _find_terms(texts[n], features[n]) for n in texts if n not in wordpiece}
