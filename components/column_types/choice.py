@@ -38,7 +38,13 @@ class Choice:
     @property
     def is_by_dtype(self) -> bool:
         """Whether the type is the default of the column's dtype: numeric or categorical."""
-        return self.type in ("numeric", "categorical") and not self.is_number_text
+        is_default = self.type in ("numeric", "categorical") and not self.is_number_text
+        return is_default and not self.has_words
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the words of the values are inputs beside the category."""
+        return "words" in self.settings
 
     @property
     def is_number_text(self) -> bool:
@@ -62,7 +68,7 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
             continue
         feature.annotation.tag.append(json.dumps(choice.settings, separators=(",", ":")))
         feature.annotation.comment.append(choice.reason)
-        if choice.type in _OPEN_TYPES or choice.is_number_text:
+        if choice.type in _OPEN_TYPES or choice.is_number_text or choice.has_words:
             feature.ClearField("domain_info")
             kept = [domain for domain in schema.string_domain if domain.name != feature.name]
             del schema.string_domain[:]

@@ -28,6 +28,7 @@ from components.column_types.choice import annotate, read_choices, strip_choices
 from components.column_types.decision import choose_types
 from components.column_types.facts import collect_facts, collect_list_facts, count_columns
 from components.column_types.pictures import choose_size
+from components.column_types.words import choose_words
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.notes import read_notes
 from components.examples_reader import read_columns, read_sample
@@ -194,17 +195,24 @@ def _choose_types(
     """Chooses the types of the columns from the first data, and writes them into a schema."""
     no_features = {*json.loads(exec_properties["aside"]), *json.loads(exec_properties["images"])}
     features = [feature for feature in schema.feature if feature.name not in no_features]
+    labels = [feature for feature in schema.feature if feature.name == exec_properties["label"]]
     examples = artifact_utils.get_single_instance(input_dict[EXAMPLES_KEY])
-    sample = read_sample(examples, _SAMPLED_SPLIT, features) if features else []
+    sample = read_sample(examples, _SAMPLED_SPLIT, [*features, *labels]) if features else []
     total = sum(split.datasets[0].num_examples for split in statistics.values())
     counts = count_columns(statistics[_SAMPLED_SPLIT])
     list_names = {name for name, column in counts.items() if column.longest > 1}
     flat = {n: values for n, values in flat_columns(sample).items() if n not in list_names}
+    label = flat.pop(exec_properties["label"], None)
     facts = collect_facts(flat, read_notes(examples).dates, total, counts)
     # Columns whose lists all have the same length are vectors.
     vectors = {feature.name for feature in features if feature.HasField("shape")}
     lists = {n: v for n, v in list_columns(sample, list_names).items() if n not in vectors}
-    annotate(schema, choose_types([*facts, *collect_list_facts(lists, counts)]))
+    lists.pop(exec_properties["label"], None)
+    choices = choose_types([*facts, *collect_list_facts(lists, counts)])
+    if label is not None:
+        is_class = Task(exec_properties["task"]).is_classification
+        choices |= choose_words(facts, choices, flat, label, is_class)
+    annotate(schema, choices)
 
 
 def _choose_sizes(

@@ -22,6 +22,8 @@ MISSING_SUFFIX = f"{BESIDE}missing"
 """The suffix of the tensor that is 1 where the value of a column is missing, else 0."""
 LENGTH_SUFFIX = f"{BESIDE}length"
 """The suffix of the tensor with the length of a sequence as a share of `length`, 0 to 1."""
+WORDS_SUFFIX = f"{BESIDE}words"
+"""The suffix of the tensor that says which frequent words the value of a category contains."""
 PACKED = f"all{BESIDE}numbers"
 """The name of the vector that combines more than `MAX_SEPARATE` numeric columns.
 

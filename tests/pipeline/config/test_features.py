@@ -26,6 +26,8 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
         ({"type": "numeric", "buckets": 4, "fill": "zero"}, "remove scaling and fill"),
         ({"type": "numeric", "scaling": "zscore"}, "did you mean `z_score`?"),
         ({"type": "categorical", "separator": ";"}, "a row has one value; add many: true"),
+        ({"type": "categorical", "many": True, "words": 9}, "a row has one value; remove many"),
+        ({"type": "text", "character_ngrams": 2}, "found 2; expected 3 to 5, or 0 for none"),
         ({"type": "date", "format": "%d/%q"}, "'%q' is not a part of a date; a format consists of"),
         ({"type": "cross", "of": ["fare"]}, "of: found ['fare']"),
         ({"type": "cross", "of": ["fare", "big_tipper"]}, "the feature reads the label 'big_tip"),

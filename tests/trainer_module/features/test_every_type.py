@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import FeatureUnion
 from trainer_data import Row, Transformed, make_image, to_example, transformed_once
 
 from trainer_module.export.saving import build_signatures
@@ -97,6 +98,11 @@ COLUMNS = {
         ["a,2", ",,", "1e400"],
     ),
     "pair": Column({"type": "cross", "of": ["ignore", "area"], "hash_buckets": 7}, lambda r: None),
+    "engine": Column(
+        {"type": "categorical", "words": 3},
+        lambda r: f"{r.choice(['2.0L V6', '2.0L', '2.0L v6, Turbo'])} {r.randrange(99)}",
+        ["", "<missing>", "1.6L"],
+    ),
     "area": Column({"type": "categorical"}, lambda r: r.randrange(3), [9]),
     "money": Column(
         {"type": "own_types.Money", "rate": 2.0}, lambda r: r.choice(["$1", "$20"]), ["x"]
@@ -130,7 +136,9 @@ COLUMNS = {
         lambda r: make_image(r.randrange(256)),
         may_miss=False,
     ),
-    "text": Column({"type": "text", "max_tokens": 5}, _sentence, ["", "Never seen", "x " * 99]),
+    "text": Column(
+        {"type": "text", "max_tokens": 5, "words": 9}, _sentence, ["", "Never seen", "x " * 99]
+    ),
     "order": Column(
         {"type": "text", "max_tokens": 5, "encoding": "sequence"}, _sentence, ["", "Never seen"]
     ),
@@ -393,16 +401,28 @@ def test_words_for_yes_and_no(apply: Apply) -> None:
     assert outputs["boolean_missing"][:, 0].tolist() == [0, 0, 0, 0, 1, 1]
 
 
+def test_frequent_words_are_numbers_of_their_own(apply: Apply) -> None:
+    row = make_rows(1)[0]
+    texts = ["2.0l (V6)", "V6: Turbo.", "3.0L v6-Turbo", None]
+    outputs = apply([{**row, "engine": text, "text": text} for text in texts])
+    # 2.0l is in every train row, v6 in two thirds, turbo in a third.
+    assert outputs["engine_words"].tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]]
+    assert outputs["text_words"].shape == (4, 9)
+
+
 def test_terms_weigh_what_scikit_learn_gives_them(table: Transformed, apply: Apply) -> None:
     words = TfidfVectorizer(
         ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, sublinear_tf=True
     )
+    within = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4), sublinear_tf=True)
     texts = [" ".join((row["text"] or "").replace("!", " ! ").split()[:5]) for row in table.train]
-    words.fit([text for text in texts if text])
+    known = [text for text in texts if text]
+    assert max(len(within.build_analyzer()(text)) for text in known) <= 8 * 5, "none is dropped"
+    union = FeatureUnion([("", words), ("\x1e", within)]).fit(known)
     terms = [term.decode() for term in table.tft_output.vocabulary_by_name("text")]
-    assert set(terms) == {"<padding>", *words.vocabulary_}
-    places = [words.vocabulary_[term] for term in terms[1:]]
-    expected = words.transform(texts).toarray()[:, places]
+    named = [*words.get_feature_names_out(), *("\x1e" + n for n in within.get_feature_names_out())]
+    assert set(terms) == {"<padding>", *named}
+    expected = union.transform(texts).toarray()[:, [named.index(term) for term in terms[1:]]]
     found = np.zeros((len(texts), len(terms)))
     for row, pairs in enumerate(apply(table.train)["text"]):
         np.add.at(found[row], pairs[:, 0].astype(int), pairs[:, 1])

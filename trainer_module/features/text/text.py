@@ -21,6 +21,12 @@ MIN_VOCABULARY_SIZE = 7
 """The minimum size of a wordpiece vocabulary: 5 special pieces, and 2 for the pieces of words."""
 MAX_INDEX = 2**24 - 1
 """The maximum index of a term; float32 represents all whole numbers up to this maximum."""
+CHARACTERS = range(3, 6)
+"""The numbers of characters that an n-gram of characters may have."""
+CHARACTER_TERMS, MAX_CHARACTER_TERMS = 8, 400
+"""The maximum number of n-grams of characters in a text: per token of `max_tokens`, and in all.
+
+Short texts need the n-grams of all their words; of long texts, the first words are enough."""
 VECTOR_FACTOR = 4
 """The ratio of the length of a text's vector to `model.embedding_size`."""
 
@@ -44,9 +50,12 @@ class TextFeature(BaseFeature):
     the model."""
     ngrams: PositiveInt = Field(default=2, le=5)
     """The maximum number of tokens in an n-gram of a bag."""
+    character_ngrams: int = Field(default=4, ge=0, le=CHARACTERS[-1])
+    """The maximum number of characters in the n-grams within words that a bag of words has beside
+    the n-grams of words, 3 to 5; 0 for none. They find the stems and the misspellings of words."""
     vocabulary_size: PositiveInt = Field(default=20_000, le=MAX_INDEX)
     """The maximum number of tokens or n-grams in the vocabulary, which keeps the terms that occur
-    in the most texts."""
+    in the most texts. N-grams of characters have as many entries of their own."""
     vocabulary: str | None = None
     """wordpiece: a folder with a file `vocab.txt` that has a piece per line, as Hugging Face's
     models have. Default: the vocabulary of `model.weights`, or else a vocabulary that is learned
@@ -54,6 +63,12 @@ class TextFeature(BaseFeature):
     hash_buckets: PositiveInt | None = Field(default=None, le=MAX_INDEX)
     """The number of hash buckets of the tokens or n-grams, which replace the vocabulary. Default: a
     vocabulary."""
+
+    words: int = Field(default=0, ge=0, le=1000)
+    """The number of frequent words, each with an input of its own: 1 if the text contains the word,
+    else 0. Models that read no text, such as trees, read these inputs. Default: 64 where a run
+    finds that the words of a text beside other columns help to predict the label, otherwise none.
+    """
 
     @model_validator(mode="after")
     def _check_keys(self) -> TextFeature:
@@ -71,6 +86,11 @@ class TextFeature(BaseFeature):
                 f"vocabulary_size: found {self.vocabulary_size}; wordpiece needs at least "
                 f"{MIN_VOCABULARY_SIZE}, as 5 tokens are special"
             )
+        if 0 < self.character_ngrams < CHARACTERS[0]:
+            raise ValueError(
+                f"character_ngrams: found {self.character_ngrams}; expected {CHARACTERS[0]} to "
+                f"{CHARACTERS[-1]}, or 0 for none"
+            )
         if self.vocabulary and self.tokens != "wordpiece":
             raise ValueError("vocabulary: add tokens: wordpiece, or remove vocabulary")
         return self
@@ -81,20 +101,31 @@ class TextFeature(BaseFeature):
         return self.encoding != "sequence" and self.tokens != "wordpiece"
 
     @property
-    def indices_of(self) -> str:
-        """A description such as "hash of words" if the tokens are hashed, else an empty string."""
-        return f"hash of {self.tokens}" if self.hash_buckets else ""
+    def has_characters(self) -> bool:
+        """Whether a bag of words has n-grams of characters."""
+        return self.is_bag and self.tokens == "words" and self.character_ngrams > 0
 
     @property
-    def reading(self) -> tuple[str, bool, int, int]:
-        """The arguments of `transform.find_terms` after the texts."""
-        lower = self.lower is not False
-        return self.tokens, lower, self.max_tokens, self.ngrams if self.is_bag else 1
+    def indices_of(self) -> str:
+        """A description such as "hash of words" if the tokens are hashed, else an empty string."""
+        if not self.hash_buckets:
+            return ""
+        return f"hash of {self.tokens}{' and characters' if self.has_characters else ''}"
+
+    @property
+    def reading(self) -> tuple[str, bool, int]:
+        """The arguments of `transform.find_tokens` after the texts."""
+        return self.tokens, self.lower is not False, self.max_tokens
 
     @property
     def terms_in_row(self) -> int:
-        """The maximum number of different n-grams in a row."""
+        """The maximum number of different n-grams of tokens in a row."""
         return sum(max(self.max_tokens - n, 0) for n in range(self.ngrams))
+
+    @property
+    def character_terms_in_row(self) -> int:
+        """The maximum number of n-grams of characters in a row, in all words together."""
+        return min(CHARACTER_TERMS * self.max_tokens, MAX_CHARACTER_TERMS)
 
     @classmethod
     def transform(
@@ -103,7 +134,8 @@ class TextFeature(BaseFeature):
         """Returns the transformed texts.
 
         A sequence consists of indices, [batch, max_tokens] int64, padded with 0. A bag consists of
-        pairs of an index and a TF-IDF, [batch, terms, 2] float32, padded with 0.
+        pairs of an index and a TF-IDF, [batch, terms, 2] float32, padded with 0. For `words`, the
+        result has an additional tensor, [batch, words] float32.
 
         Raises:
           DataError: a column holds numbers, or the column has no token in the train split.

@@ -18,7 +18,9 @@ from trainer_module.features import vocabularies
 from trainer_module.features.categorical import PADDING
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.features.scaling import hash_values
+from trainer_module.features.text.text import CHARACTERS
 from trainer_module.features.vocabulary_orders import Counts, most_frequent
+from trainer_module.features.words import word_flags
 
 if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
@@ -233,6 +235,10 @@ SEPARATORS = {"words": " ", "characters": ""}
 
 TEXTS = "\x1f"
 """An additional entry that is counted once per nonempty text; no token contains it."""
+_WITHIN_WORD = "\x1e"
+"""The first character of an n-gram of characters; no word contains it."""
+_MIN_TEXTS = 2
+"""The minimum number of texts with an n-gram of characters of the vocabulary; most occur once."""
 
 
 def transform_texts(
@@ -249,48 +255,78 @@ def transform_texts(
     """
     texts = {name: _read(name, column) for name, column in columns.items()}
     wordpiece = {n: text for n, text in texts.items() if features[n].tokens == "wordpiece"}
-    terms = {n: find_terms(texts[n], *features[n].reading) for n in texts if n not in wordpiece}
-    outputs: dict[str, tf.Tensor] = {}
+    terms = {n: _find_terms(texts[n], features[n]) for n in texts if n not in wordpiece}
+    outputs = word_flags(columns, features)
     if wordpiece:
         # The module is imported here, as only this tokenizer needs tensorflow-text.
         from trainer_module.features.text.wordpiece import cut_texts
 
         outputs |= cut_texts(wordpiece, features)
     outputs |= {
-        name: hash_values(_pad(ragged, feature), feature.hash_buckets, PADDING)
-        for name, ragged in terms.items()
+        name: hash_values(_pad(tokens, feature), feature.hash_buckets, PADDING)
+        for name, (tokens, *_) in terms.items()
         if (feature := features[name]).hash_buckets and not feature.is_bag
     }
-    counted = {n: _hash_terms(terms[n], features[n]) for n in terms.keys() - outputs.keys()}
+    counted = {
+        name: [_hash_terms(part, features[name]) for part in parts]
+        for name, parts in terms.items()
+        if name not in outputs
+    }
     if not counted:
         return outputs
     orders = {name: TermOrder.of(name, features[name]) for name in counted}
     rarities = {name: Rarities(orders[name]) for name in counted if features[name].is_bag}
-    values = {name: _once_in_each_text(ragged) for name, ragged in sorted(counted.items())}
+    values = {name: _once_in_each_text(tf.concat(p, 1)) for name, p in sorted(counted.items())}
     paths, rarity = vocabularies.compute_weighted_vocabularies(values, orders, rarities)
     for name, path in paths.items():
-        if not features[name].is_bag:
-            tokens = _pad(terms[name], features[name])
-            outputs[name] = tft.apply_vocabulary(tokens, path, num_oov_buckets=1)
-            continue
-        flat = counted[name].flat_values
-        if features[name].hash_buckets:
-            indices = tf.strings.to_number(flat, tf.int64)
+        if features[name].is_bag:
+            outputs[name] = _make_bag(counted[name], path, rarity[name], features[name])
         else:
-            indices = tft.apply_vocabulary(flat, path, default_value=0)
-        bag = counted[name].with_values(indices)
-        outputs[name] = _weigh(bag, rarity[name], features[name].terms_in_row)
+            tokens = _pad(terms[name][0], features[name])
+            outputs[name] = tft.apply_vocabulary(tokens, path, num_oov_buckets=1)
     return outputs
+
+
+def _make_bag(
+    parts: list[tf.RaggedTensor], path: tf.Tensor, rarity: tf.Tensor, feature: TextFeature
+) -> tf.Tensor:
+    """Returns the index and the TF-IDF of each term of a row, [batch, terms, 2].
+
+    Args:
+      parts: the n-grams of tokens, and the n-grams of characters if the feature has them, as
+        strings or hashed, [batch, (terms)] each. The TF-IDF values of each have the L2 norm 1.
+      path: the path of the vocabulary of all parts.
+      rarity: the inverse document frequencies by index.
+      feature: the settings of the column.
+    """
+    flat = tf.concat([part.flat_values for part in parts], 0)
+    if feature.hash_buckets:
+        indices = tf.strings.to_number(flat, tf.int64)
+    else:
+        indices = tft.apply_vocabulary(flat, path, default_value=0)
+    split = tf.split(indices, [tf.size(part.flat_values) for part in parts])
+    widths = (feature.terms_in_row, feature.character_terms_in_row)
+    return tf.concat(
+        [
+            _weigh(part.with_values(found), rarity, width)
+            for part, found, width in zip(parts, split, widths, strict=False)
+        ],
+        1,
+    )
 
 
 @dataclass(frozen=True)
 class TermOrder:
-    """The order of a vocabulary: padding, then the terms by decreasing number of texts."""
+    """The order of a vocabulary: padding, the n-grams of tokens, and the n-grams of characters.
+
+    The terms of each kind are in the order of decreasing number of texts. N-grams of characters
+    that occur in fewer than `_MIN_TEXTS` texts are left out.
+    """
 
     column: str
     """The name of the column, for messages."""
     size: int
-    """The maximum number of terms."""
+    """The maximum number of terms of each kind."""
     hash_buckets: int | None = None
     """The number of hash buckets, or None for a vocabulary."""
 
@@ -313,9 +349,13 @@ class TermOrder:
             )
         if self.hash_buckets:
             return []
-        term_counts = (count for count in counts if count[0] != texts)
-        terms = [term for term, _ in sorted(term_counts, key=most_frequent)]
-        return [PADDING.encode(), *terms[: self.size]]
+        of_tokens, within = [], []
+        for term, count in sorted((c for c in counts if c[0] != texts), key=most_frequent):
+            if not term.startswith(_WITHIN_WORD.encode()):
+                of_tokens.append(term)
+            elif count >= _MIN_TEXTS:
+                within.append(term)
+        return [PADDING.encode(), *of_tokens[: self.size], *within[: self.size]]
 
 
 @dataclass(frozen=True)
@@ -351,11 +391,23 @@ def _read(name: str, column: AnyTensor) -> tf.Tensor:
     return dense_strings(column)[:, 0]
 
 
+def _find_terms(texts: tf.Tensor, feature: TextFeature) -> list[tf.RaggedTensor]:
+    """Returns the n-grams of each text's tokens, and the n-grams of characters if the feature has
+    them, [batch, (terms)] each.
+    """
+    tokens = find_tokens(texts, *feature.reading)
+    parts = [tokens]
+    if feature.is_bag and feature.ngrams > 1:
+        parts = [join_tokens(tokens, feature.ngrams, SEPARATORS[feature.tokens])]
+    if feature.has_characters:
+        most = feature.character_terms_in_row
+        parts.append(cut_words(tokens, feature.character_ngrams, most))
+    return parts
+
+
 @tf.function(autograph=False)
-def find_terms(
-    texts: tf.Tensor, tokens: str, lower: bool, length: int, ngrams: int
-) -> tf.RaggedTensor:
-    """Returns the terms of each text, [batch, (terms)]: the n-grams of its tokens.
+def find_tokens(texts: tf.Tensor, tokens: str, lower: bool, length: int) -> tf.RaggedTensor:
+    """Returns the tokens of each text, [batch, (tokens)].
 
     This function and the functions below are tf.functions for the same reason as `_replace`.
 
@@ -364,12 +416,35 @@ def find_terms(
       tokens: the name of the tokenizer.
       lower: whether to convert to lower case.
       length: the maximum number of tokens; longer texts are truncated.
-      ngrams: the maximum number of tokens in a term; 1 returns the tokens.
     """
-    found = TOKENIZERS[tokens](normalize(texts, lower), length)
-    if ngrams == 1:
-        return found
-    return tf.strings.ngrams(found, [*range(1, ngrams + 1)], separator=SEPARATORS[tokens])
+    return TOKENIZERS[tokens](normalize(texts, lower), length)
+
+
+@tf.function(autograph=False)
+def join_tokens(tokens: tf.RaggedTensor, longest: int, separator: str) -> tf.RaggedTensor:
+    """Returns the n-grams of 1 to `longest` tokens of each text, [batch, (n-grams)]."""
+    return tf.strings.ngrams(tokens, [*range(1, longest + 1)], separator=separator)
+
+
+@tf.function(autograph=False)
+def cut_words(words: tf.RaggedTensor, longest: int, most: int) -> tf.RaggedTensor:
+    """Returns the n-grams of the characters of each text's words, [batch, (n-grams)].
+
+    An n-gram is within a word; a space marks the beginning and the end of the word, as in
+    scikit-learn's `analyzer="char_wb"`.
+
+    Args:
+      words: the words of each text, [batch, (words)].
+      longest: the maximum number of characters in an n-gram.
+      most: the number of n-grams per text; later n-grams are dropped.
+    """
+    bounded = tf.strings.join([" ", words.flat_values, " "])
+    bounded = tf.strings.substr(bounded, 0, most, "UTF8_CHAR")
+    letters = tf.strings.unicode_split(bounded, "UTF-8")
+    widths = [*range(CHARACTERS[0], longest + 1)]
+    grams = tf.strings.ngrams(letters, widths, separator="")
+    grams = grams.with_values(tf.strings.join([_WITHIN_WORD, grams.flat_values]))
+    return words.with_values(grams).merge_dims(1, 2)[:, :most]
 
 
 def _hash_terms(terms: tf.RaggedTensor, feature: TextFeature) -> tf.RaggedTensor:
@@ -404,7 +479,7 @@ def _once_in_each_text(terms: tf.RaggedTensor) -> tf.Tensor:
 
 @tf.function(autograph=False)
 def _weigh(indices: tf.RaggedTensor, rarity: tf.Tensor, width: int) -> tf.Tensor:
-    """Returns the index and the TF-IDF of each term of a row, [batch, width, 2].
+    """Returns the index and the TF-IDF of each term of one kind, [batch, width, 2].
 
     The TF-IDF values of a row have the L2 norm 1.
 

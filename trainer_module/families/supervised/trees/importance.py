@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from trainer_module.families.supervised.trees.forest import TreeColumn
-from trainer_module.features.base import MISSING_SUFFIX, underscored
+from trainer_module.features.base import MISSING_SUFFIX, WORDS_SUFFIX, underscored
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -32,10 +32,12 @@ classes]."""
 
 
 def raw_names(columns: Sequence[TreeColumn]) -> list[str]:
-    """Returns the name of the raw column that each column is a place or a missing-value flag of."""
+    """Returns the name of the raw column that each column is a place, a missing-value flag or a
+    word of.
+    """
     named = [_name(column) for column in columns]
-    known, flag = set(named), underscored(MISSING_SUFFIX)
-    bases = [name.removesuffix(flag) for name in named]
+    known, flag, words = set(named), underscored(MISSING_SUFFIX), underscored(WORDS_SUFFIX)
+    bases = [name.removesuffix(flag).removesuffix(words) for name in named]
     return [base if base in known else name for name, base in zip(named, bases, strict=True)]
 
 
