@@ -255,8 +255,8 @@ def chosen_model(
 def past_series(
     config: PipelineConfig, layout: Layout, reading: ExampleGenSettings
 ) -> PastSeries | None:
-    """Returns the data from which `data.lags` are computed, or None if the config has no lags or the
-    data is not on this machine.
+    """Returns the data from which `data.lags` are computed. None if the config has no lags, or if
+    the data is not on this machine.
 
     Args:
       config: the checked config.

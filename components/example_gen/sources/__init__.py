@@ -14,8 +14,8 @@ from trainer_module.sections import import_registered
 
 
 def make_source(settings: ExampleGenSettings) -> Source:
-    """Returns the source for the settings' format. If the settings require it, the source also joins,
-    adds or parses labels, and adds past labels.
+    """Returns the source for the settings' format. The source also joins, adds or parses labels,
+    and adds past labels, if the settings require it.
     """
     source = _make_plain(settings)
     if settings.may_lack_label:
