@@ -83,7 +83,7 @@ class FileNotes:
             )
         if self.lag_gaps:
             yield (
-                "warning: data.lags: the series has gaps, times without a row or label, so that"
+                "data.lags: the series has gaps, times without a row or label, so that"
                 f" past labels are missing: {_by_column(self.lag_gaps)}; the first such row is"
                 f" {self.first_gap[0]}"
             )

@@ -99,7 +99,7 @@ def _compare_naive(
         yield f"naive prediction: {compared}"
     else:
         yield (
-            f"warning: the model is not better than a past label: {compared}; check the features,"
+            f"the model is not better than a past label: {compared}; check the features,"
             " or add past labels to data.lags"
         )
 

@@ -100,7 +100,7 @@ def test_gaps_are_told_with_counts_and_the_first_row(tmp_path, execute, refusal)
         " y_lag_7 in 7 rows"
     ) in notes
     assert (
-        "warning: data.lags: the series has gaps, times without a row or label, so that past"
+        "data.lags: the series has gaps, times without a row or label, so that past"
         " labels are missing: y_lag_1 in 2 rows, y_lag_7 in 3 rows; the first such row is row 22"
         f" of {folder}/0.csv"
     ) in notes
