@@ -23,6 +23,12 @@ _NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
 _NO_TIME = np.iinfo(np.int64).min
 """The time of a row without a value of `data.order_by`."""
 
+_MIN_ROWS = 50
+"""The minimum number of rows that are recognised as a series."""
+_UNEVEN, _MIN_EVEN = 0.15, 0.9
+"""The maximum deviation of a step of time from the usual step, as a share, and the minimum share of
+the steps that deviate by at most this much."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -214,10 +220,25 @@ class History:
         return np.where(is_known, left, 0), np.where(is_known, right, 0)
 
     def _find_series(self, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the number of each row's series, and whether the series and the time are known."""
+        """Returns the number of each row's series, and whether it and the row's time are known."""
         series = pc.fill_null(pc.index_in(moments.series, self._series), -1)
         numbers = series.to_numpy().astype(np.int64)
         return numbers, (numbers >= 0) & moments.are_known
+
+
+def is_series(keys: np.ndarray) -> bool:
+    """Returns whether rows are one series: their times differ, and nearly all by about the same.
+
+    Args:
+      keys: [rows], the sort keys of all rows in time, in any order.
+    """
+    if len(keys) < _MIN_ROWS:
+        return False
+    steps = np.diff(np.sort(keys).astype(np.float64))
+    usual = np.median(steps)
+    # Months differ by up to a tenth.
+    is_even = np.abs(steps - usual) <= _UNEVEN * usual
+    return bool(steps.min() > 0 and is_even.mean() >= _MIN_EVEN)
 
 
 def _check_once(part: Labels, unit: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes, read_notes
+from components.example_gen.series import is_series
 from components.example_gen.sources import make_source
 from components.example_gen.sources.surveys import merge_surveys
 from trainer_module.errors import DataError
@@ -104,6 +105,12 @@ def test_gaps_are_told_with_counts_and_the_first_row(tmp_path, execute, refusal)
         " labels are missing: y_lag_1 in 2 rows, y_lag_7 in 3 rows; the first such row is row 22"
         f" of {folder}/0.csv"
     ) in notes
+    hints = [note for note in read_notes(execute(folder, **settings)).sentences if "lags" in note]
+    assert hints == [
+        "the rows are a series, one for each 'day', and the model does not read the labels before a"
+        " row; to add some that are known when a row is predicted, such as those 7 and 28 days"
+        " before: data: {lags: [7, 28]}"
+    ]
     assert "data.lags: 'y_lag_90' is missing in all 57 rows" in (
         refusal(folder, lags={"steps": [7, 90]}, **settings)
     )
@@ -156,3 +163,17 @@ def test_a_table_that_is_no_series_is_told(tmp_path, header, lines, lags, says):
     with pytest.raises(DataError) as error:
         read(folder, lags)
     assert says.format(file=folder / "0.csv") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (np.arange(100)[::-1] * 86_400_000_000, True),
+        (np.arange("2010-01", "2020-01", dtype="datetime64[M]").astype("datetime64[us]"), True),
+        (np.append(np.arange(99), 98), False),
+        (np.cumsum(np.random.default_rng(0).exponential(1, 100)), False),
+        (np.arange(10), False),
+    ],
+)
+def test_a_series_has_one_row_for_each_of_even_times(keys, expected):
+    assert is_series(keys.astype(np.float64)) is expected
