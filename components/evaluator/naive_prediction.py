@@ -40,6 +40,27 @@ class NaivePrediction:
     values: dict[str, float]
     """The metric's value if the column is the prediction."""
 
+    def compare(self, measured: Mapping[str, float]) -> str:
+        """Returns a sentence that compares a model with the past label, in the first metric that
+        both have; an empty string without such a metric.
+
+        Args:
+          measured: the model's metrics by name.
+        """
+        name = next((name for name in measured if name in self.values), None)
+        if name is None:
+            return ""
+        value, past = measured[name], self.values[name]
+        compared = (
+            f"{name} is {value:.4g}, and {past:.4g} if {self.columns[name]} is the prediction"
+        )
+        if value < past:
+            return f"naive prediction: {compared}"
+        return (
+            f"the model is not better than a past label: {compared}; check the features, or add"
+            " past labels to data.lags"
+        )
+
 
 def predict_naively(labels: np.ndarray, past: Mapping[str, np.ndarray]) -> NaivePrediction | None:
     """Returns the best past label for each metric, or None if no row has a past label.

@@ -284,8 +284,8 @@ def _find_cuts(ranks: list[Ranks], plan: Plan) -> Cuts:
         return cuts
     note = (
         f"the rows are a series, one for each {settings.order_by!r}, and the model does not read"
-        " the labels before a row; to add some that are known when a row is predicted, such as those 7"
-        " and 28 days before: data: {lags: [7, 28]}"
+        " the labels before a row; to add some that are known when a row is predicted, such as"
+        " those 7 and 28 days before: data: {lags: [7, 28]}"
     )
     return replace(cuts, notes=[*cuts.notes, note])
 

@@ -113,8 +113,15 @@ def _join_keys(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
     texts = []
     for name in names:
         values = first_values(rows.column(name))
+        if pa.types.is_floating(values.type):
+            # A file in which a whole number is missing may hold the others as fractions.
+            values = pc.cast(values, pa.int64()) if _are_whole(values) else values
         texts.append(pc.fill_null(values.cast(pa.string()), ""))
     return pc.binary_join_element_wise(*texts, ", ")
+
+
+def _are_whole(values: pa.Array) -> bool:
+    return bool(pc.all(pc.equal(values, pc.floor(values))).as_py())
 
 
 @dataclass(frozen=True)

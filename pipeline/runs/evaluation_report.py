@@ -18,7 +18,7 @@ from components.evaluator.intervals import (
     MetricIntervals,
     read_intervals,
 )
-from components.evaluator.naive_prediction import NaivePrediction, read_naive_prediction
+from components.evaluator.naive_prediction import read_naive_prediction
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
 from pipeline.config.sections.evaluate import Criteria, EvaluateSettings, Threshold
 from pipeline.graph.evaluation import constant_metric
@@ -81,27 +81,10 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
     notes = [*intervals.notes, *_notes(criteria, intervals, has_baseline)]
-    notes += _compare_naive(read_naive_prediction(uri), measured)
+    if (naive := read_naive_prediction(uri)) is not None:
+        notes += filter(None, [naive.compare({name: one.value for name, one in measured.items()})])
     perfect = (name for name in names if is_nearly_perfect(name, measured[name].value, reference))
     return EvaluationReport(blessed, reason, metrics, slices, notes, next(perfect, None))
-
-
-def _compare_naive(
-    naive: NaivePrediction | None, measured: Mapping[str, Measured]
-) -> Iterator[str]:
-    """Yields a sentence that compares the first metric with the naive prediction's."""
-    name = next((name for name in measured if naive and name in naive.values), None)
-    if naive is None or name is None:
-        return
-    column, value, past = naive.columns[name], measured[name].value, naive.values[name]
-    compared = f"{name} is {value:.4g}, and {past:.4g} if {column} is the prediction"
-    if value < past:
-        yield f"naive prediction: {compared}"
-    else:
-        yield (
-            f"the model is not better than a past label: {compared}; check the features,"
-            " or add past labels to data.lags"
-        )
 
 
 def _ends(interval: Interval | None) -> tuple[float, float] | None:

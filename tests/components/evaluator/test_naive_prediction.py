@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from components.evaluator.naive_prediction import predict_naively
+from components.evaluator.naive_prediction import NaivePrediction, predict_naively
 
 
 def test_the_best_past_label_is_chosen_by_metric():
@@ -26,6 +26,18 @@ def test_the_best_past_label_is_chosen_by_metric():
     only = predict_naively(labels, {"partly_missing": np.array([np.nan, 4, 5, np.nan])})
     assert only is not None
     assert only.values["mae"] == pytest.approx((1.5 + 2 + 2 + 1.5) / 4)
+
+
+def test_a_model_that_is_not_better_than_a_past_label_is_told():
+    naive = NaivePrediction({"mae": "y_lag_7"}, {"mae": 12.5})
+    assert naive.compare({"r2": 0.5, "mae": 10.0}) == (
+        "naive prediction: mae is 10, and 12.5 if y_lag_7 is the prediction"
+    )
+    for value in (12.5, float("nan")):
+        assert naive.compare({"mae": value}).startswith(
+            f"the model is not better than a past label: mae is {value:.4g}, and 12.5 if y_lag_7"
+        )
+    assert not naive.compare({"r2": 0.5})
 
 
 def test_without_past_labels_there_is_no_naive_prediction():
