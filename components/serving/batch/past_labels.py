@@ -93,7 +93,8 @@ class PastLabels:
             label = self._columns.label
             if label not in inferred or not self.are_needed(file, inferred):
                 continue
-            kinds = self.with_kinds(ColumnKinds.fromkeys(inferred, ColumnKind.UNKNOWN), inferred)
+            unknown = ColumnKinds(dict.fromkeys(inferred, ColumnKind.UNKNOWN))
+            kinds = self.with_kinds(unknown, inferred)
             kinds[label] = ColumnKind.FLOAT
             if inferred[label] is ColumnKind.BYTES:
                 survey = source.survey((file,)).columns.get(label, ColumnSurvey())
