@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import tensorflow_model_analysis as tfma
 from tfx.components.evaluator.component import Evaluator as TfxEvaluator
@@ -11,7 +12,13 @@ from tfx.types import BaseChannel, Channel, standard_artifacts, standard_compone
 from tfx.types.component_spec import ChannelParameter
 from tfx.utils import json_utils
 
-from components.evaluator.executor import CONSTANT_KEY, VERDICT_KEY, WARM_START_KEY, Executor
+from components.evaluator.executor import (
+    CONSTANT_KEY,
+    NAIVE_KEY,
+    VERDICT_KEY,
+    WARM_START_KEY,
+    Executor,
+)
 from components.evaluator.intervals import (
     BASELINE_EXAMPLES_KEY,
     TRAINING_EXAMPLES_KEY,
@@ -50,6 +57,7 @@ class Evaluator(TfxEvaluator):
         split: str,
         constant_metric: str | None,
         constant_decides: bool,
+        past_labels: Sequence[str],
         verdict: VerdictSettings,
     ) -> None:
         """Constructs the TFX component.
@@ -70,6 +78,7 @@ class Evaluator(TfxEvaluator):
           constant_metric: the metric in which the model is compared with the best constant
             prediction, or None if there is no formula for a constant prediction.
           constant_decides: whether the model has to beat the constant prediction.
+          past_labels: the columns of past labels, the best of which is the naive prediction.
           verdict: the settings for confidence intervals and ties.
         """
         spec = EvaluatorSpec(
@@ -98,3 +107,6 @@ class Evaluator(TfxEvaluator):
                 "task": task.value,
             }
             self.exec_properties[CONSTANT_KEY] = json.dumps(constant_settings)
+        if past_labels:
+            naive = {"label": label, "columns": list(past_labels)}
+            self.exec_properties[NAIVE_KEY] = json.dumps(naive)

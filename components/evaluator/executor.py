@@ -31,8 +31,10 @@ from components.evaluator.intervals import (
     TRAINING_EXAMPLES_KEY,
     VerdictSettings,
 )
+from components.evaluator.naive_prediction import predict_naively, write_naive_prediction
 from components.evaluator.slices import metric_name
 from components.evaluator.train_overlap import find_train_overlap
+from components.example_gen.columns.encoded import flat_columns
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
 from components.split_files import split_files
@@ -47,6 +49,9 @@ VERDICT_KEY = "verdict"
 CONSTANT_KEY = "constant"
 """The execution property for the constant prediction, as JSON: the metric, the label's column, the
 task, and whether a model that does not beat the constant prediction is rejected."""
+NAIVE_KEY = "naive"
+"""The execution property for the naive prediction, as JSON: the label's column and the columns of
+past labels. The property is missing without past labels."""
 WARM_START_KEY = "warm_start"
 """The execution property that is 1 if training began with the weights of the model in service, and
 0 otherwise."""
@@ -106,6 +111,8 @@ class Executor(tfx_evaluator.Executor):
             if constant is not None:
                 folder = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
                 write_text(json.dumps(asdict(constant)), folder, CONSTANT_FILE)
+        if naive := json.loads(exec_properties.get(NAIVE_KEY) or "{}"):
+            _write_naive_prediction(naive, input_dict, output_dict, splits)
         try:
             self._evaluate(input_dict, output_dict, exec_properties, settings)
         except Exception as error:  # Beam and TFMA raise errors of any type.
@@ -146,6 +153,25 @@ class Executor(tfx_evaluator.Executor):
             _bless(input_dict, output_dict, exec_properties, evaluation)
         else:
             super().Do(input_dict, output_dict, exec_properties)
+
+
+def _write_naive_prediction(
+    naive: dict[str, Any], input_dict: Inputs, output_dict: Inputs, splits: Sequence[str]
+) -> None:
+    """Measures past labels as predictions, and stores the best."""
+    names = [naive["label"], *naive["columns"]]
+    schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
+    features = [feature for feature in schema.feature if feature.name in names]
+    batches = [
+        batch
+        for split in splits
+        for batch in read_columns(input_dict[specs.EXAMPLES_KEY], split, features)
+    ]
+    columns = flat_columns([batch.select([f.name for f in features]) for batch in batches])
+    numbers = {n: c.to_numpy(zero_copy_only=False).astype(float) for n, c in columns.items()}
+    if found := predict_naively(numbers.pop(naive["label"]), numbers):
+        evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
+        write_naive_prediction(found, evaluation)
 
 
 def evaluated_splits(exec_properties: dict[str, Any]) -> list[str]:

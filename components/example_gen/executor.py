@@ -12,6 +12,7 @@ import posixpath
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -38,6 +39,7 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import DataNotes, write_notes
 from components.example_gen.picture_files import check_encoded_pictures
 from components.example_gen.planning import Chunk, Plan, make_plan, note_origin, plan_chunks
+from components.example_gen.series import is_series
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Batch, Source, Survey
 from components.example_gen.sources.pictures import limit_batches, read_pictures
@@ -273,7 +275,19 @@ def _rank_chunk(
 
 
 def _find_cuts(ranks: list[Ranks], plan: Plan) -> Cuts:
-    return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
+    settings = plan.settings
+    cuts = cut_groups(ranks, plan.split_names, plan.hash_buckets, settings.order_by)
+    lacks_lags = settings.order_by and settings.lags is None
+    if not lacks_lags or settings.task.is_classification:
+        return cuts
+    if not is_series(np.concatenate([part.keys for part in ranks])):
+        return cuts
+    note = (
+        f"the rows are a series, one for each {settings.order_by!r}, and the model does not read"
+        " the labels before a row; to add some that are known when a row is predicted, such as"
+        " those 7 and 28 days before: data: {lags: [7, 28]}"
+    )
+    return replace(cuts, notes=[*cuts.notes, note])
 
 
 def _store_row_counts(report: ChunkReport, plan: Plan, chunks: int) -> ChunkReport:

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import RegisteredName, Settings
@@ -63,6 +70,53 @@ class LabelsSettings(Settings):
     """The column by which labels are joined to rows, such as `request_id` in the files of
     `serve --log-requests`. Both the data and the files of labels contain the column. If several
     labels have the same key, the last label is used."""
+
+
+def _as_columns(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class LagsSettings(Settings):
+    """The past labels of a series that become columns: of one row for each time, or for each time
+    and `key`. A list of numbers is short for `steps`.
+    """
+
+    steps: list[PositiveInt] = Field(min_length=1)
+    """How long before a row its past labels are, in units of time. The smallest step is the
+    horizon: a request must know the label of that time."""
+    means: list[PositiveInt] = []
+    """The lengths of moving averages, in units of time. An average ends at the horizon, and leaves
+    out times without a label."""
+    key: Annotated[
+        list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])
+    ] = []
+    """The column, or the columns, that tell the series of a row, such as a store. Default: all rows
+    are one series."""
+    unit: Literal["minute", "hour", "day", "month"] = "day"
+    """The unit of time, of which a series has at most one row. If `data.order_by` holds numbers
+    other than dates such as 20260131, steps are differences of these numbers."""
+
+    @field_validator("steps", "means")
+    @classmethod
+    def _check_distinct(cls, values: list[int]) -> list[int]:
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]} is there twice; write it once")
+        return values
+
+    @property
+    def horizon(self) -> int:
+        """The smallest step, in units of time."""
+        return min(self.steps)
+
+    def windows(self, label: str) -> dict[str, tuple[int, int]]:
+        """Returns the first and the last time before a row of which each column is the mean, in
+        units of time, by the column's name.
+        """
+        lags = {f"{label}_lag_{step}": (step, step) for step in self.steps}
+        last = self.horizon
+        means = {f"{label}_mean_{n}": (last + n - 1, last) for n in self.means}
+        return lags | means
 
 
 # The feature with the encoded image, in formats of images.
@@ -223,6 +277,8 @@ class ExampleGenSettings(Settings):
     """The files of labels, if the rows do not contain their labels. The path is absolute."""
     labels_revision: str = ""
     """A fingerprint that changes when the files of labels change."""
+    lags: LagsSettings | None = None
+    """The past labels that become columns, or None."""
     stratify: bool = False
     """Whether the rows of each class are split separately."""
     order_by: str = ""
@@ -257,8 +313,9 @@ class ExampleGenSettings(Settings):
         column that orders the rows.
         """
         label = self.label if self.task.is_classification else ""
-        key = self.labels.key if self.labels else ""
-        return frozenset({*self.mixed_columns, self.split_by, self.order_by, label, key} - {""})
+        keys = [self.labels.key] if self.labels else []
+        keys += self.lags.key if self.lags else []
+        return frozenset({*self.mixed_columns, self.split_by, self.order_by, label, *keys} - {""})
 
     def is_numeric(self, column: str) -> bool:
         """Returns whether a column must be numeric, so that its numbers are never codes."""

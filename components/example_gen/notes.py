@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from components.column_types.dates import Dates
+from components.example_gen.columns.encoded import Cell
 from trainer_module.errors import counted
 
 _PROPERTY = "findings"
@@ -21,7 +22,9 @@ _SHOWN_FILES = 3
 
 @dataclass
 class FileNotes:
-    """The counts of pictures that are converted or left out, in a part of the data."""
+    """The counts of pictures that are converted or left out, and of past labels that are missing,
+    in a part of the data.
+    """
 
     converted: Counter[str] = field(default_factory=Counter)
     """The number of pictures that are converted to PNG, by their original format."""
@@ -29,6 +32,14 @@ class FileNotes:
     """The first broken files, each with the reason."""
     broken_files: int = 0
     """The number of broken files."""
+    lagged_rows: int = 0
+    """The number of rows to which past labels are added."""
+    early_lags: Counter[str] = field(default_factory=Counter)
+    """The number of rows without a past label because the series had not begun, by column."""
+    lag_gaps: Counter[str] = field(default_factory=Counter)
+    """The number of other rows without a past label, by column: the series has gaps."""
+    first_gap: list[Cell] = field(default_factory=list)
+    """The first row without a past label because of a gap, or an empty list."""
 
     def add_broken(self, sentence: str) -> None:
         """Counts a broken file, which is left out."""
@@ -39,6 +50,11 @@ class FileNotes:
         self.converted += other.converted
         self.broken = sorted([*self.broken, *other.broken])[:_SHOWN_FILES]
         self.broken_files += other.broken_files
+        self.lagged_rows += other.lagged_rows
+        self.early_lags += other.early_lags
+        self.lag_gaps += other.lag_gaps
+        gaps = [*self.first_gap, *other.first_gap]
+        self.first_gap = sorted(gaps, key=lambda cell: (cell.file, cell.row))[:1]
 
     def sentences(self) -> list[str]:
         """Returns a sentence for each kind of note."""
@@ -57,7 +73,24 @@ class FileNotes:
                 f"{counted(total, 'picture')} {verb} to PNG ({kinds}): TensorFlow cannot decode the"
                 " original format, or decodes it differently from picture viewers"
             )
-        return notes
+        return [*notes, *self._lag_sentences()]
+
+    def _lag_sentences(self) -> Iterator[str]:
+        if self.early_lags:
+            yield (
+                f"data.lags: of {counted(self.lagged_rows, 'row')}, the first of a series have no"
+                f" past label: {_by_column(self.early_lags)}"
+            )
+        if self.lag_gaps:
+            yield (
+                "data.lags: the series has gaps, times without a row or label, so that"
+                f" past labels are missing: {_by_column(self.lag_gaps)}; the first such row is"
+                f" {self.first_gap[0]}"
+            )
+
+
+def _by_column(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} in {counted(count, 'row')}" for name, count in counts.items())
 
 
 def note_left_out(paths: Sequence[str], noun: str, reason: str) -> list[str]:

@@ -143,7 +143,13 @@ def _write_examples(
     extra |= {label: kind_of_column(dtype, dtype == "int64")}
     extra = {name: k for name, k in extra.items() if interface.column(name) is None}
     source = Input(
-        files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, extra_columns=extra
+        files,
+        data_format,
+        chosen.csv,
+        chosen.pictures,
+        chosen.max_pixels,
+        extra_columns=extra,
+        series=chosen.series,
     )
     with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
         for block in read_blocks(source, interface):

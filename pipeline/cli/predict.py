@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from components.example_gen.formats import CsvSettings
+from components.example_gen.formats import CsvSettings, ExampleGenSettings
+from components.example_gen.paths import is_remote
 from components.pusher.variants import find_variant
 from components.serving.settings import OnUnreadable
 from components.serving.versions import check_model, find_version
@@ -33,6 +35,7 @@ from pipeline.cli.options import (
     quiet_console,
 )
 from pipeline.config.settings import PipelineConfig
+from pipeline.data.files import locate_data
 from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError, ScopelineError, TrainingError, counted
@@ -47,6 +50,7 @@ MAX_SAMPLES = 1_000_000
 
 if TYPE_CHECKING:
     from components.serving.batch.job import PredictionResult
+    from components.serving.batch.past_labels import PastSeries
     from components.serving.batch.reading import Input
 
 
@@ -65,6 +69,8 @@ class ChosenModel:
     max_pixels: int = DATA_PIXELS
     """The maximum number of pixels of a picture."""
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
+    series: PastSeries | None = None
+    """The data in which past labels are, or None if the config has no `data.lags`."""
 
 
 def predict(
@@ -241,8 +247,34 @@ def chosen_model(
             reading.pictures,
             reading.max_pixels,
             config.requests.on_unreadable,
+            past_series(config, layout, reading),
         )
     )
+
+
+def past_series(
+    config: PipelineConfig, layout: Layout, reading: ExampleGenSettings
+) -> PastSeries | None:
+    """Returns the data from which `data.lags` are computed. None if the config has no lags, or if
+    the data is not on this machine.
+
+    Args:
+      config: the checked config.
+      layout: the layout of the pipeline.
+      reading: the settings with which the data is read.
+
+    Raises:
+      DataError: there is no file.
+    """
+    if config.data.lags is None or layout.is_elsewhere or is_remote(config.data.path):
+        return None
+    from components.serving.batch.past_labels import PastSeries
+    from components.serving.batch.reading import find_files
+
+    location = locate_data(config.data, layout)
+    patterns = [posixpath.join(location.base, glob) for glob in location.patterns.values()]
+    files = (file for pattern in patterns for file in find_files(pattern, config.data.format)[0])
+    return PastSeries(reading, tuple(files))
 
 
 def _checked(chosen: ChosenModel) -> ChosenModel:
@@ -411,7 +443,15 @@ def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Inp
 
     files, data_format = find_files(pattern, chosen.default_format)
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
-    source = Input(files, data_format, chosen.csv, chosen.pictures, chosen.max_pixels, names)
+    source = Input(
+        files,
+        data_format,
+        chosen.csv,
+        chosen.pictures,
+        chosen.max_pixels,
+        names,
+        series=chosen.series,
+    )
     check_not_input(output, pattern, source)
     return source
 
@@ -425,7 +465,12 @@ def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, outp
         f"\n{name}: {count:,} invalid values count as missing"
         for name, count in sorted(result.unreadable.items())
     )
-    return f"{counted(result.rows, 'row')}{earlier}, {model}, {rate}: {output}{unreadable}"
+    missing = "".join(
+        f"\n{name}: {counted(count, 'row')} without this past label, as no row of its time has a"
+        " label"
+        for name, count in result.missing.items()
+    )
+    return f"{counted(result.rows, 'row')}{earlier}, {model}, {rate}: {output}{unreadable}{missing}"
 
 
 def _progress(console: Console) -> Progress:

@@ -42,6 +42,7 @@ from trainer_module.settings import (
     IgnoredFeature,
     ImageFeature,
     ModelSettings,
+    NumericFeature,
     Settings,
     Task,
     TaskSettings,
@@ -154,6 +155,13 @@ class PipelineConfig(Settings):
             object.__setattr__(self, "features", {IMAGE_FEATURE: ImageFeature(type="image")})
         return self
 
+    @model_validator(mode="after")
+    def _has_past_labels(self) -> PipelineConfig:
+        if self.data.lags is not None:
+            past = {name: NumericFeature(type="numeric") for name in self.past_labels}
+            object.__setattr__(self, "features", {**past, **self.features})
+        return self
+
     def find_issues(self, rules: Iterable[Rule]) -> Iterator[Issue]:
         """Yields the problems that rules find in this config.
 
@@ -237,15 +245,24 @@ class PipelineConfig(Settings):
         return (self.data.label, self.data.weight) if self.data.weight else (self.data.label,)
 
     @property
+    def past_labels(self) -> tuple[str, ...]:
+        """The columns that `data.lags` adds."""
+        lags = self.data.lags
+        return tuple(lags.windows(self.data.label)) if lags else ()
+
+    @property
     def criteria(self) -> Criteria:
         """The criteria by which the Evaluator compares models of this pipeline."""
+        changes_labels = self.preprocessing is not None and not self.task.is_classification
+        is_comparable = not (changes_labels or self.data.weight)
         return Criteria(
             self.target,
             self.evaluate,
             self.data.weight,
-            changes_labels=self.preprocessing is not None and not self.task.is_classification,
+            changes_labels=changes_labels,
             split_by=self.data.split_by,
             order_by=self.data.order_by,
+            past_labels=self.past_labels if is_comparable else (),
         )
 
     @property
@@ -270,6 +287,8 @@ class PipelineConfig(Settings):
         """The columns of `named_columns`, and the columns for the split and for drift."""
         by = {"data.split_by": self.data.split_by, "data.order_by": self.data.order_by}
         split_by = {key: name for key, name in by.items() if name}
+        lags = self.data.lags
+        split_by |= {f"data.lags.key.{i}": name for i, name in enumerate(lags.key if lags else [])}
         drift = {f"drift.columns.{name}": name for name in self.drift.columns}
         return self.named_columns | split_by | drift
 

@@ -49,6 +49,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         pictures=_picture_folders(config.features, layout),
         encoded_pictures=_encoded_pictures(config.data.format, config.features),
         max_pixels=config.data.max_pixels,
+        lags=config.data.lags,
         stratify=config.data.stratify,
         split_by=config.data.split_by or "",
         order_by=config.data.order_by or "",

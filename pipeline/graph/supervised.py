@@ -116,6 +116,7 @@ def create_evaluator(
         split=EVAL_SPLIT,
         constant_metric=reference_metric(criteria),
         constant_decides=constant_metric(criteria) is not None,
+        past_labels=criteria.past_labels,
         verdict=make_verdict(criteria),
     ).with_id(ComponentId.EVALUATOR.value)
     add_code(evaluator, own=criteria.evaluate.own_code.values())

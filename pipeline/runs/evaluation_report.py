@@ -18,6 +18,7 @@ from components.evaluator.intervals import (
     MetricIntervals,
     read_intervals,
 )
+from components.evaluator.naive_prediction import read_naive_prediction
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
 from pipeline.config.sections.evaluate import Criteria, EvaluateSettings, Threshold
 from pipeline.graph.evaluation import constant_metric
@@ -80,6 +81,8 @@ def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationRe
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
     notes = [*intervals.notes, *_notes(criteria, intervals, has_baseline)]
+    if (naive := read_naive_prediction(uri)) is not None:
+        notes += filter(None, [naive.compare({name: one.value for name, one in measured.items()})])
     perfect = (name for name in names if is_nearly_perfect(name, measured[name].value, reference))
     return EvaluationReport(blessed, reason, metrics, slices, notes, next(perfect, None))
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer_module.errors import DataError
-from trainer_module.features.date_formats import MONTHS, Form, candidates
+from trainer_module.features.date_formats import MONTHS, WEEKDAYS, Form, candidates
 from trainer_module.features.raw_columns import AnyTensor, dense_numbers, dense_strings
 from trainer_module.features.scaling import z_scores
 
@@ -20,6 +20,7 @@ _FIXED_DAY = 18262.0
 """The day to which ages are measured by default: 1 January 2020, in days since 1970.
 
 Ages of recent dates are small numbers, which float32 represents precisely."""
+_DAYS_A_YEAR = 365.2425
 _FIRST_OF_19XX = 69
 """The smallest two-digit year that means 19xx, as in Python; smaller years mean 20xx."""
 _DEFAULTS = [["1970"], ["1"], ["1"], ["0"], ["0"], ["0"], [""], ["0"], ["0"]]
@@ -78,7 +79,7 @@ def read_numbers(name: str, column: AnyTensor, per_day: float) -> tf.Tensor:
 def make_parts(
     days: Mapping[str, tf.Tensor], references: Mapping[str, str | None]
 ) -> dict[str, dict[str, list[tf.Tensor]]]:
-    """Returns the parts of each column, by column and part: one or two tensors of [batch, n]
+    """Returns the parts of each column, by column and part: one, two or seven tensors of [batch, n]
     float32.
 
     Args:
@@ -92,13 +93,13 @@ def make_parts(
     joined = tf.concat(list(days.values()), 1)
     missing = tf.math.is_nan(joined)
     joined = tf.where(missing, tf.zeros_like(joined), joined)
-    year, cyclic = _calendar_parts(joined)
+    year, others = _calendar_parts(joined)
     years = tf.where(missing, math.nan, year)
     scaled = z_scores(tf.concat([*ages, years], 1))
     age, years = tf.split(scaled, 2, axis=1)
     parts = {"age": [age], "year": [years]}
-    for part, sine_and_cosine in cyclic.items():
-        parts[part] = [tf.where(missing, 0.0, values) for values in sine_and_cosine]
+    for part, tensors in others.items():
+        parts[part] = [tf.where(missing, 0.0, values) for values in tensors]
     widths = [column.shape[1] for column in days.values()]
     by_column = {
         part: [tf.split(values, widths, axis=1) for values in tensors]
@@ -191,22 +192,27 @@ def _days_since_1970(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Te
 
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float64)], autograph=False)
-def _calendar_parts(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
-    """Returns the year, and the sine and cosine of month, day, weekday and hour.
+def _calendar_parts(days: tf.Tensor) -> tuple[tf.Tensor, dict[str, tuple[tf.Tensor, ...]]]:
+    """Returns the year, the sine and cosine of month, day, day of the year and hour, and an
+    indicator of each weekday.
 
-    All tensors are [batch, n] float32. The function is a tf.function for the same reason as
-    `_count_days`.
+    A linear model cannot compute the days of a weekend from one sine and one cosine. All tensors
+    are [batch, n] float32. The function is a tf.function for the same reason as `_count_days`.
     """
-    year, month, day = _calendar_date(tf.cast(tf.floor(days), tf.int64))
+    date = tf.cast(tf.floor(days), tf.int64)
+    year, month, day = _calendar_date(date)
+    day_of_year = date - _days_since_1970(year, tf.ones_like(year), tf.ones_like(year))
     turns = {
         "month": tf.cast(month - 1, tf.float64) / 12,
         "day": tf.cast(day - 1, tf.float64) / 31,
-        "weekday": (tf.floor(days) + 3) % 7 / 7,  # 1970 began on a Thursday.
+        "year_day": tf.cast(day_of_year, tf.float64) / _DAYS_A_YEAR,
         "hour": days % 1,
     }
     angles = {name: tf.cast(turn * 2 * math.pi, tf.float32) for name, turn in turns.items()}
     cyclic = {name: (tf.sin(angle), tf.cos(angle)) for name, angle in angles.items()}
-    return tf.cast(year, tf.float32), cyclic
+    weekday = (date + 3) % 7  # 1970 began on a Thursday.
+    indicators = (tf.cast(weekday == number, tf.float32) for number in range(len(WEEKDAYS)))
+    return tf.cast(year, tf.float32), {**cyclic, "weekday": tuple(indicators)}
 
 
 def _calendar_date(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

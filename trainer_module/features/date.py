@@ -1,4 +1,4 @@
-"""The feature type `date`: the age, the year and the cyclic parts of a date or time."""
+"""The feature type `date`: the age, the year and the calendar parts of a date or time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from pydantic import field_validator
 
 from trainer_module.errors import DataError
 from trainer_module.features.base import BaseFeature
-from trainer_module.features.date_formats import Form, candidates
+from trainer_module.features.date_formats import WEEKDAYS, Form, candidates
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import AnyTensor
 
-Part = Literal["age", "year", "month", "day", "weekday", "hour"]
-_NOT_CYCLIC = ("age", "year")
-"""The parts that are not cyclic."""
+Part = Literal["age", "year", "month", "day", "weekday", "hour", "year_day"]
+_NUMBERS: dict[str, tuple[str, ...]] = {
+    "age": ("age",),
+    "year": ("year",),
+    "weekday": tuple(day.capitalize() for day in WEEKDAYS),
+}
+"""The names of the numbers of each part that is not cyclic."""
 _PER_DAY = {"days": 1.0, "s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
 """The number of units per day."""
 
@@ -26,8 +30,9 @@ _PER_DAY = {"days": 1.0, "s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400
 class DateFeature(BaseFeature):
     """A date or time (UTC): its age and its year, scaled, and its month, day, weekday and hour.
 
-    Month, day, weekday and hour are cyclic: each becomes a sine and a cosine. For a missing date,
-    all numbers are 0. If the data from which the schema was inferred has missing dates, an
+    The month, the day of the month or of the year, and the hour are cyclic: each becomes a sine and
+    a cosine. The weekday becomes seven numbers, of which one is 1. For a missing date, all numbers
+    are 0. If the data from which the schema was inferred has missing dates, an
     additional input flags missing dates.
     """
 
@@ -40,8 +45,8 @@ class DateFeature(BaseFeature):
     """The unit of numbers that count from the start of 1970. Default: numbers are dates such as
     20260131."""
     parts: list[Part] | None = None
-    """The parts that the model reads. Default: all parts, without `hour` if the format has no time
-    or the unit is `days`."""
+    """The parts that the model reads. Default: all parts but `year_day`, the day of the year, and
+    without `hour` if the format has no time or the unit is `days`."""
     reference: str | None = None
     """The name of another column of dates, to which the age is measured. Default: the age is
     measured to a fixed day."""
@@ -74,11 +79,13 @@ class DateFeature(BaseFeature):
         return {form.layout: form.pattern for _, form in candidates()}
 
     def value_names(self, name: str) -> tuple[str, ...]:
-        """Returns the names of the numbers: two for a cyclic part, one for other parts."""
+        """Returns the names of the numbers: one for age and year, seven for the weekday, and two
+        for other parts.
+        """
         return tuple(
             f"{name}[{label}]"
             for part in self.chosen_parts
-            for label in ((part,) if part in _NOT_CYCLIC else (f"{part} sin", f"{part} cos"))
+            for label in _NUMBERS.get(part, (f"{part} sin", f"{part} cos"))
         )
 
     def columns_of(self, name: str) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ class PredictionResult:
     unreadable: dict[str, int] = field(default_factory=dict)
     """The number of texts that the model could not parse, by column. The rows of an earlier command
     are not counted."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """The number of rows for which a past label was not known, by column; counted likewise."""
 
 
 def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
@@ -92,10 +94,11 @@ def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> Predictio
 def _predict_locked(job: PredictionJob, on_progress: Callable[[int], None]) -> PredictionResult:
     parts = Parts(job.output, job.identity())
     blocks = _skip_done(job, parts)
-    kept, unreadable = parts.rows, Counter[str]()
+    kept, unreadable, missing = parts.rows, Counter[str](), Counter[str]()
     on_progress(kept)
     try:
-        _predict_blocks(job, blocks, parts, on_progress, unreadable)
+        counted_blocks = _count_missing(blocks, missing)
+        _predict_blocks(job, counted_blocks, parts, on_progress, unreadable)
         parts.join()
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.
@@ -104,7 +107,15 @@ def _predict_locked(job: PredictionJob, on_progress: Callable[[int], None]) -> P
     except BaseException:
         parts.complete()
         raise
-    return PredictionResult(sum(part.rows for part in parts.done), kept, dict(unreadable))
+    rows = sum(part.rows for part in parts.done)
+    return PredictionResult(rows, kept, dict(unreadable), dict(missing))
+
+
+def _count_missing(blocks: Iterator[Block], missing: Counter[str]) -> Iterator[Block]:
+    """Yields the blocks, and adds their missing past labels to `missing`."""
+    for block in blocks:
+        missing.update(block.missing)
+        yield block
 
 
 def _add_kept_rows(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:

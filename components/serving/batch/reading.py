@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -39,6 +40,7 @@ from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Source
 from components.example_gen.sources.surveys import ColumnKinds, find_label_number_format
 from components.named_columns import check_named_columns
+from components.serving.batch.past_labels import PastLabels, PastSeries
 from components.serving.batch.writing import text_column
 from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
 from trainer_module.errors import ConfigError, DataError, counted, enumerate_names
@@ -61,6 +63,8 @@ class Block:
     """The serialised tf.Examples, or None for other files."""
     copied: dict[str, pa.Array] = field(default_factory=dict)
     """The columns that are copied to the output, with one value per row."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """The number of rows without a past label that was to be computed, by column."""
 
     def checksum(self, previous: int) -> int:
         """Returns a checksum of the previous checksum and the rows of this block."""
@@ -97,6 +101,8 @@ class Input:
     extra_columns: dict[str, ColumnKind] = field(default_factory=dict)
     """Columns that are read in addition to the columns of the model, such as the label. If the kind
     of a column is UNKNOWN, the kind is inferred from the file."""
+    series: PastSeries | None = None
+    """The series whose past labels are inputs of the model, or None."""
 
 
 def find_files(pattern: str, default_format: str | None = None) -> tuple[tuple[str, ...], str]:
@@ -183,8 +189,9 @@ def read_blocks(inputs: Input, interface: ModelInterface) -> Iterator[Block]:
     else:
         settings = _settings(inputs, interface)
         source = make_source(settings)
+        past = _past_labels(source, settings, inputs, interface)
         for file in inputs.files:
-            yield from _read_table(source, settings, file, inputs, interface)
+            yield from _read_table(source, settings, file, inputs, interface, past)
 
 
 def _settings(inputs: Input, interface: ModelInterface) -> ExampleGenSettings:
@@ -198,6 +205,20 @@ def _settings(inputs: Input, interface: ModelInterface) -> ExampleGenSettings:
         max_pixels=inputs.max_pixels,
         on_bad_file=None,
     )
+
+
+def _past_labels(
+    source: Source, settings: ExampleGenSettings, inputs: Input, interface: ModelInterface
+) -> PastLabels | None:
+    """Returns the labels before the rows of all files, or None if the model reads none."""
+    columns = inputs.series.columns if inputs.series is not None else None
+    if inputs.series is None or columns is None:
+        return None
+    if columns.windows.keys().isdisjoint(column.name for column in interface.columns):
+        return None
+    past = PastLabels(inputs.series, columns)
+    past.read(source, inputs.files, settings)
+    return past
 
 
 def _label_kind(interface: ModelInterface) -> str:
@@ -224,8 +245,11 @@ def _read_table(
     file: str,
     inputs: Input,
     interface: ModelInterface,
+    past: PastLabels | None,
 ) -> Iterator[Block]:
     inferred = source.peek((file,))
+    if past is not None and not past.are_needed(file, inferred):
+        past = None
     kinds = _Kinds({name: inferred[name] for name in inputs.copied if name in inferred})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
     split_lists = _find_split_lists(inferred, interface)
@@ -239,11 +263,16 @@ def _read_table(
     }
     kinds |= dict.fromkeys(number_readers, ColumnKind.FLOAT)
     kinds |= {name: kind or inferred.get(name, kind) for name, kind in inputs.extra_columns.items()}
-    _check_columns(file, inferred | {name: kinds[name] for name in split_lists}, inputs, interface)
+    existing = inferred | {name: kinds[name] for name in split_lists}
+    existing |= past.kinds if past is not None else {}
+    _check_columns(file, existing, inputs, interface)
     if interface.label in inputs.extra_columns:
         label = source.survey((file,)).columns.get(interface.label, ColumnSurvey())
         kinds.label_number_format = find_label_number_format(label, settings)
-    batches = source.read((file,), kinds)
+    if past is None:
+        batches = source.read((file,), kinds)
+    else:
+        batches = past.add_to(source.read((file,), past.with_kinds(kinds, inferred)))
     names = list(
         dict.fromkeys([*(column.name for column in interface.columns), *inputs.extra_columns])
     )
@@ -262,7 +291,8 @@ def _read_table(
         for name, reader in number_readers.items():
             index = rows.schema.get_field_index(name)
             rows = rows.set_column(index, name, _as_texts(rows.column(index), reader))
-        yield Block(rows.num_rows, batch.first, rows.select(names), copied=copied)
+        missing = batch.notes.early_lags + batch.notes.lag_gaps
+        yield Block(rows.num_rows, batch.first, rows.select(names), None, copied, missing)
 
 
 def _find_split_lists(

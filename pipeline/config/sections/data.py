@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.formats import (
@@ -17,6 +17,7 @@ from components.example_gen.formats import (
     CsvSettings,
     DataFormat,
     LabelsSettings,
+    LagsSettings,
     OnBadFile,
     Unlabelled,
 )
@@ -42,6 +43,15 @@ from trainer_module.settings.tasks import BaseTask, LearningTask
 TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
 BUILTIN_PREFIX = "builtin:"
+
+
+def _as_steps(value: object) -> object:
+    return {"steps": value} if isinstance(value, list) else value
+
+
+AnyLags = Annotated[
+    LagsSettings, BeforeValidator(_as_steps, json_schema_input_type=list[int] | LagsSettings)
+]
 
 
 class DataSettings(Settings):
@@ -77,6 +87,10 @@ class DataSettings(Settings):
     """A column of numbers, or of dates and times (ISO 8601), by which the rows are split: the
     oldest rows go to train, the newest to the last split, and rows with equal values to the same
     split. `null` requests a random split even if the rows have dates.
+    """
+    lags: AnyLags | None = None
+    """The past labels of a series that become columns, such as `[7, 14, 28]`: docs/features.md.
+    Requests must contain these columns. Default: none.
     """
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """The reaction to a broken picture: `fail` ends the run; `skip` leaves the picture out, with
@@ -302,6 +316,36 @@ def rows_are_split_in_one_way(data: DataSettings, label_task: BaseTask) -> Itera
     if data.order_by and FORMATS[data.format].holds_images:
         yield Issue(
             "data.order_by", f"found {data.order_by!r}, but {data.format} data has no such column"
+        )
+
+
+def lags_are_of_series(data: DataSettings, label_task: BaseTask) -> Iterator[Issue]:
+    """Checks that past labels are numbers in a table whose rows have an order."""
+    if data.lags is None:
+        return
+    if not data.order_by:
+        yield Issue(
+            "data.lags",
+            "past labels need the column with the time of each row; add data.order_by, such as"
+            " order_by: date",
+        )
+    if label_task.label_kind.is_classification:
+        suitable = "regression or count, whose labels are numbers"
+        yield Issue("data.lags", f"found `task: {label_task.kind}`; expected {suitable}")
+    if FORMATS[data.format].first_look != FORMATS["csv"].first_look:
+        suitable = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "or")
+        yield Issue("data.lags", f"found data.format {data.format}; expected {suitable}")
+    if has_spans(data):
+        yield Issue(
+            "data.lags",
+            "found placeholders of spans in data.path; past labels are not read across spans: name"
+            " the files of the whole series, such as data/*.csv",
+        )
+    if {data.label, data.order_by}.intersection(data.lags.key):
+        yield Issue(
+            "data.lags.key",
+            f"found {data.lags.key}; expected columns such as a store, other than the label and"
+            " data.order_by",
         )
 
 

@@ -200,6 +200,9 @@ class Criteria:
     """The column of which all rows with the same value are in the same split."""
     order_by: str | None = None
     """The column that orders the rows for the split."""
+    past_labels: tuple[str, ...] = ()
+    """The columns of past labels (`data.lags`) with whose values metrics can be compared. Empty if
+    metrics are weighted or labels are changed."""
 
     def metric(self, name: str) -> Metric:
         """Returns a metric of the task, or a metric class of TFMA, Keras or the user.

@@ -68,3 +68,16 @@ def test_numbers_count_since_1970() -> None:
     days = calendar.read_numbers("when", column, 86400.0)[:, 0].numpy()
     assert days[0] == (datetime(2024, 1, 5, 12, 30, tzinfo=UTC) - EPOCH).total_seconds() / 86400
     assert np.isnan(days[1])
+
+
+def test_parts_are_those_of_python() -> None:
+    times = [datetime(1899, 12, 31, tzinfo=UTC) + timedelta(days=97.3 * n) for n in range(600)]
+    days = tf.constant([[(time - EPOCH) / timedelta(days=1)] for time in times], tf.float64)
+    year, parts = calendar._calendar_parts(days)
+    found = np.stack([part.numpy()[:, 0] for part in parts["weekday"]], 1)
+    np.testing.assert_array_equal(found, np.eye(7)[[time.weekday() for time in times]])
+    np.testing.assert_array_equal(year.numpy()[:, 0], [time.year for time in times])
+    turns = [(time.timetuple().tm_yday - 1) / 365.2425 for time in times]
+    sine, cosine = (part.numpy()[:, 0] for part in parts["year_day"])
+    np.testing.assert_allclose(sine, np.sin(2 * np.pi * np.array(turns)), atol=1e-5)
+    np.testing.assert_allclose(cosine, np.cos(2 * np.pi * np.array(turns)), atol=1e-5)

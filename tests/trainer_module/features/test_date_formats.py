@@ -74,5 +74,7 @@ def test_a_time_ends_a_format(tail: str) -> None:
 
 
 def test_each_number_of_a_date_has_a_name() -> None:
-    feature = DateFeature(type="date", parts=["age", "weekday"])
-    assert feature.value_names("due") == ("due[age]", "due[weekday sin]", "due[weekday cos]")
+    feature = DateFeature(type="date", parts=["age", "weekday", "month"])
+    weekdays = [f"due[{day}]" for day in ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")]
+    expected = ["due[age]", *weekdays, "due[month sin]", "due[month cos]"]
+    assert list(feature.value_names("due")) == expected

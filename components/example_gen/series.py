@@ -1,0 +1,269 @@
+"""The labels of series, by time: their lags and moving averages.
+
+A series has at most one label for each unit of time. A lag is the label of a certain time, not of
+a certain row, so that it is right even if times are absent; then it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.column_types.dates import DAYS
+from components.example_gen.checks.values import read_order
+from components.example_gen.columns.encoded import Cell, first_values, show_names
+from components.example_gen.formats import LagsSettings
+from trainer_module.errors import DataError
+
+_NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
+_NO_TIME = np.iinfo(np.int64).min
+"""The time of a row without a value of `data.order_by`."""
+
+_MIN_ROWS = 50
+"""The minimum number of rows that are recognised as a series."""
+_UNEVEN, _MIN_EVEN = 0.15, 0.9
+"""The maximum deviation of a step of time from the usual step, as a share, and the minimum share of
+the steps that deviate by at most this much."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The series and the time of the rows of a batch."""
+
+    series: pa.Array
+    """The series of each row, string of shape [rows]."""
+    times: np.ndarray
+    """The number of units since 1970, or a number, int64 of shape [rows]; `_NO_TIME` if missing."""
+
+    def only(self, kept: np.ndarray) -> Moments:
+        """Returns the rows for which `kept`, bool of shape [rows], is True."""
+        return Moments(self.series.filter(pa.array(kept)), self.times[kept])
+
+    @property
+    def are_known(self) -> np.ndarray:
+        """Whether each row has a time, bool of shape [rows]."""
+        return self.times != _NO_TIME
+
+
+def read_moments(rows: pa.RecordBatch, first: Cell, order_by: str, lags: LagsSettings) -> Moments:
+    """Returns the series and the times of a batch.
+
+    Args:
+      rows: a batch whose columns are lists of int64, float32 or binary.
+      first: the cell of the batch's first row.
+      order_by: the column of the times.
+      lags: the columns of the series and the unit of time.
+
+    Raises:
+      DataError: a column is missing, or a value is neither a time nor a whole number.
+    """
+    for name in lags.key:
+        if name not in rows.schema.names:
+            raise DataError(
+                f"data.lags.key: the data has no column {name!r}; it has"
+                f" {show_names(rows.schema.names)}."
+            )
+    order = read_order(rows, first, order_by)
+    keys, values = order.keys, first_values(rows.column(order_by))
+    if pa.types.is_floating(values.type):
+        keys = _as_integers(keys, order.missing, first, order_by)
+    elif not pa.types.is_integer(values.type) and not pa.types.is_null(values.type):
+        keys = _count_units(keys.astype("datetime64[us]"), lags.unit)
+    elif (days := _read_days(keys[~order.missing])) is not None:
+        keys = keys.copy()
+        keys[~order.missing] = _count_units(days, lags.unit)
+    return Moments(_join_keys(rows, lags.key), np.where(order.missing, _NO_TIME, keys))
+
+
+def _count_units(moments: np.ndarray, unit: str) -> np.ndarray:
+    return moments.astype(f"datetime64[{_NUMPY_UNITS[unit]}]").astype(np.int64)
+
+
+def _as_integers(keys: np.ndarray, missing: np.ndarray, first: Cell, name: str) -> np.ndarray:
+    whole = missing | (keys == np.floor(keys))
+    if not whole.all():
+        row = int(np.argmin(whole))
+        raise DataError(
+            f"Column {name!r} is {keys[row]:g} in {first.below(row)}, but data.lags needs dates,"
+            " times or whole numbers in data.order_by."
+        )
+    return np.where(missing, 0, keys).astype(np.int64)
+
+
+def _read_days(numbers: np.ndarray) -> np.ndarray | None:
+    """Returns numbers such as 20260131 as dates, or None if they are other numbers."""
+    if not len(numbers) or numbers.min() < DAYS.start or numbers.max() >= DAYS.stop:
+        return None
+    texts = pa.array(numbers).cast(pa.string())
+    try:
+        days = pc.strptime(texts, format="%Y%m%d", unit="s")
+    except pa.ArrowInvalid:
+        return None
+    return np.asarray(days.to_numpy(zero_copy_only=False))
+
+
+def _join_keys(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
+    """Returns the values of the columns as one text for each row; a missing value is empty."""
+    if not names:
+        return pa.array([""] * rows.num_rows, pa.string())
+    texts = []
+    for name in names:
+        values = first_values(rows.column(name))
+        if pa.types.is_floating(values.type):
+            # A file in which a whole number is missing may hold the others as fractions.
+            values = pc.cast(values, pa.int64()) if _are_whole(values) else values
+        texts.append(pc.fill_null(values.cast(pa.string()), ""))
+    return pc.binary_join_element_wise(*texts, ", ")
+
+
+def _are_whole(values: pa.Array) -> bool:
+    return bool(pc.all(pc.equal(values, pc.floor(values))).as_py())
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of rows with their moments, and the cells of the rows."""
+
+    moments: Moments
+    labels: np.ndarray
+    """[rows] float32, without NaN."""
+    cells: Sequence[Cell]
+    """The cell of the first row of each batch."""
+    starts: np.ndarray
+    """The index in `labels` of each batch's first row, [batches]."""
+    rows: np.ndarray
+    """The number of each row below the first row of its batch, [rows]."""
+
+    def cell(self, index: int) -> Cell:
+        """Returns the cell of a row."""
+        batch = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return self.cells[batch].below(self.rows[index])
+
+
+class History:
+    """The labels of all series, which are found by series and time."""
+
+    def __init__(self, labels: Sequence[Labels], unit: str) -> None:
+        """Sorts the labels. If two parts have a label of the same time, the later part's counts.
+
+        Args:
+          labels: the labels of parts of the data, at least one. The times of a part's series
+            differ.
+          unit: the unit of time.
+
+        Raises:
+          DataError: two rows of a part have the same series and time.
+        """
+        for part in labels:
+            _check_once(part, unit)
+        encoded = pa.chunked_array([part.moments.series for part in labels], pa.string())
+        encoded = encoded.combine_chunks().dictionary_encode()
+        times = np.concatenate([part.moments.times for part in labels])
+        values = np.concatenate([part.labels for part in labels])
+        self._series: pa.Array = encoded.dictionary
+        self._times = np.unique(times)
+        series = encoded.indices.to_numpy().astype(np.int64)
+        keys = self._keys(series, np.searchsorted(self._times, times))
+        order = np.lexsort((np.arange(len(keys)), keys))
+        is_last = np.append(keys[order][1:] != keys[order][:-1], np.ones(min(len(keys), 1), bool))
+        self._sorted, self._labels = keys[order][is_last], values[order][is_last]
+        self._sums = np.append(0.0, np.cumsum(self._labels, dtype=np.float64))
+        self._starts = np.full(len(self._series), np.iinfo(np.int64).max)
+        np.minimum.at(self._starts, series, times)
+
+    @property
+    def step(self) -> int | None:
+        """The most frequent difference of neighbouring times; None with a single time."""
+        if len(self._times) < 2:
+            return None
+        differences, counts = np.unique(np.diff(self._times), return_counts=True)
+        return int(differences[np.argmax(counts)])
+
+    def moments(self) -> Moments:
+        """Returns the moments of all labels."""
+        width = len(self._times) + 1
+        series = self._series.take(pa.array(self._sorted // width))
+        return Moments(series, self._times[self._sorted % width])
+
+    def _keys(self, series: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Returns a number for each series and index of a time, which orders both."""
+        return series * (len(self._times) + 1) + times
+
+    def means(self, moments: Moments, window: tuple[int, int]) -> np.ndarray:
+        """Returns the mean of the labels in a window before each row, [rows] float32; NaN if none
+        is known.
+
+        Args:
+          moments: the series and the times of the rows.
+          window: the first and the last time, as units before the row's time.
+        """
+        left, right = self._positions(moments, window)
+        counts = right - left
+        means = (self._sums[right] - self._sums[left]) / np.maximum(counts, 1)
+        single = np.append(self._labels, np.nan)[np.minimum(left, len(self._labels))]
+        means = np.where(counts == 1, single, means)
+        return np.where(counts > 0, means, np.nan).astype(np.float32)
+
+    def begins_within(self, moments: Moments, window: tuple[int, int]) -> np.ndarray:
+        """Returns whether the series of each row has begun when the window ends, bool [rows]."""
+        series, is_known = self._find_series(moments)
+        starts = np.append(self._starts, np.iinfo(np.int64).max)[series]
+        return is_known & (starts <= moments.times - window[1])
+
+    def _positions(
+        self, moments: Moments, window: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where the labels of each row's window begin and end in the sorted labels."""
+        series, is_known = self._find_series(moments)
+        times = np.where(is_known, moments.times, 0)
+        first = np.searchsorted(self._times, times - window[0], side="left")
+        last = np.searchsorted(self._times, times - window[1], side="right")
+        left = np.searchsorted(self._sorted, self._keys(series, first))
+        right = np.searchsorted(self._sorted, self._keys(series, last))
+        return np.where(is_known, left, 0), np.where(is_known, right, 0)
+
+    def _find_series(self, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the number of each row's series, and whether it and the row's time are known."""
+        series = pc.fill_null(pc.index_in(moments.series, self._series), -1)
+        numbers = series.to_numpy().astype(np.int64)
+        return numbers, (numbers >= 0) & moments.are_known
+
+
+def is_series(keys: np.ndarray) -> bool:
+    """Returns whether rows are one series: their times differ, and nearly all by about the same.
+
+    Args:
+      keys: [rows], the sort keys of all rows in time, in any order.
+    """
+    if len(keys) < _MIN_ROWS:
+        return False
+    steps = np.diff(np.sort(keys).astype(np.float64))
+    usual = np.median(steps)
+    # Months differ by up to a tenth.
+    is_even = np.abs(steps - usual) <= _UNEVEN * usual
+    return bool(steps.min() > 0 and is_even.mean() >= _MIN_EVEN)
+
+
+def _check_once(part: Labels, unit: str) -> None:
+    """Raises DataError if two rows have the same series and time."""
+    series = part.moments.series.dictionary_encode()
+    times = part.moments.times
+    order = np.lexsort((times, series.indices.to_numpy()))
+    ordered = series.indices.to_numpy()[order]
+    again = (ordered[1:] == ordered[:-1]) & (times[order][1:] == times[order][:-1])
+    if not again.any():
+        return
+    index = int(np.argmax(again))
+    one, other = sorted(order[index : index + 2].tolist())
+    name = part.moments.series[one].as_py()
+    of_series = f" of the series {name!r}" if name else ""
+    raise DataError(
+        f"data.lags needs one label for each {unit}{of_series}, but {part.cell(one)} and"
+        f" {part.cell(other)} have labels of the same {unit}: if the rows belong to several"
+        " series, write their column, data: {lags: {key: COLUMN}}; if they are of shorter times,"
+        " write the unit, data: {lags: {unit: hour}}; else keep one of the rows."
+    )

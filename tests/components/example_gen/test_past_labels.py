@@ -1,0 +1,176 @@
+"""Lags and moving averages: of times, within a series, in one file as in several."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import FileNotes, read_notes
+from components.example_gen.series import is_series
+from components.example_gen.sources import make_source
+from components.example_gen.sources.surveys import merge_surveys
+from trainer_module.errors import DataError
+
+Row = dict[str, Any]
+FIRST = date(2023, 12, 20)
+
+
+def read(
+    folder: Path, lags: dict[str, Any], order_by: str = "day", data_format: str = "csv"
+) -> tuple[list[Row], FileNotes]:
+    """The rows of a folder's files with their past labels, and the notes on them."""
+    settings = ExampleGenSettings(
+        format=data_format, label="y", task="regression", order_by=order_by, lags=lags
+    )
+    source = make_source(settings)
+    groups = source.plan(sorted(map(str, folder.iterdir())))
+    kinds = merge_surveys([source.survey(group) for group in groups], settings)
+    rows, notes = list[Row](), FileNotes()
+    for batch in (batch for group in groups for batch in source.read(group, kinds)):
+        rows += batch.rows.to_pylist()
+        notes.add(batch.notes)
+    return rows, notes
+
+
+def write(folder: Path, header: str, lines: list[str], files: int = 1) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number in range(files):
+        text = "\n".join([header, *lines[number::files]])
+        (folder / f"{number}.csv").write_text(text + "\n")
+    return folder
+
+
+def number(row: Row, name: str) -> float:
+    return row[name][0] if row[name] else math.nan
+
+
+def test_past_labels_are_of_times_within_a_series_whatever_the_order_of_rows(tmp_path):
+    random = np.random.default_rng(0)
+    labels = {
+        (shop, FIRST + timedelta(days=int(day))): float(random.normal(5, 2))
+        for shop in (b"north", b"south")
+        for day in np.flatnonzero(random.random(90) < 0.8)
+    }
+    lines = [f"{day},{shop.decode()},{y},1" for (shop, day), y in labels.items()]
+    lines += [f"{FIRST + timedelta(days=200)},west,,1"]
+    random.shuffle(lines)
+    folder = write(tmp_path / "data", "day,shop,y,x", lines, files=3)
+    rows, _ = read(folder, {"steps": [3, 7], "means": [5], "key": "shop"})
+    assert len(rows) == len(lines)
+    for row in rows:
+        shop, day = row["shop"][0], date.fromisoformat(row["day"][0].decode())
+
+        def before(days: int, shop: bytes = shop, day: date = day) -> float:
+            return labels.get((shop, day - timedelta(days=days)), math.nan)
+
+        window = [y for days in range(3, 8) if not math.isnan(y := before(days))]
+        mean = np.mean(window) if window else math.nan
+        found = [number(row, name) for name in ("y_lag_3", "y_lag_7", "y_mean_5")]
+        np.testing.assert_allclose(found, [before(3), before(7), mean], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("times", "unit"),
+    [
+        (["2023-11-30", "2023-12-31", "2024-01-01", "2024-02-29"], "month"),
+        (["20231130", "20231201", "20231202", "20231203"], "day"),
+        (["2023-12-31T22:00", "2023-12-31T23:59", "2024-01-01T00:10", "2024-01-01T01:00"], "hour"),
+        (["7", "8", "9", "10"], "day"),
+    ],
+)
+def test_times_are_counted_in_units(tmp_path, times, unit):
+    lines = [f"{time},{index}" for index, time in enumerate(times)]
+    rows, _ = read(write(tmp_path / "data", "day,y", lines), {"steps": [1], "unit": unit})
+    assert [row["y_lag_1"] for row in rows] == [None, [0], [1], [2]]
+
+
+def test_gaps_are_told_with_counts_and_the_first_row(tmp_path, execute):
+    days = [FIRST + timedelta(days=n) for n in range(60) if n not in (20, 21, 40)]
+    lines = [f"{day},{index}" for index, day in enumerate(days)]
+    folder = write(tmp_path / "data", "day,y", lines)
+    settings = {"label": "y", "task": "regression", "order_by": "day"}
+    notes = read_notes(execute(folder, lags={"steps": [1, 7]}, **settings)).sentences
+    assert (
+        "data.lags: of 57 rows, the first of a series have no past label: y_lag_1 in 1 row,"
+        " y_lag_7 in 7 rows"
+    ) in notes
+    assert (
+        "data.lags: the series has gaps, times without a row or label, so that past"
+        " labels are missing: y_lag_1 in 2 rows, y_lag_7 in 3 rows; the first such row is row 22"
+        f" of {folder}/0.csv"
+    ) in notes
+    hints = [note for note in read_notes(execute(folder, **settings)).sentences if "lags" in note]
+    assert hints == [
+        "the rows are a series, one for each 'day', and the model does not read the labels before a"
+        " row; to add some that are known when a row is predicted, such as those 7 and 28 days"
+        " before: data: {lags: [7, 28]}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "lines", "lags", "says"),
+    [
+        (
+            "day,shop,y",
+            ["2024-01-01,a,1", "2024-01-01,b,2", "2024-01-02,a,3"],
+            {"steps": [1]},
+            "data.lags needs one label for each day, but row 2 of {file} and row 3 of {file} have",
+        ),
+        (
+            "day,shop,y",
+            ["2024-01-01,a,1", "2024-01-02,b,2", "2024-01-02,b,3"],
+            {"steps": [1], "key": ["shop"]},
+            "one label for each day of the series 'b', but row 3 of {file} and row 4 of {file}",
+        ),
+        (
+            "day,y",
+            ["2024-01-01,1", "2024-02-01,2", "2024-03-01,3", "2024-04-01,4"],
+            {"steps": [12]},
+            "'y_lag_12' is missing in all 4 rows, as no label is 12 days older than a row (most"
+            " neighbouring times differ by 31): write steps that the data has, or another unit",
+        ),
+        (
+            "day,y",
+            ["1.5,1", "2.5,2"],
+            {"steps": [1]},
+            "Column 'day' is 1.5 in row 2 of {file}, but data.lags needs dates, times or whole",
+        ),
+        (
+            "day,y,y_lag_1",
+            ["1,1,1", "2,2,2"],
+            {"steps": [1]},
+            "{file} has a column 'y_lag_1', which data.lags computes from the labels: remove the",
+        ),
+        (
+            "day,y",
+            ["1,1", "2,2"],
+            {"steps": [1], "key": "shop"},
+            "data.lags.key: the data has no column 'shop'; it has day, y",
+        ),
+    ],
+)
+def test_a_table_that_is_no_series_is_told(tmp_path, header, lines, lags, says):
+    folder = write(tmp_path / "data", header, lines)
+    with pytest.raises(DataError) as error:
+        read(folder, lags)
+    assert says.format(file=folder / "0.csv") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (np.arange(100)[::-1] * 86_400_000_000, True),
+        (np.arange("2010-01", "2020-01", dtype="datetime64[M]").astype("datetime64[us]"), True),
+        (np.append(np.arange(99), 98), False),
+        (np.cumsum(np.random.default_rng(0).exponential(1, 100)), False),
+        (np.arange(10), False),
+    ],
+)
+def test_a_series_has_one_row_for_each_of_even_times(keys, expected):
+    assert is_series(keys.astype(np.float64)) is expected
