@@ -17,6 +17,8 @@ from pathlib import Path
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Threads that spin while they wait take seconds from each other on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from benchmarks.models.environments import ENVIRONMENTS, ROOT
 from benchmarks.models.job import CORES
