@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Threads that spin while they wait take seconds from each other on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from benchmarks.models.environments import ENVIRONMENTS, ROOT
+from benchmarks.models.environments import ROOT
 from benchmarks.models.job import CORES
 from benchmarks.models.report import COSTS, Result, as_json, as_markdown, summarize
 from benchmarks.models.running import PEERS, is_ours, run_model, score
@@ -38,7 +38,7 @@ TIMED = ("tuned", "autogluon")
 
 @dataclass(frozen=True)
 class Plan:
-    """What the options specify."""
+    """The tables, models and limits that the options specify."""
 
     tables: list[Table]
     seeds: int
@@ -101,8 +101,8 @@ def main() -> None:
     parser.add_argument(
         "--models",
         nargs="*",
-        default=[*PEERS, *ENVIRONMENTS, *OURS],
-        help="names of peers, kinds of models, `auto` for the default kind, or `tuned`",
+        default=[*PEERS, "autogluon", *OURS],
+        help="peers (`ludwig` too, 6 GB), kinds of models, `auto` for the default kind, `tuned`",
     )
     parser.add_argument(
         "--seconds", type=int, default=60, help="the time limit of `tuned` and AutoGluon"

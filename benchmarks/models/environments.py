@@ -39,7 +39,10 @@ class Environment:
         return [str(self.install()), "-m", self.module, str(job), str(outcome)]
 
 
-ENVIRONMENTS = {"autogluon": Environment("benchmarks.models.autogluon_peer", "autogluon.txt")}
+ENVIRONMENTS = {
+    "autogluon": Environment("benchmarks.models.autogluon_peer", "autogluon.txt"),
+    "ludwig": Environment("benchmarks.models.ludwig_peer", "ludwig.txt"),
+}
 """The environments by the name of the peer."""
 
 

@@ -105,7 +105,7 @@ def train_characters(job: Job) -> Trained:
 
 
 def train_boosting(job: Job) -> Trained:
-    """Trains scikit-learn's HistGradientBoosting."""
+    """Trains HistGradientBoosting on numbers and encoded categories."""
     columns = _Columns(job)
     texts = [*columns.categories, *columns.texts]
     rows = columns.read(read_rows(job.peers))
