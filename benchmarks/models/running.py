@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def run_model(job: Job, model: str) -> Outcome:
     limit = job.seconds + SPARE_SECONDS
     if model in ENVIRONMENTS:
         command = ENVIRONMENTS[model].command(job.save(), outcome)
-        with log.open("w") as output:
+        with log.open("w") as output, suppress(subprocess.TimeoutExpired):
             subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, timeout=limit)
     else:
         if is_ours(model):
@@ -78,7 +79,7 @@ def _measure_here(job: Job, model: str, outcome: Path, log: Path) -> None:
     if is_ours(model):
         from benchmarks.models import ours
 
-        train = partial(ours.train, kind=model)
+        train: Callable[[Job], Trained] = partial(ours.train, kind=model)
     else:
         train = PEERS[model]
     measure(job, train).save(outcome)
