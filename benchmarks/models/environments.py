@@ -35,7 +35,7 @@ class Environment:
         return python
 
     def command(self, job: Path, outcome: Path) -> list[str]:
-        """Returns the command that trains the peer; it runs in `ROOT`."""
+        """Returns the command that trains the peer; it imports modules from `ROOT`."""
         return [str(self.install()), "-m", self.module, str(job), str(outcome)]
 
 

@@ -44,8 +44,12 @@ def run_model(job: Job, model: str) -> Outcome:
     limit = job.seconds + SPARE_SECONDS
     if model in ENVIRONMENTS:
         command = ENVIRONMENTS[model].command(job.save(), outcome)
+        modules = {**os.environ, "PYTHONPATH": str(ROOT)}
         with log.open("w") as output, suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, timeout=limit)
+            # Peers write files into the current folder.
+            subprocess.run(
+                command, cwd=job.folder, env=modules, stdout=output, stderr=output, timeout=limit
+            )
     else:
         if is_ours(model):
             _import_pipeline()
