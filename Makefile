@@ -15,7 +15,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving bench-tasks other-runner clean clean-output
+.PHONY: help setup run replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -80,7 +80,7 @@ bench-nights: $(READY)  ## time the commands of a pipeline after 1,000 nights; A
 bench-pictures: $(READY)  ## measure the input of pictures against arrays in memory; ARGS="--side 128"
 	@$(PYTHON) benchmarks/pictures.py $(ARGS)
 
-bench-models: $(READY)  ## measure the models of tables against scikit-learn's; ARGS="--tables 3 --seeds 1"
+bench-peers: $(READY)  ## measure the models of tables beside scikit-learn, YDF and AutoGluon (hours); ARGS="--only auto --seeds 1"
 	@$(PYTHON) -m benchmarks.models $(ARGS)
 
 bench-optimize: $(READY)  ## measure all variants of models against their SavedModels; ARGS="--pipelines digits"

@@ -1,191 +1,92 @@
-"""Our side of the comparison: Transform once per split, and a trained model per seed."""
+"""Our side: a run of the pipeline with a config of a few lines, as a user begins."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import tensorflow as tf
-import tensorflow_data_validation as tfdv
-from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
-from tfx import types
-from tfx.components.trainer.fn_args_utils import FnArgs
-from tfx.components.transform.executor import Executor
-from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
-from tfx.types import standard_artifacts
-from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+import yaml
 
-from benchmarks.models.tables import Rows, Table
-from components.beam_workers.options import IN_PROCESS_ARGS
-from components.column_types.decision import choose_types
-from components.column_types.facts import collect_facts
-from components.processes.local.launcher import LocalLauncher
-from components.schema_gen.component import fill_gaps
-from components.schema_gen.inference import infer_schema
-from components.tuner.records import choose
-from components.tuner.search import Search, SearchJob
-from trainer_module.settings import Task, TrainerSettings
-from trainer_module.settings.model import load_trainer
-from trainer_module.settings.tune import TuneSettings
-from trainer_module.tuning.plan import SearchPlan
+from benchmarks.models.job import Job, megabytes
+from benchmarks.models.measuring import Trained
+from components.serving.batch.reading import Input, read_blocks
+from components.serving.model import Model, load_model
+from components.serving.requests import join_rows, to_request
+from pipeline.config.loading import load_config
+from pipeline.runs.run import run_pipeline
+from trainer_module.settings.model import AUTO
 
 TUNED = "tuned"
-"""The default model with the settings that an automatic search finds."""
+"""The default model with the values that `tune: auto` finds."""
+
+_NAME = "model"
+_TRAINING = ("Tuner", "Trainer")
+_HARMLESS = (0, 3)
+"""The exit codes of runs that trained a model; 3 means that it was not blessed."""
 
 
-@dataclass(frozen=True)
-class Transformed:
-    """The output of Transform for a table, in a folder."""
+def train(job: Job, kind: str) -> Trained:
+    """Trains a model with its defaults.
 
-    root: Path
-    table: Table
-    numbers: frozenset[str]
-    features: Mapping[str, Any]
-    """The settings of the text columns."""
+    Args:
+      job: the rows and the task.
+      kind: a kind of model, or `TUNED`.
 
-    def predict(self, kind: str, seed: int, rows: Rows, seconds: int = 0) -> np.ndarray:
-        """Trains a model with its defaults; returns [rows] numbers or [rows, classes] scores.
-
-        Args:
-          kind: the kind of model; `TUNED` uses the result of `tune: auto`.
-          seed: the seed of the model and of the search.
-          rows: the rows to predict.
-          seconds: the time limit of a search.
-        """
-        sections = {"model": {"kind": kind}, "train": {"seed": seed}, "features": self.features}
-        target = self.root / f"{kind}-{seed}"
-        if kind == TUNED:
-            settings = self._search(seed, seconds, target)
-        else:
-            settings = _settings(self.table, sections)
-        load_trainer(settings.model.kind).run_fn(
-            FnArgs(
-                train_files=[self._split("train")],
-                eval_files=[self._split("eval")],
-                transform_graph_path=str(self.root / "graph"),
-                serving_model_dir=str(target / "model"),
-                model_run_dir=str(target / "run"),
-                custom_config=settings.to_custom_config(),
-            )
-        )
-        serve = tf.saved_model.load(str(target / "model")).signatures["serving_default"]
-        found = serve(tf.constant([self._example(row) for row in rows]))
-        name = "value" if self.table.task is Task.REGRESSION else "scores"
-        return np.asarray(found[name].numpy())
-
-    def _search(self, seed: int, seconds: int, target: Path) -> TrainerSettings:
-        """Returns the settings that an automatic search finds."""
-        settings = {"label": self.table.label, "task": self.table.task, "features": self.features}
-        plan = SearchPlan(
-            given={**settings, "model": {}, "train": {"seed": seed}},
-            tune=TuneSettings.model_validate({"auto": True, "timeout": f"{seconds}s"}),
-        )
-        (target / "search").mkdir(parents=True)
-        train = [self._split("train")]
-        arguments = {
-            "train_files": train,
-            "eval_files": train,
-            "transform_graph_path": str(self.root / "graph"),
-            "custom_config": {},
-        }
-        job = SearchJob(plan, str(target / "search"), arguments, {}, has_own_split=False)
-        trials = Search(LocalLauncher(), job).run()
-        best = choose(trials, plan.objective, True, plan.searches_members)
-        assert best is not None  # noqa: S101 - else the search would have raised
-        return plan.settings(best.values)
-
-    def _split(self, name: str) -> str:
-        return str(self.root / "transformed" / f"Split-{name}" / "*")
-
-    def _example(self, row: dict[str, str]) -> bytes:
-        return to_example(row, self.numbers)
-
-
-def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transformed:
-    """Infers the schema of the train rows as SchemaGen does, and runs Transform on both splits."""
-    numbers = numeric_columns(table, [*train, *evaluation])
-    records = [to_example(row, numbers) for row in train]
-    for split, rows in (("train", records), ("eval", [to_example(r, numbers) for r in evaluation])):
-        _write(root / "raw" / f"Split-{split}" / "data.gz", rows)
-    batch = ExamplesToRecordBatchDecoder().DecodeBatch(records)
-    features = _find_texts(table, train)
-    settings = _settings(table, {"features": features})
-    schema = infer_schema([generate_statistics_in_memory(batch)], settings.label, settings.task, [])
-    fill_gaps(schema)
-    (root / "schema").mkdir()
-    tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
-    context = BaseBeamExecutor.Context(
-        beam_pipeline_args=list(IN_PROCESS_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
+    Raises:
+      RuntimeError: a component failed.
+    """
+    root = job.scratch(f"{kind}-output")
+    config = Path(job.folder, f"{kind}.yaml")
+    config.write_text(yaml.safe_dump(_config(job, kind)))
+    code = run_pipeline(load_config(config), root)
+    layout = root / _NAME
+    summary = json.loads(max((layout / "runs").glob("*/summary.json")).read_text())
+    if code not in _HARMLESS:
+        raise RuntimeError(f"{summary['status']}: {summary.get('error')}")
+    # A model that was not blessed is not pushed; the Trainer's is the same.
+    folder = next((layout / "pipeline_root" / "Trainer" / "model").glob("*/Format-Serving"))
+    model = load_model(folder)
+    seconds = {part["name"]: part["seconds"] for part in summary["components"]}
+    output = "value" if job.is_regression else "scores"
+    return Trained(
+        rows=_read(job.test, model),
+        take=lambda rows, indices: {name: column[indices] for name, column in rows.items()},
+        predict=lambda rows: model.predict(rows)[output],
+        megabytes=megabytes(folder),
+        classes=model.interface.classes,
+        train_seconds=sum(seconds.get(name, 0.0) for name in _TRAINING),
+        notes=summary["training"]["notes"],
     )
-    Executor(context).Do(
-        {
-            "examples": [_artifact(standard_artifacts.Examples, root / "raw")],
-            "schema": [_artifact(standard_artifacts.Schema, root / "schema")],
-        },
-        {
-            "transform_graph": [_artifact(standard_artifacts.TransformGraph, root / "graph")],
-            "transformed_examples": [_artifact(standard_artifacts.Examples, root / "transformed")],
-        },
-        {
-            "preprocessing_fn": "trainer_module.preprocessing.preprocessing_fn",
-            "custom_config": json.dumps(settings.to_custom_config()),
-            "disable_statistics": 1,
-        },
-    )
-    return Transformed(root, table, numbers, features)
 
 
-def _find_texts(table: Table, rows: Rows) -> dict[str, Any]:
-    """Returns the settings of text columns, as a first run chooses them."""
-    columns = {name: pa.array([row[name] for row in rows]) for name in table.texts}
-    return {name: c.settings for name, c in choose_types(collect_facts(columns, {})).items()}
-
-
-def numeric_columns(table: Table, rows: Rows) -> frozenset[str]:
-    """Returns the columns of numbers or empty cells, without the label of a classification."""
-    names = frozenset(name for name in rows[0] if all(_is_number(row[name]) for row in rows))
-    return names if table.task is Task.REGRESSION else names - {table.label}
-
-
-def to_example(row: dict[str, str], numbers: frozenset[str]) -> bytes:
-    """Returns a serialised tf.Example without the empty cells."""
-    features = {
-        name: tf.train.Feature(float_list=tf.train.FloatList(value=[float(cell)]))
-        if name in numbers
-        else tf.train.Feature(bytes_list=tf.train.BytesList(value=[cell.encode()]))
-        for name, cell in row.items()
-        if cell
+def _config(job: Job, kind: str) -> dict[str, Any]:
+    """Returns the config: the files, the label and the task, and what the comparison needs."""
+    splits: dict[str, Any] = {"splits": {"train": "train.csv", "eval": "evaluation.csv"}}
+    if job.dates:
+        splits = {"order_by": job.dates[0]}  # The newest fifth of the rows is evaluated.
+    config: dict[str, Any] = {
+        "name": _NAME,
+        "data": {"format": "csv", "path": str(job.ours), "label": job.label, **splits},
+        "task": job.task,
+        "train": {"seed": job.seed},
+        "certificate": False,
     }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    if kind == TUNED:
+        config["tune"] = {"auto": True, "timeout": f"{job.seconds}s"}
+    elif kind != AUTO:
+        config["model"] = {"kind": kind}
+    return config
 
 
-def _settings(table: Table, sections: Mapping[str, object]) -> TrainerSettings:
-    return TrainerSettings.model_validate({"label": table.label, "task": table.task, **sections})
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell or "0")
-    except ValueError:
-        return False
-    return True
-
-
-def _write(path: Path, records: Sequence[bytes]) -> None:
-    path.parent.mkdir(parents=True)
-    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
-        for record in records:
-            writer.write(record)
-
-
-def _artifact(kind: type[types.Artifact], path: Path) -> types.Artifact:
-    artifact = kind()
-    artifact.uri = str(path)
-    if kind is standard_artifacts.Examples:
-        artifact.split_names = json.dumps(["train", "eval"])
-    return artifact
+def _read(path: Path, model: Model) -> dict[str, np.ndarray]:
+    """Returns the rows of a file as the request to a served model."""
+    blocks = read_blocks(Input((os.fspath(path),), "csv"), model.interface)
+    parts = [
+        to_request(block.rows, block.first, model.interface)
+        for block in blocks
+        if block.rows is not None
+    ]
+    return join_rows(parts)

