@@ -104,10 +104,10 @@ def _as_target(label: pa.Array, is_class: bool) -> np.ndarray:
         frequent = sorted(counts, key=lambda value: (-counts[value], str(value)))[:_MAX_CLASSES]
         indicators = [pc.equal(label, v).to_numpy(zero_copy_only=False) for v in frequent]
         return np.stack(indicators, 1).astype(float)
-    _, places, counts = np.unique(
+    _, places, occurrences = np.unique(
         label.to_numpy(zero_copy_only=False), return_inverse=True, return_counts=True
     )
-    ranks = np.cumsum(counts) - (counts + 1) / 2
+    ranks = np.cumsum(occurrences) - (occurrences + 1) / 2
     return ranks[places][:, np.newaxis] / len(places)
 
 
