@@ -25,7 +25,9 @@ _EDGES = (r"(^|\s)[.'-]+", r"[.'-]+(\s|$)")
 class HasWords(Protocol):
     """The settings of a feature with frequent words."""
 
-    words: int
+    @property
+    def words(self) -> int:
+        """The number of frequent words."""
 
 
 def word_flags(
