@@ -54,7 +54,7 @@ def fit(kind: str, task: Task, folds: Folds) -> Member:
             label="y", task=task, model=ModelSettings(kind="ensemble", trees=20)
         )
         return grow_boosted(examples, problem, settings, folds)
-    return forest_member(problem, grow_averaged(kind, examples, problem, folds, 150, 3), kind)
+    return forest_member(problem, grow_averaged(kind, examples, problem, folds, 300, 3), kind)
 
 
 @pytest.mark.parametrize("task", Task)
