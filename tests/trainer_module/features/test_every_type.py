@@ -368,9 +368,11 @@ def test_the_parts_of_dates_are_those_of_the_calendar(apply: Apply) -> None:
     dates = ["31/12/2020", "01/01/2021"]
     last, first = apply([{**row, "date": date} for date in dates])["date"]
     assert (last[:2] - first[:2])[0] > 0 > (last[:2] - first[:2])[1], "older, of an earlier year"
-    turns = np.array([11 / 12, 30 / 31, 3 / 7, 0]) * 2 * np.pi  # A Thursday.
-    np.testing.assert_allclose(last[2::2], np.sin(turns), atol=1e-5)
-    np.testing.assert_allclose(last[3::2], np.cos(turns), atol=1e-5)
+    turns = np.array([11 / 12, 30 / 31, 0]) * 2 * np.pi
+    cyclic = np.append(last[2:6], last[13:])
+    np.testing.assert_allclose(cyclic[::2], np.sin(turns), atol=1e-5)
+    np.testing.assert_allclose(cyclic[1::2], np.cos(turns), atol=1e-5)
+    np.testing.assert_array_equal(last[6:13], np.eye(7)[3], "a Thursday")
     ages = apply(
         [{**row, "date": "31/12/2020", "time": f"2020-12-{day}T12:00:00"} for day in (1, 30, 31)]
     )["time"][:, 0]
