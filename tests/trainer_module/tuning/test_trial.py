@@ -168,7 +168,7 @@ def test_members_are_trained_once_and_those_of_all_trials_joined(
     plan = SearchPlan(given=given, tune={"auto": True})
     values: list[dict[str, Any]] = [
         {},
-        {"model.members": ["boosted"], "model.max_depth": 1},
+        {"model.members": ["boosted"], "model.max_depth": 4},
         {"model.members": ["extra"], "model.extra.min_examples": 3},
         {"model.members": ["tabular"], "model.dropout": 0.3},
     ]
@@ -202,8 +202,9 @@ def test_members_are_trained_once_and_those_of_all_trials_joined(
     # A member with worse settings in the config: the search finds better ones.
     write_outputs(trials[0].folder, {name: one * 0 + 0.5 for name, one in outputs[0].items()})
     better, found = runner.join(plan.untuned, trials, str(folder))
-    assert better.items() >= {"model.extra.min_examples": 3, "model.dropout": 0.3}.items()
-    assert found.metrics["auc"] > 0.6
+    assert better
+    assert better.items() <= {k: v for one in values for k, v in one.items()}.items()
+    assert found.metrics["auc"] > 0.9
 
 
 def test_a_search_of_whole_ensembles_reports_each_epoch_once(
