@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,16 @@ def test_without_unseen_examples_weights_are_equal() -> None:
     assert select(empty, labels, "tabular") == {"boosted": 0.25, "linear": 0.25, "tabular": 0.5}
     assert select({"tabular": empty["tabular"]}, labels, "tabular") == {"tabular": 1.0}
     assert select({"linear": empty["linear"]}, labels, "tabular") == {"linear": 1.0}
+
+
+def test_unseen_examples_without_weight_count_alike() -> None:
+    """Only the examples that the network has not seen may all have a weight of 0."""
+    unseen, labels = make_predictions({"tabular": 1.0, "boosted": 1.0, "linear": 2.0})
+    unseen["tabular"][400:] = np.nan
+    weighted = replace(labels, weight=(np.arange(len(labels.values)) >= 400).astype(np.float32))
+    assert select(unseen, weighted, "tabular")["tabular"] == pytest.approx(0.5, abs=0.1)
+    binary = Labels(make_problem(Task.BINARY), np.array([0, 1]), np.zeros(2))
+    assert calibration_error(np.array([[0.25], [0.75]]), binary) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("task", [Task.BINARY, Task.MULTICLASS])

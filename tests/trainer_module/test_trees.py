@@ -244,8 +244,10 @@ def test_values_that_differ_by_rounding_are_one_value() -> None:
         np.float32([np.nan, 3, np.nan]),
         np.float32([]),
         np.zeros(3, np.float32),
+        np.float32([*range(18, 90), 999_999_999]),
+        (np.float32([*range(18, 90), 999_999_999]) - np.float32(1e6)) / np.float32(3e7),
     ],
-    ids=["continuum", "counts", "one", "none", "zeros"],
+    ids=["continuum", "counts", "one", "none", "zeros", "outlier", "scaled outlier"],
 )
 def test_other_values_are_kept(values: np.ndarray) -> None:
     np.testing.assert_array_equal(merge_rounded(values), values)

@@ -48,8 +48,10 @@ class Labels:
     """The weights of the examples, [examples]; None if all count alike."""
 
     def only(self, rows: np.ndarray) -> Labels:
-        """Returns the labels of some rows."""
+        """Returns the labels of some rows, without weights if all are 0: rows then count alike."""
         weight = None if self.weight is None else self.weight[rows]
+        if weight is not None and not weight.any():
+            weight = None
         return Labels(self.problem, self.values[rows], weight)
 
     def loss(self, predicted: np.ndarray) -> float:
@@ -229,8 +231,9 @@ def calibration_error(predicted: np.ndarray, labels: Labels) -> float | None:
     if labels.problem.task is Task.BINARY:
         values = np.concatenate([1 - values, values], 1)
     surest, chosen = values.max(1), values.argmax(1)
-    weight = np.ones(len(rows)) if labels.weight is None else labels.weight[rows]
-    is_right = chosen == labels.values[rows]
+    labels = labels.only(rows)
+    weight = np.ones(len(rows)) if labels.weight is None else labels.weight
+    is_right = chosen == labels.values
     bins = np.minimum((surest * BINS).astype(int), BINS - 1)
     gaps = np.bincount(bins, weight * (is_right - surest))
     return float(np.abs(gaps).sum() / weight.sum())

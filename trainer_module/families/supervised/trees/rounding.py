@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 TOLERANCE = 2.0**-21
-"""The largest rounding error, as a share of the largest absolute value of a column: a few units in
-the last place of float32."""
+"""The largest rounding error, as a share of the median absolute value of a column, which a few
+outliers do not change: a few units in the last place of float32."""
 MAX_WIDTH = 4
 """The largest difference within values that are merged, in tolerances; wider runs of neighbouring
 values are a continuum."""
@@ -28,7 +28,7 @@ def merge_rounded(values: np.ndarray) -> np.ndarray:
     finite = distinct[start : start + count].astype(np.float64)
     if count < 2:
         return values
-    tolerance = TOLERANCE * np.abs(finite[[0, -1]]).max()
+    tolerance = TOLERANCE * np.median(np.abs(finite))
     begins = np.flatnonzero(np.diff(finite, prepend=-np.inf) > tolerance)
     sizes = np.diff(begins, append=count)
     ends = begins + sizes - 1
