@@ -25,6 +25,7 @@ from trainer_module.data.dealing import (
     exempt_rare_classes,
     make_fold,
     of_records,
+    renumber,
 )
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
@@ -249,23 +250,8 @@ def _divide(train: Split) -> Folds:
     if divided.is_ordered:
         return Folds(remaining, 1)
     parts = int(divided.part_of.max()) + 1
-    part_of, count = _renumber(remaining.part_of, parts, content.examples / wanted)
+    part_of, count = renumber(remaining.part_of, parts, content.examples / wanted)
     return Folds(Parts(part_of), count_members(max(1, count), content.examples))
-
-
-def _renumber(part_of: np.ndarray, parts: int, size: float) -> tuple[np.ndarray, int]:
-    """Returns the parts in the order in which they are held out, and the number of those that have
-    examples.
-
-    The first part, which the network holds out, is the one with the nearest size, as groups may be
-    of very different sizes. The examples in no part, whose number is `parts`, keep it.
-    """
-    sizes = np.bincount(part_of, minlength=parts)[:parts]
-    used = np.flatnonzero(sizes)
-    order = used[np.argsort(np.abs(sizes[used] - size), kind="stable")]
-    numbers = np.full(parts + 1, parts)
-    numbers[order] = np.arange(len(order))
-    return numbers[part_of], len(order)
 
 
 def _fit_network(trainings: MemberTrainings) -> Member:

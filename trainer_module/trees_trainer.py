@@ -20,6 +20,7 @@ from trainer_module.data.dealing import (
     count_units,
     divide_examples,
     exempt_rare_classes,
+    renumber,
 )
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
@@ -180,9 +181,15 @@ def _divide(split: Split, settings: TrainerSettings) -> Folds:
     count, units = content.examples, count_units(content)
     if settings.train.early_stopping in (None, False) or count < PARTS or units == 1:
         return Folds(Parts(np.full(count, -1)), 1)
-    parts = min(PARTS, units)
-    divided = divide_examples(content, parts, settings.train.seed)
-    return Folds(exempt_rare_classes(divided, content), count_members(parts, count))
+    divided = divide_examples(content, min(PARTS, units), settings.train.seed)
+    remaining = exempt_rare_classes(divided, content)
+    if divided.is_ordered:
+        return Folds(remaining, count_members(min(PARTS, units), count))
+    if content.groups is None:
+        return Folds(remaining, count_members(PARTS, count))
+    parts = int(divided.part_of.max()) + 1
+    part_of, usable = renumber(remaining.part_of, parts, count / PARTS)
+    return Folds(Parts(part_of), count_members(max(1, usable), count))
 
 
 def count_members(parts: int, examples: int) -> int:

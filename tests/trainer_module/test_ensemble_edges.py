@@ -15,7 +15,7 @@ from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
 from trainer_module import ensemble_trainer
-from trainer_module.data.dealing import Folds, Parts
+from trainer_module.data.dealing import Folds, Parts, renumber
 from trainer_module.errors import TrainingError
 from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.ensemble import member
@@ -69,12 +69,13 @@ def test_a_part_without_examples_is_no_failure(kind: str) -> None:
         ([0, 0, 0, 0, 1, 1, 2, 3], [3, 3, 3, 3, 0, 0, 1, 2], 4),  # a large group
         ([0, 0, 2, 4, 4, 5, 5, 5], [0, 0, 2, 1, 1, 5, 5, 5], 3),  # empty parts, exempt examples
         ([5, 5], [5, 5], 0),
+        ([0, 0, 0, 0, 0, 1, 1, 2], [2, 2, 2, 2, 2, 0, 0, 1], 2),  # most examples are not held out
     ],
 )
 def test_the_network_holds_out_a_part_of_the_usual_size(
     part_of: list[int], expected: list[int], count: int
 ) -> None:
-    found = ensemble_trainer._renumber(np.array(part_of), 5, len(part_of) / 5)
+    found = renumber(np.array(part_of), 5, len(part_of) / 5)
     np.testing.assert_array_equal(found[0], expected)
     assert found[1] == count
 

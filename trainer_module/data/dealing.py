@@ -151,6 +151,23 @@ def exempt_rare_classes(parts: Parts, content: Content) -> Parts:
     return replace(parts, part_of=np.where(exempt, part_of.max() + 1, part_of))
 
 
+def renumber(part_of: np.ndarray, parts: int, size: float) -> tuple[np.ndarray, int]:
+    """Returns the parts in the order in which they are held out, and the number of those that can
+    be held out.
+
+    The first part, which a network holds out, is the one with the nearest size, as groups may be of
+    very different sizes. A part with most of the examples is not held out, as too few would remain.
+    The examples in no part, whose number is `parts`, keep it.
+    """
+    sizes = np.bincount(part_of, minlength=parts)[:parts]
+    used = np.flatnonzero(sizes)
+    is_large = sizes[used] > len(part_of) / 2
+    order = used[np.lexsort((np.abs(sizes[used] - size), is_large))]
+    numbers = np.full(parts + 1, parts)
+    numbers[order] = np.arange(len(order))
+    return numbers[part_of], int(np.count_nonzero(~is_large))
+
+
 def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
     """Returns the part of each example; part 0 is the latest, and equal times are in one part."""
     ordered = np.sort(times)
