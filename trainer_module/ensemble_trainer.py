@@ -62,6 +62,10 @@ from trainer_module.trees_trainer import (
 
 logger = logging.getLogger(__name__)
 
+MAX_PREDICTIONS = 50_000_000
+"""The largest number of examples times outputs, of which each member predicts the unseen ones at 8
+bytes each."""
+
 
 def run_fn(fn_args: Any) -> None:
     """Trains the members and exports their weighted mean.
@@ -85,7 +89,7 @@ def train(inputs: TrainingInputs) -> TrainingResult:
       TrainingError: no member can be trained.
     """
     examples = tree_examples(inputs.data.train)
-    if reason := _lacks(examples):
+    if reason := _lacks(examples, inputs.data.problem):
         return _network_alone(inputs, reason)
     assert examples is not None  # noqa: S101 - else there is a reason
     trainings = MemberTrainings(inputs, examples)
@@ -93,10 +97,13 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     return _join(trainings)
 
 
-def _lacks(examples: TreeExamples | None) -> str:
+def _lacks(examples: TreeExamples | None, problem: Problem) -> str:
     """Returns the reason why only a network can be trained on the examples; empty if none."""
     if examples is None:
         return "the train split does not fit into memory"
+    rows, units = len(examples.label), problem.output_units
+    if rows * units > MAX_PREDICTIONS:
+        return f"the predictions of {units:,} classes for {rows:,} rows take too much memory"
     return "" if examples.columns else "there are no columns of numbers or categories"
 
 
@@ -133,7 +140,7 @@ class MemberTrainings:
             members.
         """
         examples = tree_examples(inputs.data.train)
-        if reason := _lacks(examples):
+        if reason := _lacks(examples, inputs.data.problem):
             raise TrainingError(
                 f"tune: auto cannot compare the members of an ensemble, as {reason}; write "
                 f"model: {NETWORK_MEMBER}, or remove tune."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,26 @@ def test_boosted_trees_grow_from_very_few_rows() -> None:
         folds = Folds(Parts(np.array(part_of)), max(part_of) + 1 or 1)
         grown = grow_boosted(examples, problem, settings, folds)
         assert np.isfinite(predict(problem, grown, tensors)).all()
+
+
+def test_forests_of_many_classes_are_small() -> None:
+    classes, rows = 1000, 2000
+    problem = replace(make_problem(Task.MULTICLASS), classes=tuple(map(str, range(classes))))
+    tensors = make_tensors(1, rows)
+    columns = columns_of(problem)
+    label = np.arange(rows) % classes
+    examples = TreeExamples(columns, split_columns(tensors, columns), label, None)
+    grown = grow_averaged("random", examples, problem, Folds(Parts(label % 5), 1), 300, 3)
+    assert sum(leaves.size for leaves in grown.forest.leaves) < 2 * averaging.MAX_VALUES
+    settings = TrainerSettings(label="y", task=Task.MULTICLASS)
+    with pytest.raises(TrainingError, match=r"boosted trees of 1,000 classes, .* for 2,000 rows"):
+        grow_boosted(examples, problem, settings, FOLDS)
+
+
+def test_predictions_of_very_many_classes_do_not_fit_into_memory() -> None:
+    problem = replace(make_problem(Task.MULTICLASS), classes=("",) * 1_000_000)
+    reason = ensemble_trainer._lacks(make_examples(Task.MULTICLASS), problem)
+    assert reason == "the predictions of 1,000,000 classes for 400 rows take too much memory"
 
 
 def test_a_class_without_examples_is_no_member_of_trees() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from trainer_module.data.dealing import Folds
+from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.problem import Problem
@@ -12,6 +13,10 @@ from trainer_module.settings import ModelSettings, TrainerSettings
 
 MAX_EXAMPLES_TO_TRY = 20_000
 """The largest number of examples with which a second depth is tried."""
+
+MANY_CLASSES, MAX_WORK = 50, 1_000_000
+"""The number of classes from which examples times classes are limited to `MAX_WORK`, with which one
+more tree for each class takes about half a second."""
 
 SHALLOW = 3
 """The depth that is tried beside the default one, which suits small or additive data."""
@@ -29,8 +34,14 @@ def grow_boosted(
       folds: the parts that are held out for early stopping.
 
     Raises:
-      TrainingError: YDF cannot learn from the examples.
+      TrainingError: YDF cannot learn from the examples, or would take too long.
     """
+    classes, rows = problem.output_units, len(examples.label)
+    if classes >= MANY_CLASSES and classes * rows > MAX_WORK:
+        raise TrainingError(
+            f"boosted trees of {classes:,} classes, each with a tree of its own, would take too "
+            f"long for {rows:,} rows"
+        )
 
     def grow_to(depth: int, members: int) -> GrownForest:
         model = settings.model.model_copy(update={"max_depth": depth})

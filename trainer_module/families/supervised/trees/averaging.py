@@ -45,7 +45,7 @@ MAX_NODES = 600_000
 
 MAX_VALUES = 4_000_000
 """The largest number of values in all leaves, at 4 bytes each; with many classes there are fewer
-trees."""
+trees, and with very many leaves of more examples."""
 
 DEFAULTS = ForestSettings()
 """The settings of a forest in a config without any."""
@@ -155,6 +155,9 @@ def _learner(
     is_class = problem.task.is_classification
     # A tree of leaves with one example has at most two nodes for each of them.
     smallest = 1 + 2 * examples * all_trees // MAX_NODES // 3
+    if problem.output_units > 1:  # Far fewer leaves than examples are pure.
+        values = examples * all_trees * problem.output_units
+        smallest = max(smallest, 1 + values // (2 * MAX_VALUES))
     threads = count_cores() if examples >= PARALLEL_FROM else 1
     options: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
     if settings.column_share is not None:
