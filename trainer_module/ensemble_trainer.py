@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tf_keras
 
 from trainer_module.data.dealing import (
@@ -61,6 +62,9 @@ from trainer_module.trees_trainer import (
 )
 
 logger = logging.getLogger(__name__)
+
+_FAILURES = (TrainingError, MemoryError, ValueError, tf.errors.ResourceExhaustedError)
+"""The errors of a member that leave the other members."""
 
 MAX_PREDICTIONS = 50_000_000
 """The largest number of examples times outputs, of which each member predicts the unseen ones at 8
@@ -214,7 +218,7 @@ class MemberTrainings:
             if np.isinf(found.unseen).any():
                 raise TrainingError("some of its predictions of unseen examples are infinite")
             self.members[name] = found
-        except (TrainingError, MemoryError, ValueError) as error:
+        except _FAILURES as error:
             logger.warning("member %s of the ensemble failed", name, exc_info=True)
             self.failures[name] = error
         self.seconds[name] = time.monotonic() - started
@@ -289,11 +293,17 @@ _MAY_HAVE_SEEN = (
 
 
 def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndarray:
-    """Returns the network's outputs for a split in memory, [examples, units]."""
+    """Returns the network's outputs for a split in memory, [examples, units].
+
+    Raises:
+      TrainingError: an output is NaN, which would count as that of an example that has been seen.
+    """
     tensors = split.content.tensors
     assert tensors is not None  # noqa: S101 - a part of a split in memory
     features = {name: tensors[name] for name in model.input_names}
     found = model.predict(features, batch_size=split.batch_size, verbose=0)
+    if np.isnan(found).any():
+        raise TrainingError("some of its predictions of unseen examples are not numbers")
     return np.asarray(found, np.float64).reshape(split.examples, data.problem.output_units)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from warm_data import export, using
 
 from trainer_module import ensemble_trainer
 from trainer_module.data.dealing import Folds, Parts, renumber
+from trainer_module.ensemble_trainer import MemberTrainings
 from trainer_module.errors import TrainingError
 from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.ensemble import member
@@ -240,6 +242,26 @@ def test_a_member_with_infinite_predictions_is_left_out(
     monkeypatch.setattr(ensemble_trainer, "fit_linear", break_down)
     record = read_record(export(using(trips, "ensemble", members=["linear", "extra"]), tmp_path))
     assert list(record["members"]) == ["extra"]
+
+
+def test_a_network_without_memory_or_numbers_leaves_the_other_members() -> None:
+    settings = TrainerSettings(label="y", task=Task.BINARY, model=ModelSettings(kind="ensemble"))
+    inputs: Any = SimpleNamespace(settings=settings, prefix="")
+    trainings = MemberTrainings(inputs, make_examples(Task.BINARY))
+    column = tf_keras.Input((1,), name="x")
+    model = tf_keras.Model(column, column * np.nan)
+    tensors = {"x": tf.ones((3, 1))}
+    split: Any = SimpleNamespace(content=SimpleNamespace(tensors=tensors), batch_size=2, examples=3)
+
+    def predict_nan() -> Any:
+        return ensemble_trainer._predict(model, split, inputs)
+
+    def exhaust() -> Any:
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    for fit_member, message in ((predict_nan, "are not numbers"), (exhaust, "OOM when")):
+        trainings.try_member("tabular", fit_member)
+        assert message in str(trainings.failures["tabular"])
 
 
 @pytest.mark.parametrize("kind", ["boosted", "random", "linear"])
