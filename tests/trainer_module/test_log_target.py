@@ -119,6 +119,15 @@ def test_auto_learns_logarithms_only_where_they_are_clearly_better() -> None:
     assert own[0].log_range is None
 
 
+def test_models_of_few_rows_beside_a_large_group_choose_nothing() -> None:
+    """Of such models, those of the logarithm are often better, whatever the label is like."""
+    for few in (10, 80):
+        groups = np.where(np.arange(600) < 600 - few, 0, 1 + np.arange(600) % 2)
+        chosen, notes = choose(make_data(SUMS, groups=groups))
+        assert chosen.log_range is None
+        assert len(notes) == (few == 80)
+
+
 def test_logarithms_of_labels_that_are_not_positive_are_refused() -> None:
     label = PRODUCTS.copy()
     label[:3] = [0, -7.5, -1]

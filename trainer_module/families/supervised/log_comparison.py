@@ -62,8 +62,8 @@ def compare(data: TrainingData, logarithms: Problem, learns_mean: bool) -> dict[
         minimal, only the absolute error counts.
 
     Returns:
-      The gains by the name of the error; none if there are too few examples, or no columns of
-      numbers or categories.
+      The gains by the name of the error; none if there are too few examples, in all or outside of
+      the largest group, or no columns of numbers or categories.
     """
     columns = columns_of(data.problem)
     split = _sample(data.train, len(columns)) if columns else None
@@ -77,6 +77,8 @@ def compare(data: TrainingData, logarithms: Problem, learns_mean: bool) -> dict[
             np.abs(_predict_unseen(examples, problem, parts, learns_mean) - examples.label)
             for problem in (data.problem, logarithms)
         )
+    if np.count_nonzero(~np.isnan(plain)) < MIN_EXAMPLES // PARTS:
+        return {}
     weight = np.ones(len(plain)) if examples.weight is None else examples.weight
     gains = {"squared error": _gain(plain**2, log**2, weight)} if learns_mean else {}
     return gains | {"absolute error": _gain(plain, log, weight)}
@@ -123,7 +125,8 @@ def _predict_unseen(
         unseen = np.full(len(label), np.nan)
         for part in range(1 if parts.is_ordered else PARTS):
             train, held_out = parts.train_rows(part), parts.held_out(part)
-            if train.any() and held_out.any():
+            # A group with most of the examples leaves too few to learn from.
+            if train.sum() >= len(label) / 2 and held_out.any():
                 model = make().fit(matrix[train], label[train], select_rows(examples.weight, train))
                 unseen[held_out] = problem.unstandardise(model.predict(matrix[held_out]))
         if problem.log_range and learns_mean:
