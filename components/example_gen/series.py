@@ -22,6 +22,9 @@ from trainer_module.errors import DataError
 _NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
 _NO_TIME = np.iinfo(np.int64).min
 """The time of a row without a value of `data.order_by`."""
+_BETWEEN_KEYS = "\x1f"
+"""The separator between the values of several columns that tell the series; values may have commas.
+"""
 _MAX_EXACT = 2**24
 """The largest number up to which float32 holds all whole numbers."""
 
@@ -137,7 +140,7 @@ def _join_keys(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
             # A file in which a whole number is missing may hold the others as fractions.
             values = pc.cast(values, pa.int64()) if _are_whole(values) else values
         texts.append(pc.fill_null(values.cast(pa.string()), ""))
-    return pc.binary_join_element_wise(*texts, ", ")
+    return pc.binary_join_element_wise(*texts, _BETWEEN_KEYS)
 
 
 def _are_whole(values: pa.Array) -> bool:
@@ -279,7 +282,7 @@ def _check_once(part: Labels, unit: str) -> None:
         return
     index = int(np.argmax(again))
     one, other = sorted(order[index : index + 2].tolist())
-    name = part.moments.series[one].as_py()
+    name = part.moments.series[one].as_py().replace(_BETWEEN_KEYS, ", ")
     of_series = f" of the series {name!r}" if name else ""
     raise DataError(
         f"data.lags needs one label for each {unit}{of_series}, but {part.cell(one)} and"

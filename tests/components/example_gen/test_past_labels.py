@@ -181,3 +181,11 @@ def test_large_times_that_are_read_as_fractions_are_not_taken_for_others(tmp_pat
     lines = ["20240101.0,1", "20240102.0,2", ",3"]
     with pytest.raises(DataError, match=r"'day' is 20240100 .* exact up to 16,777,216"):
         read(write(tmp_path / "data", "day,y", lines), {"steps": [1]})
+
+
+def test_series_of_several_columns_are_told_apart_whatever_their_values(tmp_path):
+    series = ['a,"b, c"', '"a, b",c']
+    lines = [f"2024-01-0{day},{one},{day}{n}" for day in (1, 2) for n, one in enumerate(series)]
+    folder = write(tmp_path / "data", "day,shop,ware,y", lines)
+    rows, _ = read(folder, {"steps": [1], "key": ["shop", "ware"]})
+    assert [row["y_lag_1"] for row in rows] == [None, None, [10], [11]]
