@@ -14,7 +14,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
-from trainer_module.features.base import PACKED, SPLIT_KEYS, BaseFeature, underscored
+from trainer_module.features.base import PACKED, SPLIT_KEYS, WORDS_SUFFIX, BaseFeature, underscored
 from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
 from trainer_module.features.transformed import TransformedFeature
@@ -251,8 +251,27 @@ def _with_number_names(
         raw = tft_output.raw_feature_spec()
         places = _packed_names({n: raw[n] for n in raw if n not in excluded}, declared)
     else:
-        places = ()
+        places = _word_names(name, tft_output, declared)
     return replace(feature, places=places) if (len(places),) == feature.shape else feature
+
+
+def _word_names(
+    name: str, tft_output: tft.TFTransformOutput, declared: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Returns the name of each frequent word of a column, in the order of their frequency, so that
+    a warm start finds them in another order; empty for other features.
+    """
+    for column, settings in declared.items():
+        size, vocabulary = getattr(settings, "words", 0), column + WORDS_SUFFIX
+        if not size or name.rstrip("_") != underscored(vocabulary).rstrip("_"):
+            continue
+        if tft_output.vocabulary_file_by_name(vocabulary) is None:
+            continue  # A user's preprocessing function returned another tensor.
+        _, *words = tft_output.vocabulary_by_name(vocabulary)
+        found = [word.decode(errors="surrogateescape") for word in words]
+        found += [f"no word {number}" for number in range(len(words), size)]
+        return tuple(f"{name}[{word}]" for word in found)
+    return ()
 
 
 def _packed_names(raw: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from components.column_types.choice import Choice
 from components.column_types.facts import Facts
 from components.column_types.hints import are_codes, identifies
+from trainer_module.features.base import MAX_WORDS
 
 WORDS = 64
 """The number of words of a column that are inputs."""
@@ -118,8 +120,10 @@ def words_help(texts: Sequence[str], target: np.ndarray) -> bool:
       texts: the values of the column, [rows]; empty where a value is missing.
       target: the label as numbers, [rows, outputs].
     """
-    words = [frozenset(_WORD.findall(text.lower())) for text in texts]
-    codes = np.unique(texts, return_inverse=True)[1]
+    words = [_first_words(text) for text in texts]
+    # An array of NumPy would need the memory of the longest text for each text.
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    codes = np.array([numbers[text] for text in texts])
     part = np.arange(len(texts)) % _FOLDS
     gains, errors = np.zeros(len(texts)), 0.0
     for fold in range(_FOLDS):
@@ -133,6 +137,12 @@ def words_help(texts: Sequence[str], target: np.ndarray) -> bool:
         errors += without.sum()
     mean, error = gains.mean(), gains.std() / math.sqrt(len(gains))
     return bool(mean > max(_MIN_ERRORS * error, _MIN_GAIN * errors / len(texts)))
+
+
+def _first_words(text: str) -> frozenset[str]:
+    """Returns the words in lower case that a model with `words` reads."""
+    found = islice(_WORD.finditer(text.lower()), MAX_WORDS)
+    return frozenset(match.group() for match in found)
 
 
 def _means(codes: np.ndarray, target: np.ndarray, seen: np.ndarray) -> np.ndarray:

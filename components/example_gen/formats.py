@@ -94,7 +94,8 @@ class LagsSettings(Settings):
     are one series."""
     unit: Literal["minute", "hour", "day", "month"] = "day"
     """The unit of time, of which a series has at most one row. If `data.order_by` holds numbers
-    other than dates such as 20260131, steps are differences of these numbers."""
+    other than dates such as 20260131, or months such as 202601 with `unit: month`, steps are
+    differences of these numbers."""
 
     @field_validator("steps", "means")
     @classmethod

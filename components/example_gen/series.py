@@ -22,6 +22,11 @@ from trainer_module.errors import DataError
 _NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
 _NO_TIME = np.iinfo(np.int64).min
 """The time of a row without a value of `data.order_by`."""
+_BETWEEN_KEYS = "\x1f"
+"""The separator between the values of several columns that tell the series; values may have commas.
+"""
+_MAX_EXACT = 2**24
+"""The largest number up to which float32 holds all whole numbers."""
 
 _MIN_ROWS = 50
 """The minimum number of rows that are recognised as a series."""
@@ -73,6 +78,8 @@ def read_moments(rows: pa.RecordBatch, first: Cell, order_by: str, lags: LagsSet
         keys = _as_integers(keys, order.missing, first, order_by)
     elif not pa.types.is_integer(values.type) and not pa.types.is_null(values.type):
         keys = _count_units(keys.astype("datetime64[us]"), lags.unit)
+    elif lags.unit == "month" and _are_months(keys[~order.missing]):
+        keys = keys // 100 * 12 + keys % 100
     elif (days := _read_days(keys[~order.missing])) is not None:
         keys = keys.copy()
         keys[~order.missing] = _count_units(days, lags.unit)
@@ -91,7 +98,23 @@ def _as_integers(keys: np.ndarray, missing: np.ndarray, first: Cell, name: str) 
             f"Column {name!r} is {keys[row]:g} in {first.below(row)}, but data.lags needs dates,"
             " times or whole numbers in data.order_by."
         )
+    inexact = ~missing & (np.abs(np.where(missing, 0, keys)) > _MAX_EXACT)
+    if inexact.any():
+        row = int(np.argmax(inexact))
+        raise DataError(
+            f"Column {name!r} is {keys[row]:.0f} in {first.below(row)} and is read as fractions,"
+            f" which are exact up to {_MAX_EXACT:,} only, but data.lags needs exact times: write"
+            " whole numbers without a decimal point in every file (Parquet: type int64), or dates"
+            " such as 2026-01-31."
+        )
     return np.where(missing, 0, keys).astype(np.int64)
+
+
+def _are_months(numbers: np.ndarray) -> bool:
+    """Returns whether all numbers are months such as 202601."""
+    months = numbers % 100
+    are_years = (numbers >= 1000_00) & (numbers < 10_000_00)
+    return bool(len(numbers) and (are_years & (months >= 1) & (months <= 12)).all())
 
 
 def _read_days(numbers: np.ndarray) -> np.ndarray | None:
@@ -117,7 +140,7 @@ def _join_keys(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
             # A file in which a whole number is missing may hold the others as fractions.
             values = pc.cast(values, pa.int64()) if _are_whole(values) else values
         texts.append(pc.fill_null(values.cast(pa.string()), ""))
-    return pc.binary_join_element_wise(*texts, ", ")
+    return pc.binary_join_element_wise(*texts, _BETWEEN_KEYS)
 
 
 def _are_whole(values: pa.Array) -> bool:
@@ -259,7 +282,7 @@ def _check_once(part: Labels, unit: str) -> None:
         return
     index = int(np.argmax(again))
     one, other = sorted(order[index : index + 2].tolist())
-    name = part.moments.series[one].as_py()
+    name = part.moments.series[one].as_py().replace(_BETWEEN_KEYS, ", ")
     of_series = f" of the series {name!r}" if name else ""
     raise DataError(
         f"data.lags needs one label for each {unit}{of_series}, but {part.cell(one)} and"

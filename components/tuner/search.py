@@ -294,7 +294,7 @@ class Search:
             count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
             raise TrainingError(f"{count} failed; the error of the first: {failed[0].cause}")
         limit = show_seconds(self._tune.max_seconds or 0)
-        if self._joins and trials[0].cause:
+        if self._joins and trials and trials[0].cause:
             raise TrainingError(f"the config could not be trained: {trials[0].cause}")
         if self._joins:
             report_notice(

@@ -160,8 +160,11 @@ class Study:
                 return None
             if self._grid is not None and number >= len(self._grid):
                 return None
-            if self._plan.searches_members and number and not self._dimensions:
-                return None  # The linear model has no settings to search.
+            if self._plan.searches_members and number:
+                if not self._dimensions:
+                    return None  # The linear model has no settings to search.
+                if self.trials()[0].state is TrialState.FAILED:
+                    return None  # No trial can be compared with the config.
             self._study.sampler = self._make_sampler(number)
             trial = self._study.ask()
         return self._propose(trial, worker)

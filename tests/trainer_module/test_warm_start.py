@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from trainer_module.base_model import (
     Description,
     Feature,
 )
+from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.problem import _word_names
 from trainer_module.training.warm_start import _changes, _CopyCounts
 
 
@@ -200,3 +203,13 @@ def test_a_text_of_more_words_keeps_those_that_it_knows() -> None:
     assert note == "embedding of `review`: 2 of 3 values keep their vectors, 1 is initialised anew"
     (note,) = _changes(describe(9, "good"), describe(8, "good"), _CopyCounts(has_unique_names=True))
     assert note == "column `review` has another type or shape and is initialised anew"
+
+
+def test_words_are_known_by_their_names_whatever_their_order() -> None:
+    output = MagicMock()
+    output.vocabulary_by_name.return_value = [b"<no word>", b"turbo", b"v6"]
+    declared = {"engine": CategoricalFeature(type="categorical", words=3)}
+    names = ("engine_words[turbo]", "engine_words[v6]", "engine_words[no word 2]")
+    assert _word_names("engine_words", output, declared) == names
+    output.vocabulary_by_name.assert_called_once_with("engine\x1fwords")
+    assert _word_names("engine", output, declared) == ()

@@ -24,6 +24,9 @@ LENGTH_SUFFIX = f"{BESIDE}length"
 """The suffix of the tensor with the length of a sequence as a share of `length`, 0 to 1."""
 WORDS_SUFFIX = f"{BESIDE}words"
 """The suffix of the tensor that says which frequent words the value of a category contains."""
+MAX_WORDS = 30
+"""The maximum number of words of a value that are compared with the frequent words; further words
+are dropped."""
 PACKED = f"all{BESIDE}numbers"
 """The name of the vector that combines more than `MAX_SEPARATE` numeric columns.
 

@@ -8,15 +8,13 @@ from typing import Protocol
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from trainer_module.features.base import WORDS_SUFFIX
+from trainer_module.features.base import MAX_WORDS, WORDS_SUFFIX
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.features.vocabularies import compute_vocabularies
 from trainer_module.features.vocabulary_orders import ByFrequency
 
 _NO_WORD = "<no word>"
 """The first entry of each vocabulary, which therefore is never empty; no word contains a space."""
-_MAX_WORDS = 30
-"""The maximum number of words of a value; further words are dropped."""
 _BETWEEN = r"[^\p{L}\p{M}\p{N}\p{S}.'_-]+"
 """A pattern of the characters between words. A decimal point and a hyphen may be in a word."""
 _EDGES = (r"(^|\s)[.'-]+", r"[.'-]+(\s|$)")
@@ -58,7 +56,7 @@ def _split(column: AnyTensor) -> tf.RaggedTensor:
     texts = tf.strings.regex_replace(tf.strings.lower(texts, "utf-8"), _BETWEEN, " ")
     for edge in _EDGES:
         texts = tf.strings.regex_replace(texts, edge, " ")
-    return tf.strings.split(texts)[:, :_MAX_WORDS]
+    return tf.strings.split(texts)[:, :MAX_WORDS]
 
 
 def _flag(words: tf.RaggedTensor, path: tf.Tensor, size: int) -> tf.Tensor:

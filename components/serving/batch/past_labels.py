@@ -94,7 +94,7 @@ class PastLabels:
             if label not in inferred or not self.are_needed(file, inferred):
                 continue
             unknown = ColumnKinds(dict.fromkeys(inferred, ColumnKind.UNKNOWN))
-            kinds = self.with_kinds(unknown, inferred)
+            kinds = self.with_kinds(unknown, inferred, source, file)
             kinds[label] = ColumnKind.FLOAT
             if inferred[label] is ColumnKind.BYTES:
                 survey = source.survey((file,)).columns.get(label, ColumnSurvey())
@@ -103,14 +103,30 @@ class PastLabels:
         known = [part for part in parts if part is not None]
         self._history = History(known, self._columns.lags.unit) if known else None
 
-    def with_kinds(self, kinds: ColumnKinds, inferred: Mapping[str, ColumnKind]) -> ColumnKinds:
-        """Returns the kinds for reading a file that lacks the past labels."""
-        needed = kinds.copy()
+    def with_kinds(
+        self,
+        kinds: ColumnKinds,
+        inferred: Mapping[str, ColumnKind],
+        source: Source,
+        file: str,
+    ) -> ColumnKinds:
+        """Returns the kinds for reading a file that lacks the past labels.
+
+        Args:
+          kinds: the kinds of the columns that the model reads.
+          inferred: the kinds of the columns of the file, which are all text in CSV.
+          source: the source of the file.
+          file: the file.
+        """
+        needed, order_by = kinds.copy(), self._columns.order_by
         for name in self._columns.windows:
             needed.pop(name, None)
-        for name in (self._columns.order_by, *self._columns.lags.key):
+        for name in (order_by, *self._columns.lags.key):
             if needed.get(name, ColumnKind.UNKNOWN) is ColumnKind.UNKNOWN:
                 needed[name] = inferred[name]
+                if name == order_by and inferred[name] is ColumnKind.BYTES:
+                    # The times may be numbers, such as 20260131.
+                    needed[name] = source.survey((file,)).columns[name].kind
         return needed
 
     def add_to(self, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -272,7 +272,7 @@ def _read_table(
     if past is None:
         batches = source.read((file,), kinds)
     else:
-        batches = past.add_to(source.read((file,), past.with_kinds(kinds, inferred)))
+        batches = past.add_to(source.read((file,), past.with_kinds(kinds, inferred, source, file)))
     names = list(
         dict.fromkeys([*(column.name for column in interface.columns), *inputs.extra_columns])
     )

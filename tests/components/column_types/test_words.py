@@ -66,3 +66,10 @@ def test_sentences_are_inputs_of_models_without_text_if_another_column_is() -> N
     arrays = {"ad": pa.array(said)}
     facts = collect_facts(arrays, {})
     assert choose_words(facts, choose_types(facts), arrays, pa.array(PRICE), False) == {}
+
+
+def test_a_long_text_costs_little_and_only_its_first_words_count() -> None:
+    long = ["word " * 2_000_000, *ENGINES[1:]]
+    assert choose(PRICE, engine=long)[1]["engine"].settings["words"] == 64
+    late = [f"{'a b ' * 15}{engine}" for engine in ENGINES]
+    assert choose(PRICE, engine=late)[1] == {}, "a model reads the first 30 words"

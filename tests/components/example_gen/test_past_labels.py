@@ -79,6 +79,7 @@ def test_past_labels_are_of_times_within_a_series_whatever_the_order_of_rows(tmp
     ("times", "unit"),
     [
         (["2023-11-30", "2023-12-31", "2024-01-01", "2024-02-29"], "month"),
+        (["202311", "202312", "202401", "202402"], "month"),
         (["20231130", "20231201", "20231202", "20231203"], "day"),
         (["2023-12-31T22:00", "2023-12-31T23:59", "2024-01-01T00:10", "2024-01-01T01:00"], "hour"),
         (["7", "8", "9", "10"], "day"),
@@ -174,3 +175,17 @@ def test_a_table_that_is_no_series_is_told(tmp_path, header, lines, lags, says):
 )
 def test_a_series_has_one_row_for_each_of_even_times(keys, expected):
     assert is_series(keys.astype(np.float64)) is expected
+
+
+def test_large_times_that_are_read_as_fractions_are_not_taken_for_others(tmp_path):
+    lines = ["20240101.0,1", "20240102.0,2", ",3"]
+    with pytest.raises(DataError, match=r"'day' is 20240100 .* exact up to 16,777,216"):
+        read(write(tmp_path / "data", "day,y", lines), {"steps": [1]})
+
+
+def test_series_of_several_columns_are_told_apart_whatever_their_values(tmp_path):
+    series = ['a,"b, c"', '"a, b",c']
+    lines = [f"2024-01-0{day},{one},{day}{n}" for day in (1, 2) for n, one in enumerate(series)]
+    folder = write(tmp_path / "data", "day,shop,ware,y", lines)
+    rows, _ = read(folder, {"steps": [1], "key": ["shop", "ware"]})
+    assert [row["y_lag_1"] for row in rows] == [None, None, [10], [11]]

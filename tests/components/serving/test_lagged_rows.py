@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ INTERFACE = ModelInterface(
     label_dtype="float32",
     task="regression",
 )
+
+NUMBERED_DAY = RawColumn("day", "day", "int64", is_whole=True, width=1)
 
 
 def read(folder: Path, text: str) -> Block:
@@ -55,6 +58,20 @@ def test_past_labels_are_of_the_pipelines_data(tmp_path):
 def test_labels_of_the_file_are_newer(tmp_path):
     text = "day,shop,y\n2024-01-05,007,50\n2024-01-06,007,60.5\n2024-01-07,007,\n"
     assert past(read(tmp_path, text)) == [([4], [2]), ([50], [3]), ([60.5], [4])]
+
+
+def test_times_may_be_numbers(tmp_path):
+    data, rows = tmp_path / "data.csv", tmp_path / "rows.csv"
+    data.write_text("day,y\n" + "".join(f"2024010{n},{n}\n" for n in range(1, 6)))
+    rows.write_text("day,y\n20240106,6\n20240107,\n")
+    settings = ExampleGenSettings(
+        format="csv", label="y", task="regression", order_by="day", lags={"steps": [1, 3]}
+    )
+    series = PastSeries(settings, (str(data),))
+    for columns in (INTERFACE.columns[1:], (NUMBERED_DAY, *INTERFACE.columns[1:])):
+        interface = replace(INTERFACE, columns=columns)
+        (block,) = read_blocks(Input((str(rows),), "csv", series=series), interface)
+        assert past(block) == [([5], [3]), ([6], [4])]
 
 
 def test_past_labels_in_the_file_are_not_computed(tmp_path):

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from components.tuner import search
 from components.tuner.records import TrialState, best_of, choose, ranked, summarize
 from components.tuner.study import JOURNAL, MAX_ATTEMPTS, Study, cut_half_line
 from trainer_module.errors import ConfigError
@@ -20,17 +22,12 @@ SPACE = {
     "model.dropout": {"float": [0.0, 0.5]},
     "model.hidden_units": {"choice": [[8], [16, 8]]},
 }
+GIVEN = {"label": "y", "task": "binary", "features": {"x": {"type": "numeric"}}}
 EPOCHS = 16
 
 
 def make_plan(space: dict[str, Any] | None = SPACE, **tune: Any) -> SearchPlan:
-    given = {
-        "label": "y",
-        "task": "binary",
-        "features": {"x": {"type": "numeric"}},
-        "model": {"kind": "mlp"},
-        "train": {"epochs": EPOCHS},
-    }
+    given = {**GIVEN, "model": {"kind": "mlp"}, "train": {"epochs": EPOCHS}}
     return SearchPlan(given=given, tune={**({"space": space} if space else {}), **tune})
 
 
@@ -248,9 +245,8 @@ def make(folder: Path) -> str:
 
 
 def test_members_of_an_ensemble_are_tried_one_by_one_and_joined_at_the_end(tmp_path: Path) -> None:
-    given = {"label": "y", "task": "binary", "features": {"x": {"type": "numeric"}}}
     model = {"kind": "ensemble", "members": ["boosted", "extra", "linear"]}
-    plan = SearchPlan(given={**given, "model": model}, tune={"auto": True, "trials": 7})
+    plan = SearchPlan(given={**GIVEN, "model": model}, tune={"auto": True, "trials": 7})
     study = Study(make(tmp_path), plan)
     tried = []
     for number in range(7):
@@ -272,3 +268,25 @@ def test_members_of_an_ensemble_are_tried_one_by_one_and_joined_at_the_end(tmp_p
     assert (joined.number, joined.is_joined) == (7, True)
     leaderboard = summarize(study.trials(), plan.objective, True, searches_members=True)
     assert (leaderboard["best"], leaderboard["values"]) == (7, {"model.max_depth": 3})
+
+
+def test_members_are_not_tried_if_the_config_failed(tmp_path: Path) -> None:
+    plan = SearchPlan(given={**GIVEN, "model": {"kind": "ensemble"}}, tune={"auto": True})
+    study = Study(make(tmp_path), plan)
+    assert study.ask("one") is not None
+    study.fail(0, "no member of the ensemble could be trained")
+    assert study.ask("one") is None
+
+
+def test_a_time_that_is_too_short_for_a_first_trial_leaves_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SearchPlan(
+        given={**GIVEN, "model": {"kind": "ensemble"}}, tune={"auto": True, "timeout": "1s"}
+    )
+    notices: list[str] = []
+    monkeypatch.setattr(search, "report_notice", notices.append)
+    monkeypatch.setattr(search.Search, "_start_all", lambda *_, **__: None)
+    job = search.SearchJob(plan, make(tmp_path), {}, {}, has_own_split=False)
+    assert search.Search(MagicMock(), job).run() == []
+    assert "the config was not trained within 1 s" in notices[0]

@@ -438,8 +438,15 @@ def cut_words(words: tf.RaggedTensor, longest: int, most: int) -> tf.RaggedTenso
       longest: the maximum number of characters in an n-gram.
       most: the number of n-grams per text; later n-grams are dropped.
     """
-    bounded = tf.strings.join([" ", words.flat_values, " "])
-    bounded = tf.strings.substr(bounded, 0, most, "UTF8_CHAR")
+    words = words.with_values(tf.strings.join([" ", words.flat_values, " "]))
+    words = words.with_values(tf.strings.substr(words.flat_values, 0, most, "UTF8_CHAR"))
+    # Later words of long texts would need much memory for n-grams that are dropped.
+    counts = tf.strings.length(words.flat_values, "UTF8_CHAR") - (CHARACTERS[0] - 1)
+    before = tf.cumsum(tf.cast(counts, tf.int64), exclusive=True)
+    starts = tf.gather(tf.concat([before, [0]], 0), words.row_starts())
+    is_needed = before - tf.gather(starts, words.value_rowids()) < most
+    words = tf.ragged.boolean_mask(words, words.with_values(is_needed))
+    bounded = words.flat_values
     letters = tf.strings.unicode_split(bounded, "UTF-8")
     widths = [*range(CHARACTERS[0], longest + 1)]
     grams = tf.strings.ngrams(letters, widths, separator="")

@@ -8,7 +8,7 @@ import unicodedata
 
 import tensorflow as tf
 
-from trainer_module.features.text.transform import characters, normalize, words
+from trainer_module.features.text.transform import characters, cut_words, normalize, words
 
 BLOCKS = [
     range(0x20, 0x7F),
@@ -83,3 +83,13 @@ def test_signs_that_stay_as_they_are_cost_next_to_nothing() -> None:
         return time.process_time() - begun
 
     assert seconds("\u201c\u00e9\u201d ") < 10 * seconds("'ee' ")
+
+
+def test_characters_within_words_are_cut_up_to_the_limit() -> None:
+    texts = tf.ragged.constant([[], ["ab", "öde"], ["abcd"] * 200_000], dtype=tf.string)
+    empty, short, long = cut_words(texts, 4, 9).to_list()
+    assert empty == []
+    grams = [" ab", "ab ", " ab ", " öd", "öde", "de ", " öde", "öde "]
+    assert [gram.decode()[1:] for gram in short] == grams
+    assert [gram.decode()[1:] for gram in long[:4]] == [" ab", "abc", "bcd", "cd "]
+    assert len(long) == 9
