@@ -48,6 +48,7 @@ from trainer_module.families.supervised.ensemble.weights import (
 from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
+from trainer_module.families.supervised.trees.rounding import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.runtime import report_progress
 from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER, ForestSettings
@@ -235,11 +236,12 @@ def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[
     seed = settings.train.global_seed
 
     def averaged(kind: str, options: ForestSettings) -> Callable[[], Member]:
-        return lambda: forest_member(
-            plain,
-            grow_averaged(kind, alike, plain, folds, AVERAGED_TREES, seed, options),
-            kind,
-        )
+        def fit() -> Member:
+            grown = grow_averaged(kind, alike, plain, folds, AVERAGED_TREES, seed, options)
+            move_thresholds(grown.forest, examples.values)
+            return forest_member(plain, grown, kind)
+
+        return fit
 
     fits: dict[str, tuple[Problem, Callable[[], Member]]] = {
         "boosted": (problem, lambda: grow_boosted(examples, problem, settings, folds)),

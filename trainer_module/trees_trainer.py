@@ -37,6 +37,7 @@ from trainer_module.families.supervised.trees.growing import (
     tree_examples,
 )
 from trainer_module.families.supervised.trees.model import build_model
+from trainer_module.families.supervised.trees.rounding import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record
@@ -128,6 +129,7 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     if problem.log_range:
         unseen = problem.unstandardise(grown.unseen[:, 0])
         factor = bias_factor(examples.label, unseen, examples.weight)
+    move_thresholds(grown.forest, examples.values)
     with inputs.strategy.scope():
         model = build_model(problem, grown.forest)
         correct_bias(model, factor)

@@ -18,7 +18,7 @@ from trainer_module.families.supervised.trees import growing
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
-from trainer_module.families.supervised.trees.rounding import merge_rounded
+from trainer_module.families.supervised.trees.rounding import merge_rounded, move_thresholds
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
@@ -251,3 +251,25 @@ def test_values_that_differ_by_rounding_are_one_value() -> None:
 )
 def test_other_values_are_kept(values: np.ndarray) -> None:
     np.testing.assert_array_equal(merge_rounded(values), values)
+
+
+def test_thresholds_are_no_values_of_a_grid() -> None:
+    """The middle of two prices is often a price, which a rounding error puts on either side."""
+    problem = make_problem(Task.REGRESSION)
+    prices = np.float32(np.random.default_rng(2).integers(0, 60, ROWS) / 4)
+    tensors = make_tensors(1) | {"amount": tf.constant(prices[:, np.newaxis])}
+    columns = columns_of(problem)
+    label = np.float32(5000 + 300 * (prices % 7))
+    examples = TreeExamples(columns, split_columns(tensors, columns), label, None)
+    settings = TrainerSettings(label="y", task="regression", model=ModelSettings(kind="trees"))
+    grown = grow(examples, problem, settings, Folds(Parts(np.arange(ROWS) % 5), 1), lambda *_: None)
+    before = np.float32(grown.forest.threshold)
+    expected = build_model(problem, grown.forest).predict(tensors, verbose=0)
+    move_thresholds(grown.forest, examples.values)
+    found = build_model(problem, grown.forest).predict(tensors, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    amount = np.asarray(grown.forest.column) == 0
+    assert np.isin(before[amount] * 4, np.arange(61)).any(), "YDF's thresholds are some prices"
+    moved = np.float32(grown.forest.threshold)[amount] * 4
+    distance = np.abs(moved - np.round(moved))
+    assert distance[~np.isnan(distance)].min() > 1e-3

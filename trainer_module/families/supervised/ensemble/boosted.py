@@ -8,6 +8,7 @@ from trainer_module.data.dealing import Folds
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
+from trainer_module.families.supervised.trees.rounding import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainerSettings
 
@@ -58,6 +59,7 @@ def grow_boosted(
             grown = grow_to(depth, folds.count)
 
     notes = (f"boosted trees of depth {depth}",)
+    move_thresholds(grown.forest, examples.values)
     return forest_member(
         problem,
         grown,
