@@ -48,7 +48,7 @@ from trainer_module.families.supervised.ensemble.weights import (
 from trainer_module.families.supervised.tasks.numbers import bias_factor
 from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
-from trainer_module.families.supervised.trees.rounding import move_thresholds
+from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.runtime import report_progress
 from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER, ForestSettings

@@ -37,7 +37,7 @@ from trainer_module.families.supervised.trees.growing import (
     tree_examples,
 )
 from trainer_module.families.supervised.trees.model import build_model
-from trainer_module.families.supervised.trees.rounding import move_thresholds
+from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.record import describe, with_cross_validation
 from trainer_module.runtime import report_progress, write_record

@@ -115,7 +115,8 @@ def test_a_small_table_is_trained_for_as_long_as_it_gets_better(
     record = read_record(tmp_path / "Format-Serving")
     assert record["global_batch_size"] == 8
     assert min(record["history"]["val_loss"]) < 0.01
-    choice, note = record["notes"]
+    choice, target, note = record["notes"]
+    assert target.startswith("target: plain, as ")
     assert note == (
         "epochs: auto trains up to 89 epochs of 90 steps with 8 examples; each epoch repeats the "
         "train split 3 times"

@@ -18,7 +18,8 @@ from trainer_module.families.supervised.trees import growing
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
 from trainer_module.families.supervised.trees.model import build_model
-from trainer_module.families.supervised.trees.rounding import merge_rounded, move_thresholds
+from trainer_module.families.supervised.trees.rounding import merge_rounded
+from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings

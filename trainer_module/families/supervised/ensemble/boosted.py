@@ -8,7 +8,7 @@ from trainer_module.data.dealing import Folds
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
-from trainer_module.families.supervised.trees.rounding import move_thresholds
+from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainerSettings
 

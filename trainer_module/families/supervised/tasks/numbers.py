@@ -151,8 +151,8 @@ class RegressionTask(NumberTask):
 
     @property
     def has_options(self) -> bool:
-        """Whether the task has quantiles; every model can learn logarithms."""
-        return bool(self.quantiles)
+        """Whether the task has options other than `target`, which every model supports."""
+        return len(self.model_dump(exclude={"target"}, exclude_defaults=True)) > 1
 
     def without_model_keys(self) -> BaseTask:
         """Returns the task without its quantiles and its target."""
