@@ -334,8 +334,8 @@ def _join(trainings: MemberTrainings) -> TrainingResult:
         notes=[*trained.notes, *_notes(trainings, weights)],
         extras={
             **trained.extras,
-            **_extras(trainings, weights, divisor),
-            **{name: grown[name] for name in ("importances",) if grown},
+            **_extras(trainings, unseen, weights, blended, divisor),
+            **({"importances": grown["importances"]} if grown else {}),
         },
     )
 
@@ -372,11 +372,14 @@ def _ranked(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _extras(
-    trainings: MemberTrainings, weights: Mapping[str, float], divisor: float
+    trainings: MemberTrainings,
+    unseen: Mapping[str, np.ndarray],
+    weights: Mapping[str, float],
+    blended: np.ndarray,
+    divisor: float,
 ) -> dict[str, Any]:
     """Returns the entries of the record: the members and the calibration."""
-    unseen, labels = trainings.unseen, trainings.labels
-    blended = mean(unseen, weights)
+    labels = trainings.labels
     members = {
         name: {
             "weight": weights.get(name, 0.0),

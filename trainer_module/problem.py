@@ -261,6 +261,8 @@ def _word_names(
     """Returns the name of each frequent word of a column, in the order of their frequency, so that
     a warm start finds them in another order; empty for other features.
     """
+    if not name.rstrip("_").endswith(underscored(WORDS_SUFFIX)):
+        return ()  # The search below is slow for tables with many columns.
     for column, settings in declared.items():
         size, vocabulary = getattr(settings, "words", 0), column + WORDS_SUFFIX
         if not size or name.rstrip("_") != underscored(vocabulary).rstrip("_"):

@@ -2,7 +2,7 @@
 
 Each table is split into 64 % for training, 16 % for Scopeline's eval split and 20 % for the scores.
 A seed determines the split and the models. Each model runs in a process of its own, on two cores.
-Each result is a file: a run that was interrupted goes on where it ended.
+Each result is a file, so that a later run resumes an interrupted one.
 """
 
 from __future__ import annotations

@@ -5,15 +5,11 @@ The arguments are the files of a job and of its outcome.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 from autogluon.tabular import TabularPredictor
 
 from benchmarks.models.job import CORES, Job, megabytes
-from benchmarks.models.measuring import Trained, measure
+from benchmarks.models.measuring import Trained, main, read_frame
 
 PRESET = "medium_quality"
 METRICS = {
@@ -33,7 +29,7 @@ def train(job: Job) -> Trained:
         path=str(folder / "all"),
         verbosity=0,
     ).fit(
-        _read(job, job.peers),
+        read_frame(job, job.peers),
         presets=PRESET,
         time_limit=job.seconds,
         num_cpus=CORES,
@@ -45,7 +41,7 @@ def train(job: Job) -> Trained:
     predict = model.predict if job.is_regression else model.predict_proba
     best = model.model_best
     return Trained(
-        rows=_read(job, job.test).drop(columns=job.label),
+        rows=read_frame(job, job.test).drop(columns=job.label),
         take=lambda rows, indices: rows.iloc[indices],
         predict=lambda rows: np.asarray(predict(rows)),
         megabytes=megabytes(saved),
@@ -54,11 +50,5 @@ def train(job: Job) -> Trained:
     )
 
 
-def _read(job: Job, path: Path) -> pd.DataFrame:
-    types = None if job.is_regression else {job.label: str}
-    return pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""])
-
-
 if __name__ == "__main__":
-    job_file, outcome_file = map(Path, sys.argv[1:])
-    measure(Job.load(job_file), train).save(outcome_file)
+    main(train)

@@ -6,8 +6,6 @@ The arguments are the files of a job and of its outcome.
 from __future__ import annotations
 
 import logging
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ import pandas as pd
 from ludwig.api import LudwigModel
 
 from benchmarks.models.job import Job, megabytes
-from benchmarks.models.measuring import Trained, measure
+from benchmarks.models.measuring import Trained, main, read_frame
 
 
 def train(job: Job) -> Trained:
@@ -31,7 +29,7 @@ def train(job: Job) -> Trained:
         logging_level=logging.ERROR,
     )
     model.train(
-        dataset=_read(job, job.peers),
+        dataset=read_frame(job, job.peers),
         output_directory=str(folder / "run"),
         random_seed=job.seed,
         skip_save_processed_input=True,
@@ -46,7 +44,7 @@ def train(job: Job) -> Trained:
         return np.stack([found[f"{job.label}_probabilities_{name}"] for name in classes], axis=1)
 
     return Trained(
-        rows=_read(job, job.test).drop(columns=job.label),
+        rows=read_frame(job, job.test).drop(columns=job.label),
         take=lambda rows, indices: rows.iloc[indices].reset_index(drop=True),
         predict=predict,
         megabytes=megabytes(folder / "saved"),
@@ -62,11 +60,5 @@ def _type(job: Job, name: str) -> str:
     return "number" if name in job.numbers else "category"
 
 
-def _read(job: Job, path: Path) -> pd.DataFrame:
-    types = None if job.is_regression else {job.label: str}
-    return pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""])
-
-
 if __name__ == "__main__":
-    job_file, outcome_file = map(Path, sys.argv[1:])
-    measure(Job.load(job_file), train).save(outcome_file)
+    main(train)

@@ -1,12 +1,13 @@
 """The measurement of a model: its predictions, the time of its training, its size and its speed.
 
-Models in other environments are measured with it too; it needs NumPy alone.
+Models in other environments are measured with it too; it needs NumPy, and pandas for `read_frame`.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -88,6 +89,20 @@ def measure(job: Job, train: Callable[[Job], Trained]) -> Outcome:
         / _median_seconds(trained.predict, [block] * BLOCK_CALLS, BLOCK_SECONDS),
         notes=list(trained.notes),
     )
+
+
+def read_frame(job: Job, path: Path) -> Any:
+    """Returns the rows of a file as a DataFrame; classes are strings."""
+    import pandas as pd
+
+    types = None if job.is_regression else {job.label: str}
+    return pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""])
+
+
+def main(train: Callable[[Job], Trained]) -> None:
+    """Measures a model; the arguments of the command are the files of a job and of its outcome."""
+    job_file, outcome_file = map(Path, sys.argv[1:])
+    measure(Job.load(job_file), train).save(outcome_file)
 
 
 def _median_seconds(predict: Callable[[Any], Any], calls: Sequence[Any], limit: float) -> float:

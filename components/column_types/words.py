@@ -1,7 +1,7 @@
-"""Chooses the columns whose words are inputs of their own, by what the words say of the label.
+"""Chooses the columns whose words become inputs, because the words help to predict the label.
 
-The first look compares two predictions of rows that neither has seen: from the category, and from
-the category with its most frequent words. The module does not import TensorFlow.
+Two models predict the labels of unseen rows: one from the category alone, the other also from its
+most frequent words. The module does not import TensorFlow.
 """
 
 from __future__ import annotations

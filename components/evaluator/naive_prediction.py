@@ -1,7 +1,7 @@
 """The naive prediction of a series: the label some time ago, such as on the same day a year before.
 
-A model of a series that is not better than a past label has learnt nothing that the label itself
-does not tell. The naive prediction is the best of the columns of `data.lags`.
+A model of a series is useful only if it predicts better than a past label. The naive prediction is
+the best of the columns of `data.lags`.
 """
 
 from __future__ import annotations

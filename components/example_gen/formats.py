@@ -90,8 +90,8 @@ class LagsSettings(Settings):
     key: Annotated[
         list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])
     ] = []
-    """The column, or the columns, that tell the series of a row, such as a store. Default: all rows
-    are one series."""
+    """The column, or the columns, that identify the series of a row, such as a store. Default: all
+    rows are one series."""
     unit: Literal["minute", "hour", "day", "month"] = "day"
     """The unit of time, of which a series has at most one row. If `data.order_by` holds numbers
     other than dates such as 20260131, or months such as 202601 with `unit: month`, steps are

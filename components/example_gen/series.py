@@ -23,8 +23,8 @@ _NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
 _NO_TIME = np.iinfo(np.int64).min
 """The time of a row without a value of `data.order_by`."""
 _BETWEEN_KEYS = "\x1f"
-"""The separator between the values of several columns that tell the series; values may have commas.
-"""
+"""The separator between the values of several columns that identify a series; values may have
+commas."""
 _MAX_EXACT = 2**24
 """The largest number up to which float32 holds all whole numbers."""
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Runs interrupted trials and then new trials, or what follows all trials."""
+    """Runs interrupted and new trials, performs final training runs, or joins members of trials."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search reports trials instead of epochs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False

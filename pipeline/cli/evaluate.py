@@ -132,7 +132,7 @@ def _write_examples(
     import tensorflow as tf
     from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
-    from components.serving.batch.reading import Input, read_blocks
+    from components.serving.batch.reading import read_blocks
     from components.serving.requests import kind_of_column
     from trainer_module.export.interface import read_interface
 
@@ -142,15 +142,7 @@ def _write_examples(
     extra |= {interface.weight: ColumnKind.FLOAT} if interface.weight else {}
     extra |= {label: kind_of_column(dtype, dtype == "int64")}
     extra = {name: k for name, k in extra.items() if interface.column(name) is None}
-    source = Input(
-        files,
-        data_format,
-        chosen.csv,
-        chosen.pictures,
-        chosen.max_pixels,
-        extra_columns=extra,
-        series=chosen.series,
-    )
+    source = chosen.read(files, data_format, extra_columns=extra)
     with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
         for block in read_blocks(source, interface):
             if block.rows is None:

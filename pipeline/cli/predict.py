@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -71,6 +71,20 @@ class ChosenModel:
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
     series: PastSeries | None = None
     """The data in which past labels are, or None if the config has no `data.lags`."""
+
+    def read(self, files: tuple[str, ...], data_format: str, **options: Any) -> Input:
+        """Returns files as they are read for the model; `options` are further fields."""
+        from components.serving.batch.reading import Input
+
+        return Input(
+            files,
+            data_format,
+            self.csv,
+            self.pictures,
+            self.max_pixels,
+            series=self.series,
+            **options,
+        )
 
 
 def predict(
@@ -439,19 +453,11 @@ def write_predictions_on_beam(
 
 
 def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
-    from components.serving.batch.reading import Input, check_not_input, find_files
+    from components.serving.batch.reading import check_not_input, find_files
 
     files, data_format = find_files(pattern, chosen.default_format)
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
-    source = Input(
-        files,
-        data_format,
-        chosen.csv,
-        chosen.pictures,
-        chosen.max_pixels,
-        names,
-        series=chosen.series,
-    )
+    source = chosen.read(files, data_format, copied=names)
     check_not_input(output, pattern, source)
     return source
 

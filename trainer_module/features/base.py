@@ -23,7 +23,7 @@ MISSING_SUFFIX = f"{BESIDE}missing"
 LENGTH_SUFFIX = f"{BESIDE}length"
 """The suffix of the tensor with the length of a sequence as a share of `length`, 0 to 1."""
 WORDS_SUFFIX = f"{BESIDE}words"
-"""The suffix of the tensor that says which frequent words the value of a category contains."""
+"""The suffix of the tensor that flags the frequent words in the value of a column."""
 MAX_WORDS = 30
 """The maximum number of words of a value that are compared with the frequent words; further words
 are dropped."""

@@ -18,9 +18,8 @@ from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.own import OwnFeature, is_own
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Registered, Settings, tagged_union
-from trainer_module.settings.ensembles import ensemble_obstacle
+from trainer_module.settings.ensembles import describe_default, ensemble_obstacle
 from trainer_module.settings.model import (
-    ENSEMBLE,
     LEARNERS,
     NETWORK_MEMBER,
     ZOO,
@@ -210,15 +209,12 @@ class TrainerSettings(Settings):
     optimize: WhileTraining = WhileTraining()
     _undetermined_keys: dict[str, set[str]] = PrivateAttr(default_factory=dict)
     """The result of `undetermined_keys` for the settings before their defaults were filled in."""
-    _obstacle: str = PrivateAttr("")
+    _model_note: str = PrivateAttr("")
 
     @model_validator(mode="after")
     def _complete(self) -> TrainerSettings:
         self._undetermined_keys = undetermined_keys(self.model, self.train)
-        kind = self._kind()
-        if self.model.kind == AUTO and kind == NETWORK_MEMBER:
-            self._obstacle = ensemble_obstacle(self.target, self.train, self.optimize)
-        model, train = complete(self.model, self.train, kind)
+        model, train = complete(self.model, self.train, self._choose_kind())
         features = complete_features(self.features, model)
         # The class is frozen: a plain assignment would raise an error.
         object.__setattr__(self, "model", model)
@@ -226,21 +222,25 @@ class TrainerSettings(Settings):
         object.__setattr__(self, "features", features)
         return self
 
-    def _kind(self) -> str:
-        """Returns the kind of the model in the config, or the default for the features."""
+    def _choose_kind(self) -> str:
+        """Returns the kind of the model in the config, or the default for the features, and sets
+        `model_note`.
+        """
         model = self.model
         if model.kind != AUTO:
             return model.kind
         types = [feature.type for feature in self.features.values()]
         given = [key for key in model.model_fields_set if getattr(model, key) is not None]
-        return kind_for(types, given, ensemble_obstacle(self.target, self.train, self.optimize))
+        obstacle = ensemble_obstacle(self.target, self.train, self.optimize)
+        kind = kind_for(types, given, obstacle)
+        if kind == NETWORK_MEMBER:
+            self._model_note = describe_default(obstacle)
+        return kind
 
     @property
     def model_note(self) -> str:
         """A sentence about the default model if a key excludes an ensemble; else empty."""
-        if not self._obstacle:
-            return ""
-        return f"model: {self.model.kind}, as {self._obstacle} excludes an {ENSEMBLE}"
+        return self._model_note
 
     @property
     def label_task(self) -> BaseTask:

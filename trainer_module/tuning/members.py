@@ -47,9 +47,9 @@ def train_members(inputs: TrainingInputs, folder: str) -> tuple[Measured, Traini
     trainings = MemberTrainings.of(inputs)
     trainings.run()
     trainings.check()
-    write_outputs(folder, trainings.unseen)
-    measured = _measure(trainings.unseen, trainings.labels, inputs.data.problem)
-    return measured, trainings.network
+    unseen = trainings.unseen
+    write_outputs(folder, unseen)
+    return _measure(unseen, trainings.labels, inputs.data.problem), trainings.network
 
 
 def write_outputs(folder: str, outputs: Outputs) -> None:

@@ -63,7 +63,6 @@ class TextFeature(BaseFeature):
     hash_buckets: PositiveInt | None = Field(default=None, le=MAX_INDEX)
     """The number of hash buckets of the tokens or n-grams, which replace the vocabulary. Default: a
     vocabulary."""
-
     words: int = Field(default=0, ge=0, le=1000)
     """The number of frequent words, each with an input of its own: 1 if the text contains the word,
     else 0. Models that read no text, such as trees, read these inputs. Default: 64 where a run

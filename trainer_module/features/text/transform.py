@@ -446,8 +446,7 @@ def cut_words(words: tf.RaggedTensor, longest: int, most: int) -> tf.RaggedTenso
     starts = tf.gather(tf.concat([before, [0]], 0), words.row_starts())
     is_needed = before - tf.gather(starts, words.value_rowids()) < most
     words = tf.ragged.boolean_mask(words, words.with_values(is_needed))
-    bounded = words.flat_values
-    letters = tf.strings.unicode_split(bounded, "UTF-8")
+    letters = tf.strings.unicode_split(words.flat_values, "UTF-8")
     widths = [*range(CHARACTERS[0], longest + 1)]
     grams = tf.strings.ngrams(letters, widths, separator="")
     grams = grams.with_values(tf.strings.join([_WITHIN_WORD, grams.flat_values]))

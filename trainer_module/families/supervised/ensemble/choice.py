@@ -69,8 +69,6 @@ class Judge:
             losses = [labels.losses(predict(fitted, judged)) for predict in (than, other)]
             gains[blocks == block] = losses[0] - losses[1]
         weight = self.labels.only(rows).weight
-        if weight is not None and not weight.any():
-            weight = None
         return bool(np.average(gains, weights=weight) > standard_error(gains, weight, units))
 
 
