@@ -23,6 +23,7 @@ INSTALL_REQUIRES = [
     "filelock>=3.16,<5",
     "h5py>=3.10,<4",
     "httptools>=0.6,<1",
+    "jinja2>=3.1,<4",
     "kfp>=2.16,<2.17",
     "kfp-server-api>=2.16,<3",
     "kfp-kubernetes>=2.16,<2.17",
@@ -50,6 +51,7 @@ INSTALL_REQUIRES = [
     # The server uses private names of uvicorn, so the minor version is pinned.
     "uvicorn>=0.54,<0.55",
     "uvloop>=0.20,<1",
+    "vl-convert-python>=1.7,<2",
     "ydf>=0.16,<0.17",
 ]
 

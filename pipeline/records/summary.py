@@ -20,6 +20,7 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
+from pipeline.records.details import RunDetails
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
 
 # JSON has no NaN and no infinities, which are written as null; null is read as NaN.
@@ -246,6 +247,8 @@ class RunSummary(BaseModel):
     pushed: str | None = None
     waiting: WaitingSummary | None = None
     error: ErrorSummary | None = None
+    details: RunDetails | None = None
+    """What the report shows beside the other fields, or None while the run is in progress."""
 
     def write(self, path: Path) -> None:
         """Writes the file atomically."""

@@ -1,0 +1,161 @@
+"""The explanation of a model, which the Evaluator stores beside TFMA's files."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+EXPLANATION_FILE = "explanation.json"
+"""The file of an `Explanation` in the folder of the evaluation artifact."""
+EXAMPLES_FILE = "worst_examples.json"
+"""The file of the `WorstExamples`. It contains values of columns, unlike EXPLANATION_FILE."""
+
+
+class Curve(BaseModel):
+    """The points of a curve of one class, in order."""
+
+    label: str
+    """The class that counts as positive."""
+    x: list[float]
+    y: list[float]
+    area: float | None = None
+
+
+class Calibration(BaseModel):
+    """The observed frequencies of predicted probabilities, in bins of equally many rows."""
+
+    predicted: list[float]
+    """The mean predicted probability of each bin."""
+    observed: list[float]
+    low: list[float]
+    high: list[float]
+    """The bounds of the observed frequency: Wilson's interval at 95 %."""
+    rows: list[int]
+    expected_error: float
+    """The expected calibration error: the mean distance, weighted by rows."""
+
+
+class Confusion(BaseModel):
+    """The counts of true and predicted classes."""
+
+    classes: list[str]
+    """The classes with most mistakes; the last is "others" if there are further classes."""
+    counts: list[list[float]]
+    """The count by true class (rows) and predicted class (columns)."""
+
+
+class Bins(BaseModel):
+    """A histogram."""
+
+    edges: list[float]
+    """The bounds of the bins: one more than there are counts."""
+    counts: list[float]
+
+
+class Residuals(BaseModel):
+    """The errors of a regression."""
+
+    errors: Bins
+    """The histogram of prediction minus label."""
+    predicted: list[float]
+    actual: list[float]
+    """The predictions and labels of up to 500 rows, evenly from all predictions."""
+
+
+class Importance(BaseModel):
+    """The importance of a column: how much worse predictions get if its values are permuted."""
+
+    column: str
+    increase: float
+    """The increase of the loss."""
+    low: float
+    high: float
+    """The bounds of the increase, at 95 %."""
+    share: float
+    """The increase divided by the sum of all positive increases; 0 if it is negative."""
+
+
+class Effect(BaseModel):
+    """The mean prediction by the value of a column, with the other columns unchanged."""
+
+    column: str
+    is_numeric: bool
+    values: list[float | str | None]
+    """The values, in ascending order or most frequent first. None is a missing value."""
+    answers: list[float]
+    """The mean prediction by value."""
+    low: list[float]
+    high: list[float]
+    """The quartiles of the predictions by value."""
+    rows: list[int]
+    """The number of rows with (about) each value."""
+
+
+class Explanation(BaseModel):
+    """What a model uses and where it is wrong, on a sample of the eval split."""
+
+    rows: int
+    """The number of sampled rows."""
+    of: int
+    """The number of rows of the eval split."""
+    task: str
+    """The task, such as `binary`."""
+    output: str
+    """The explained prediction in words, such as "probability of yes" or "price"."""
+    loss: str
+    """The name of the loss whose increase the importances measure, such as `log_loss` or `mse`."""
+    loss_value: float
+    """The loss on the sample."""
+    classes: list[str] = []
+    roc: list[Curve] = []
+    """False positive rate (x) and true positive rate (y), for up to 10 classes."""
+    precision_recall: list[Curve] = []
+    """Recall (x) and precision (y), for up to 10 classes."""
+    calibration: Calibration | None = None
+    confusion: Confusion | None = None
+    residuals: Residuals | None = None
+    importances: list[Importance] = []
+    """The importances, beginning with the largest."""
+    effects: list[Effect] = []
+    """The effects of the most important columns."""
+    suspected_leak: str | None = None
+    """The column that alone carries nearly all of the model's knowledge, or None."""
+    notes: list[str] = []
+    """What was left out, and why."""
+    seconds: float = 0.0
+
+
+class Share(BaseModel):
+    """A column's additive share in a prediction."""
+
+    column: str
+    value: str
+    """The value of the column, as text of at most 200 characters."""
+    share: float
+    """The shares of all columns and the mean prediction add up to the prediction."""
+
+
+class WorstExample(BaseModel):
+    """A row with a large loss."""
+
+    label: str
+    prediction: str
+    """The predicted class with its probability, or the predicted number."""
+    loss: float
+    values: dict[str, str]
+    """The values of the columns, as text of at most 200 characters each."""
+    images: dict[str, str] = {}
+    """The pictures of the row by column: PNG files of at most 160 pixels a side, in base64."""
+    saliency: dict[str, str] = {}
+    """The strength of each pixel by column: PNG files of the same size, in base64."""
+    words: list[tuple[str, float]] = []
+    """The words of a text in order, each with its additive share."""
+    shares: list[Share] = []
+    """The strongest columns, beginning with the strongest."""
+
+
+class WorstExamples(BaseModel):
+    """The rows of the sample with the largest losses, beginning with the largest."""
+
+    base: float | None = None
+    """The mean prediction to which shares add up, or None without shares."""
+    rows: list[WorstExample] = []

@@ -1,0 +1,107 @@
+"""The details of a run in its summary, which the report shows as pictures."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from components.evaluator.explanation.record import Bins, Explanation
+
+
+class SplitStatistics(BaseModel):
+    """The statistics of a column in one split."""
+
+    rows: int
+    missing: float
+    """The share of rows without a value."""
+    unique: int | None = None
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    median: float | None = None
+    max: float | None = None
+    zeros: float | None = None
+    """The share of zeros among the values."""
+    histogram: Bins | None = None
+    """The distribution of a numeric column; all splits of a column have the same bounds."""
+    top: list[tuple[str, float]] = []
+    """The most frequent values of a column of strings with their shares."""
+    length: float | None = None
+    """The mean length of strings, in characters."""
+
+
+class ColumnDetails(BaseModel):
+    """A column of the data, by split."""
+
+    name: str
+    type: str
+    """The type of the feature, such as `numeric`, or `label`, `weight` or `ignored`."""
+    splits: dict[str, SplitStatistics]
+    """The statistics by split; `last span` is the newest span of data in spans."""
+    distance: float | None = None
+    """The largest difference between the distributions of train and eval: Jensen-Shannon divergence
+    of numbers, L-infinity distance of categories."""
+    drift: float | None = None
+    """The same distance between the newest span and the span before."""
+
+
+class StepCost(BaseModel):
+    """What a component has used while it ran in this run."""
+
+    cpu_seconds: float
+    """The CPU seconds of the run's process and of its workers."""
+    peak_bytes: int
+    """The largest resident memory of the run's process and of its workers together."""
+    written_bytes: int
+    price: float | None = None
+    """The price by `report.price_per_hour`."""
+
+
+class ArtifactDetails(BaseModel):
+    """An artifact in the lineage of a run."""
+
+    id: int
+    type: str
+    uri: str
+    producer: str | None = None
+    """The component that made it, or None for an artifact that an earlier run made."""
+    consumers: list[str] = []
+    bytes: int | None = None
+    """The size, or None if the files were deleted or are remote."""
+
+
+class Lineage(BaseModel):
+    """What a run was made from."""
+
+    artifacts: list[ArtifactDetails] = []
+    edges: list[tuple[str, str]] = []
+    """The pairs of components of which the second reads an artifact of the first."""
+    config: str = ""
+    """The fingerprint of the config."""
+    code: str = ""
+    """The fingerprint of the code: the git commit if known, or a digest of the package."""
+    versions: dict[str, str] = {}
+    """The versions of packages, by name, and of Python."""
+    machine: dict[str, str] = {}
+    """System, processor, cores, memory and accelerators."""
+
+
+class RunDetails(BaseModel):
+    """The details of a run, which the report shows beside the other fields of the summary."""
+
+    config: dict[str, object] = {}
+    """The config as it was run, without secrets."""
+    columns: list[ColumnDetails] = []
+    columns_omitted: int = 0
+    """The number of further columns, without details."""
+    explanation: Explanation | None = None
+    worst_examples: str = ""
+    """The path of the Evaluator's file of worst examples, or an empty string."""
+    slice_intervals: dict[str, dict[str, tuple[float, float]]] = {}
+    """The confidence intervals of metrics by slice and metric."""
+    costs: dict[str, StepCost] = {}
+    """The cost of each component that ran."""
+    lineage: Lineage | None = None
+    model: dict[str, object] = {}
+    """The size of the exported model in bytes and in parameters, and its inputs."""
+    seconds: float = 0.0
+    """The time that collecting the details and writing the report took."""

@@ -1,0 +1,1 @@
+"""The pages about runs: the report, the model card and the comparison."""
