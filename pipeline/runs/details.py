@@ -63,7 +63,7 @@ def _price(
         if c.state in (State.RAN, State.FAILED)
     }
     return {
-        name: costs[name].model_copy(update={"price": price})
+        name: costs[name].model_copy(update={"price": None if price is None else round(price, 6)})
         for name, price in prices.items()
         if name in costs
     }
