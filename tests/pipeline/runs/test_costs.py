@@ -21,7 +21,7 @@ while time.process_time() < 1:
 with open("written", "wb") as file:
     file.write(memory[:20 << 20])
     os.fsync(file.fileno())
-time.sleep(0.2)
+time.sleep(0.5)
 '''
 meter = CostMeter()
 with meter.measure("idle"):
