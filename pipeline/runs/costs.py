@@ -56,8 +56,8 @@ class _PeakSampler:
     """A sampler of the memory of this process and its descendants in a `with` block.
 
     The peak is the largest sum of resident memory at one time. Pages that processes share since a
-    fork count once, and so do libraries. Between two samples, the kernel's record of each process's highest memory
-    shows peaks that exceed its earlier peaks.
+    fork count once, and so do libraries. Between two samples, the kernel's record of the highest
+    memory of a process shows peaks that exceed its earlier peaks.
     """
 
     def __init__(self, tree: ProcessTree) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from components.processes.local.process import share_machine
 from trainer_module import machine
-from trainer_module.machine import count_cores, free_memory
+from trainer_module.machine import count_cores, free_memory, total_memory
 
 GB = 1 << 30
 
@@ -33,6 +33,7 @@ def test_a_container_may_have_less_than_its_machine(
     (tmp_path / "memory.max").write_text(f"{GB}\n")
     (tmp_path / "memory.current").write_text(f"{GB // 4}\n")
     assert free_memory() == GB * 3 // 4
+    assert total_memory() == GB
     (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file {GB // 8}\n")
     assert free_memory() == GB * 7 // 8
 
