@@ -222,11 +222,12 @@ def _edges(splits: Sequence[Sequence[Column]]) -> np.ndarray | None:
     low = min(column.num_stats.min for column in columns)
     high = max(column.num_stats.max for column in columns)
     histograms = [h for c in columns for h in c.num_stats.histograms if h.type == h.QUANTILES]
-    points = np.concatenate([[low, high], *(_points(h)[0] for h in histograms)])
-    deciles = np.quantile(points, [0.1, 0.9])
-    margin = _RANGES * float(deciles[1] - deciles[0])
+    deciles = [np.interp([0.1, 0.9], *_points(h)[::-1]) for h in histograms if h.buckets]
+    lowest = min((first for first, _ in deciles), default=low)
+    highest = max((last for _, last in deciles), default=high)
+    margin = _RANGES * (highest - lowest)
     if margin > 0:
-        low, high = max(low, deciles[0] - margin), min(high, deciles[1] + margin)
+        low, high = max(low, lowest - margin), min(high, highest + margin)
     if not (math.isfinite(high - low) and high > low):
         return None
     return np.linspace(low, high, _BINS + 1)
