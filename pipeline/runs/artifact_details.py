@@ -19,7 +19,7 @@ from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_F
 from components.evaluator.intervals import read_intervals
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
-from pipeline.records.details import Lineage, RunDetails
+from pipeline.records.details import ArtifactDetails, Lineage, RunDetails
 from pipeline.records.summary import RunSummary
 from pipeline.run_context import RunContext
 from pipeline.runs.column_statistics import LAST_SPAN, TRAIN, summarise_columns
@@ -67,7 +67,8 @@ class ArtifactDetailsReader:
             "the metadata", lambda: read_artifacts(self._context.connection, name, run_id), {}
         )
         lineage = self._details.lineage = self._details.lineage or Lineage()
-        described = read("the lineage", lambda: describe_artifacts(self._steps), ([], []))
+        nothing: tuple[list[ArtifactDetails], list[tuple[str, str]]] = ([], [])
+        described = read("the lineage", lambda: describe_artifacts(self._steps), nothing)
         lineage.artifacts, lineage.edges = described
         for statistics in self._outputs(ComponentId.STATISTICS_GEN, "statistics"):
             read("the statistics", partial(self._read_columns, statistics), None)

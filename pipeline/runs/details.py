@@ -34,13 +34,13 @@ def collect_details(
     """
     began, config = time.monotonic(), context.config
     details = RunDetails(costs=_price(costs or {}, summary, config.report.price_per_hour))
-    parts = PartReader(details.notes)
+    parts, unknown = PartReader(details.notes), dict[str, str]()
     details.config = parts.read("the config", lambda: config_without_secrets(config), {})
     details.lineage = Lineage(
         config=config.fingerprint,
         code=parts.read("the version of the code", code_version, ""),
-        versions=parts.read("the versions of packages", package_versions, {}),
-        machine=parts.read("the machine", describe_machine, {}),
+        versions=parts.read("the versions of packages", package_versions, unknown),
+        machine=parts.read("the machine", describe_machine, unknown),
     )
     if summary.status is Status.INTERRUPTED:
         details.notes.append("the run was stopped, so its artifacts were not read")
