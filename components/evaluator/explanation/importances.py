@@ -24,7 +24,9 @@ _MAX_LISTED = 100
 """The maximum number of importances in the record."""
 _PARTS = 8
 """The number of parts into which a group of columns is divided."""
-_LEAK_SKILL, _LEAK_SHARE = 0.9, 0.95
+_LEAK_SKILL, _LEAK_SHARE = 0.9, 0.9
+"""The share of a constant's loss that a model with a suspected leak removes, and the share of this
+gain that the column alone keeps."""
 
 
 @dataclass
@@ -176,7 +178,7 @@ class Permuter:
     def is_leak(self, column: str) -> bool:
         """Returns whether a column alone carries nearly all that a nearly perfect model knows.
 
-        The model must remove 90 % of the loss of a constant prediction, and 95 % of that must
+        The model must remove 90 % of the loss of a constant prediction, and 90 % of that must
         remain if all other columns get the values of other rows.
         """
         others = [name for name in self._sample.columns if name != column]
