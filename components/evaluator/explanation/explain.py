@@ -129,7 +129,8 @@ def explain(
     names = {column.request: column.name for column in interface.columns}
     for importance in importances.columns:
         importance.column = names[importance.column]
-    leak = importances.suspected_leak
+    if (leak := importances.suspected_leak) is not None:
+        notes.append(_leak_note(names[leak], importances.leak_share))
     explanation.importances = importances.columns
     explanation.effects = effects
     explanation.suspected_leak = None if leak is None else names[leak]
@@ -196,6 +197,14 @@ def _measure(sample: Sample, target: Target, total: int) -> Explanation:
     else:
         explanation.residuals = compute_residuals(sample)
     return explanation
+
+
+def _leak_note(column: str, share: float) -> str:
+    return (
+        f"{column!r} alone carries {share:.0%} of what the model knows, and the model is nearly "
+        "free of errors. This is right if the column is known before the label. If it is not, the "
+        "column leaks the label: set its type to `ignore` in `features`"
+    )
 
 
 def _tail_notes(model: ExplainedModel, sample: Sample) -> list[str]:

@@ -176,7 +176,11 @@ def test_a_copy_of_the_label_is_suspected(tmp_path: Path) -> None:
     }
     formula = lambda c: tf.sigmoid(12 * c["copy"] - 6 + 0.3 * c["other"])[:, tf.newaxis]  # noqa: E731
     model = Evaluated(tmp_path, formula, {"copy": "float32", "other": "float32"})
-    assert model.explain(rows)[0].suspected_leak == "copy"
+    explanation, _ = model.explain(rows)
+    assert explanation.suspected_leak == "copy"
+    (note,) = explanation.notes
+    assert note.startswith("'copy' alone carries ")
+    assert note.endswith("set its type to `ignore` in `features`")
 
 
 def test_a_regression_has_residuals_and_no_text_has_an_effect(tmp_path: Path) -> None:
