@@ -44,7 +44,7 @@ class Confusion(BaseModel):
 
 
 class Bins(BaseModel):
-    """A histogram."""
+    """A histogram: the counts of values in consecutive bins."""
 
     edges: list[float]
     """The bounds of the bins: one more than there are counts."""
@@ -95,7 +95,7 @@ class Effect(BaseModel):
 
 
 class Explanation(BaseModel):
-    """What a model uses and where it is wrong, on a sample of the eval split."""
+    """The explanation of a model on a sample of the eval split: what it uses and where it errs."""
 
     rows: int
     """The number of sampled rows."""
@@ -124,7 +124,7 @@ class Explanation(BaseModel):
     suspected_leak: str | None = None
     """The column that alone carries nearly all of the model's knowledge, or None."""
     notes: list[str] = []
-    """What was left out, and why."""
+    """Statements on what was left out, and why."""
     seconds: float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""What an explanation measures: the loss of each row, and the output that is explained."""
+"""The target of an explanation: the loss of each row, and the output that is explained."""
 
 from __future__ import annotations
 
