@@ -79,7 +79,7 @@ def measure_importances(
     ordered = sorted(measured, key=lambda one: -one.increase)
     for one in ordered:
         one.share = max(one.increase, 0) / total
-    found = Importances(ordered[:_MAX_LISTED], None, notes)
+    found = Importances(ordered[:_MAX_LISTED], notes=notes)
     if len(ordered) > _MAX_LISTED:
         notes.append(f"the {_MAX_LISTED} largest of {len(ordered):,} importances are listed")
     kept = permuter.kept_gain(ordered[0].column) if ordered else 0.0
