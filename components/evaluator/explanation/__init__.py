@@ -1,1 +1,1 @@
-"""What a model uses and where it is wrong: curves, importances, effects and worst examples."""
+"""The explanation of an evaluated model: importances, effects, curves and worst examples."""

@@ -44,7 +44,7 @@ class Confusion(BaseModel):
 
 
 class Bins(BaseModel):
-    """A histogram."""
+    """A histogram: the counts of values in consecutive bins."""
 
     edges: list[float]
     """The bounds of the bins: one more than there are counts."""
@@ -55,7 +55,8 @@ class Residuals(BaseModel):
     """The errors of a regression."""
 
     errors: Bins
-    """The histogram of prediction minus label."""
+    """The histogram of prediction minus label. The first and the last bin include the 0.5 % of
+    smaller and larger errors."""
     predicted: list[float]
     actual: list[float]
     """The predictions and labels of up to 500 rows, evenly from all predictions."""
@@ -88,10 +89,13 @@ class Effect(BaseModel):
     """The quartiles of the predictions by value."""
     rows: list[int]
     """The number of rows with (about) each value."""
+    output: str = ""
+    """The explained prediction in words; of three or more classes the one that changes most. An
+    empty string for a number."""
 
 
 class Explanation(BaseModel):
-    """What a model uses and where it is wrong, on a sample of the eval split."""
+    """The explanation of a model on a sample of the eval split: what it uses and where it errs."""
 
     rows: int
     """The number of sampled rows."""
@@ -120,7 +124,7 @@ class Explanation(BaseModel):
     suspected_leak: str | None = None
     """The column that alone carries nearly all of the model's knowledge, or None."""
     notes: list[str] = []
-    """What was left out, and why."""
+    """Statements on what was left out, and why."""
     seconds: float = 0.0
 
 
@@ -151,11 +155,14 @@ class WorstExample(BaseModel):
     """The words of a text in order, each with its additive share."""
     shares: list[Share] = []
     """The strongest columns, beginning with the strongest."""
+    base: float | None = None
+    """The mean prediction to which the shares of the row add up, or None without shares."""
 
 
 class WorstExamples(BaseModel):
     """The rows of the sample with the largest losses, beginning with the largest."""
 
     base: float | None = None
-    """The mean prediction to which shares add up, or None without shares."""
+    """The mean prediction to which the shares of all rows add up. None without shares, and for
+    three or more classes: then each row has a base of its own."""
     rows: list[WorstExample] = []
