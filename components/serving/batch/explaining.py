@@ -21,6 +21,8 @@ from trainer_module.settings.tasks import Task, supervised_class
 
 EXPLAINED_ROWS = 256
 """The number of rows that are explained together."""
+_PERMUTATIONS = 32
+"""The number of permutations, each with another background row."""
 _BACKGROUND_ROWS = 200
 """The maximum number of rows with which rows are compared."""
 _SCORES, _VALUE = "scores", "value"
@@ -95,6 +97,7 @@ class Explainer:
             lambda mixed: _explained(self.model.predict(mixed), interface),
             rows,
             background,
+            _PERMUTATIONS,
             outputs=_explained(answers, interface).argmax(1),
             players=self.players,
         )

@@ -190,6 +190,7 @@ def _predict_blocks(
                     checksum = _write_next(
                         pending.popleft(), parts, checksum, on_progress, unreadable
                     )
+                    on_progress(parts.rows_so_far)
             while pending:
                 checksum = _write_next(pending.popleft(), parts, checksum, on_progress, unreadable)
             on_progress(parts.rows_so_far)
@@ -227,9 +228,9 @@ def _write_next(
     block, futures = pending
     results, rows = [], parts.rows_so_far
     for future in futures:
+        on_progress(rows)
         results.append(future.result())
         rows += results[-1][0].num_rows
-        on_progress(rows)
     table = pa.concat_tables([table for table, _ in results])
     for values in chain.from_iterable(unreadable_values for _, unreadable_values in results):
         unreadable[values.column] += values.count
