@@ -352,11 +352,11 @@ def write_predictions(
         from components.serving.batch.job import PredictionJob, predict
 
         model = load_model(chosen.folder, chosen.variant)
-        explainer = Explainer.of(model, source, shown) if shown else None
-        job = PredictionJob(model, source, output, batch_rows, chosen.on_unreadable, explainer)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
+            explainer = Explainer.of(model, source, shown) if shown else None
+            job = PredictionJob(model, source, output, batch_rows, chosen.on_unreadable, explainer)
             result = predict(job, lambda rows: bar.update(task, completed=rows))
         console.print(_summary(chosen, result, time.monotonic() - began, output))
 

@@ -50,7 +50,7 @@ class Explainer:
 
     @classmethod
     def of(cls, model: Model, inputs: Input, shown: int) -> Explainer:
-        """Returns an explainer.
+        """Returns an explainer of a loaded model.
 
         The background is up to 200 rows of the eval split, which the version contains; in a version
         without a certificate, rows of the first block of the input.
@@ -137,13 +137,15 @@ def _to_columns(
 def _explained(answers: Arrays, interface: ModelInterface) -> np.ndarray:
     """Returns the numbers that may be explained: a column per class, or one column."""
     if _SCORES not in answers:
-        return answers[_VALUE].reshape(-1, 1)
+        return answers[_VALUE].reshape(len(answers[_VALUE]), -1)
     scores = answers[_SCORES]
     return scores[:, 1:] if _is_binary(interface) else scores
 
 
 def _is_binary(interface: ModelInterface) -> bool:
-    return supervised_class(interface.task).label_kind is Task.BINARY
+    # A task without a label may belong to a family that is not registered in this process.
+    is_supervised = bool(interface.label)
+    return is_supervised and supervised_class(interface.task).label_kind is Task.BINARY
 
 
 def _background(model: Model, inputs: Input) -> Arrays:
