@@ -34,7 +34,7 @@ _SCREENED_ROWS = 32
 """The maximum number of rows by which the strongest columns are chosen."""
 _SCREENING_CALLS = 200_000
 """The maximum number of predictions for the choice of the strongest columns."""
-_PART_CALLS = 1_000
+PART_CALLS = 1_000
 """The maximum number of predictions for the words of a text, or the patches of a picture."""
 _MAX_WORDS = 48
 """The maximum number of words with a share of their own; longer texts are divided into phrases."""
@@ -255,7 +255,7 @@ def part_shares(
     Returns:
       The shares, [parts] float64, and the prediction without any part. Their sum is the prediction.
     """
-    orders = _orders(parts, int(np.clip(_PART_CALLS // parts, 4, PERMUTATIONS)), seed)
+    orders = _orders(parts, int(np.clip(PART_CALLS // parts, 4, PERMUTATIONS)), seed)
     ranks = np.argsort(orders, axis=1)
     joined = ranks[:, np.newaxis] < np.arange(parts + 1)[:, np.newaxis]
     kept, number = np.unique(joined.reshape(-1, parts), axis=0, return_inverse=True)
