@@ -190,6 +190,8 @@ class Work:
     output: OutputFolder
     batch_rows: int
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
+    shown: int = 0
+    """The number of columns in the explanation of a prediction, or 0 for no explanations."""
 
 
 class PredictShards(beam.PTransform):
@@ -226,6 +228,7 @@ class _PredictShard(beam.DoFn):
 
     def _predict(self, shard: Shard) -> ShardResult:
         import_tensorflow()
+        from components.serving.batch.explaining import Explainer
         from components.serving.batch.job import PredictionJob, predict
 
         work, stamps = self._work, shard.stamps()
@@ -234,7 +237,8 @@ class _PredictShard(beam.DoFn):
             model: Model = self._shared.acquire(lambda: load_model(work.version, work.variant))
             inputs = replace(work.inputs, files=shard.files)
             path = work.output.predictions_path(shard)
-            job = PredictionJob(model, inputs, path, work.batch_rows, work.on_unreadable)
+            explainer = Explainer.of(model, inputs, work.shown) if work.shown else None
+            job = PredictionJob(model, inputs, path, work.batch_rows, work.on_unreadable, explainer)
             done = predict(job, lambda rows: None)
             return ShardResult(done.rows, stamps=stamps, unreadable=done.unreadable)
         except InternalError:  # Beam's retry may succeed, for example after a full disk.
@@ -280,7 +284,8 @@ def _identity(work: Work) -> list[object]:
     graph = work.version / SAVED_MODEL
     status, inputs = graph.stat(), work.inputs
     model = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
-    return [model, inputs.format, inputs.copied, inputs.files, work.on_unreadable]
+    explained = [work.shown] if work.shown else []
+    return [model, inputs.format, inputs.copied, inputs.files, work.on_unreadable, *explained]
 
 
 def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:

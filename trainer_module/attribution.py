@@ -29,7 +29,7 @@ PERMUTATIONS = 64
 MAX_PLAYERS = 20
 """The default number of columns with a share of their own."""
 _BATCH_ROWS, _BATCH_BYTES = 4096, 64 << 20
-"""The maximum rows and bytes of the columns in a call of a model."""
+"""The maximum rows of a call of a model, and the maximum bytes of its columns or predictions."""
 _SCREENED_ROWS = 32
 """The maximum number of rows by which the strongest columns are chosen."""
 _SCREENING_CALLS = 200_000
@@ -102,8 +102,8 @@ def additive_shares(
     used = _spread(of_background, len(orders), seed)
     ranks = np.argsort(orders, axis=1)
     values = np.zeros((count, len(groups)))
-    top = predicted[np.arange(count), chosen]
-    bottom = of_background[used][:, chosen].T
+    top = predicted[np.arange(count), chosen].astype(np.float64)
+    bottom = of_background[used][:, chosen].T.astype(np.float64)
     steps = len(orders) * (len(groups) - 1)
     size = max(1, model.batch // max(1, steps))
     for start in range(0, count, size):
@@ -196,8 +196,10 @@ class _Batches:
         return values.reshape(shape)
 
     def _call(self, columns: dict[str, np.ndarray]) -> np.ndarray:
-        predicted = np.asarray(self._predict(columns), np.float64)
-        return predicted.reshape(len(predicted), -1)
+        predicted = np.asarray(self._predict(columns))
+        predicted = predicted.reshape(len(predicted), -1)
+        self.batch = min(self.batch, max(1, _BATCH_BYTES // predicted[:1].nbytes))
+        return predicted
 
 
 def _orders(players: int, permutations: int, seed: int) -> np.ndarray:

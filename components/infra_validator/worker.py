@@ -15,7 +15,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.infra_validator.interfaces import certify
 from components.processes.worker import Channel, limit_memory
-from components.pusher.certificate import CertificateLimits, GoldenRow
+from components.pusher.certificate import OF_EVAL, CertificateLimits, GoldenRow
 from components.serving.requests import join_rows
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
@@ -63,7 +63,7 @@ def choose_golden_rows(
         size += len(example)
         if size > MAX_BYTES and number >= _MIN_ROWS:
             break
-        rows.append(GoldenRow(f"row {number + 1} of eval", example))
+        rows.append(GoldenRow(f"row {number + 1}{OF_EVAL}", example))
     if not rows:
         return []
     parsed = statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics)

@@ -31,6 +31,10 @@ CERTIFICATE_FILE = "certificate.json"
 """The file of the certificate in this folder."""
 
 
+OF_EVAL = " of eval"
+"""The end of the description of a row of the eval split."""
+
+
 @dataclass(frozen=True)
 class GoldenRow:
     """A row for which all interfaces have to return equal predictions."""
@@ -40,6 +44,11 @@ class GoldenRow:
     case."""
     example: bytes
     """A serialised tf.Example, with the label."""
+
+    @property
+    def is_of_eval(self) -> bool:
+        """Whether the row is an unchanged row of the eval split."""
+        return self.description.endswith(OF_EVAL)
 
 
 EXTRA_FOLDER = "assets.extra"

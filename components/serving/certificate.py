@@ -213,7 +213,8 @@ class GoldenInputs:
     @classmethod
     def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenInputs:
         """Returns the inputs for a model. The tf.Examples of the golden rows are parsed."""
-        columns = _read_columns(rows, model.interface)
+        examples = [row.example for row in rows]
+        columns = read_columns(examples, model.interface, "a golden row", "push the version again")
         return cls(
             model, rows, columns, to_request(columns, Cell("the golden rows", 1), model.interface)
         )
@@ -254,16 +255,27 @@ def predict_raw(golden: GoldenInputs) -> Arrays:
     return join_rows([golden.model.predict(part) for part in parts])
 
 
-def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.RecordBatch:
+def read_columns(
+    examples: Sequence[bytes], interface: ModelInterface, row: str, remedy: str
+) -> pa.RecordBatch:
+    """Returns serialised tf.Examples in the form in which ExampleGen's sources read rows.
+
+    Args:
+      examples: the serialised tf.Examples.
+      interface: the interface of the model.
+      row: the name of a row in the error message.
+      remedy: the advice of the error message.
+
+    Raises:
+      DataError: an example cannot be parsed.
+    """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
     try:
-        parsed = [tf.train.Example.FromString(row.example).features.feature for row in rows]
+        parsed = [tf.train.Example.FromString(example).features.feature for example in examples]
     except DecodeError as error:
-        raise DataError(
-            f"a golden row is not a tf.Example ({error}): push the version again."
-        ) from None
+        raise DataError(f"{row} is not a tf.Example ({error}): {remedy}.") from None
     columns = [_read_column(parsed, column) for column in interface.columns]
     return pa.RecordBatch.from_arrays(columns, [column.name for column in interface.columns])
 

@@ -33,6 +33,8 @@ class LogSettings(Settings):
     left out as well."""
 
 
+SHOWN_COLUMNS = 5
+"""The default number of columns in the explanation of a prediction."""
 DEFAULT_LIMIT = 4096
 """The default size limit of a log in megabytes: enough for days of a busy server."""
 MEGABYTE = 1_000_000

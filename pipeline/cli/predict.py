@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.paths import is_remote
 from components.pusher.variants import find_variant
-from components.serving.settings import OnUnreadable
+from components.serving.settings import SHOWN_COLUMNS, OnUnreadable
 from components.serving.versions import check_model, find_version
 from pipeline.beam_options import beam_args
 from pipeline.cli.options import (
@@ -31,6 +31,7 @@ from pipeline.cli.options import (
     VariantOption,
     VerboseOption,
     VersionOption,
+    flag,
     load_here,
     quiet_console,
 )
@@ -144,6 +145,18 @@ def predict(
         int,
         typer.Option("--batch-size", metavar="ROWS", min=1, help="Set the rows per batch."),
     ] = 4096,
+    explain: Annotated[
+        bool,
+        flag(
+            "--explain",
+            "Add the columns with the largest shares in each answer, compared with rows of the eval"
+            " split in the version; without a certificate, with rows of the input.",
+        ),
+    ] = False,
+    explain_columns: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="With --explain: list N columns.", show_default="5"),
+    ] = None,
     runner: Annotated[
         str | None,
         typer.Option(
@@ -181,9 +194,10 @@ def predict(
     chosen = replace(chosen, max_pixels=max_pixels) if max_pixels else chosen
     chosen = replace(chosen, on_unreadable=on_unreadable) if on_unreadable else chosen
     if count is not None:
-        if any(option is not None for option in (pattern, runner, variant)) or columns:
+        if any((pattern, runner, variant, columns, explain)):
             raise ConfigError(
-                "--n draws new samples: leave out --input, --columns, --runner and --variant."
+                "--n draws new samples: leave out --input, --columns, --runner, --variant and"
+                " --explain."
             )
         write_samples(chosen, SampleRequest(count, seed or 0, label), target, verbose)
         return
@@ -193,11 +207,16 @@ def predict(
         )
     if label is not None or seed is not None:
         raise ConfigError("--class and --seed apply to --n only: leave them out, or give --n N.")
+    if explain_columns is not None and not explain:
+        raise ConfigError("--explain-columns applies to --explain only: add --explain.")
+    shown = (explain_columns or SHOWN_COLUMNS) if explain else 0
     if runner is None:
-        write_predictions(chosen, pattern, target, columns, batch_rows, verbose)
+        write_predictions(chosen, pattern, target, columns, batch_rows, verbose, shown)
     else:
         args = beam_args(runner, loaded.beam.args if loaded else ())
-        write_predictions_on_beam(chosen, pattern, target, columns, batch_rows, verbose, args)
+        write_predictions_on_beam(
+            chosen, pattern, target, columns, batch_rows, verbose, args, shown
+        )
 
 
 def _output_paths(
@@ -299,7 +318,13 @@ def _checked(chosen: ChosenModel) -> ChosenModel:
 
 
 def write_predictions(
-    chosen: ChosenModel, pattern: str, output: Path, columns: str, batch_rows: int, verbose: bool
+    chosen: ChosenModel,
+    pattern: str,
+    output: Path,
+    columns: str,
+    batch_rows: int,
+    verbose: bool,
+    shown: int = 0,
 ) -> None:
     """Writes the predictions for all rows of files.
 
@@ -310,6 +335,7 @@ def write_predictions(
       columns: comma-separated names of columns that are copied to the output.
       batch_rows: the number of rows in a batch.
       verbose: whether the output of libraries is shown.
+      shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
 
     Raises:
       ScopelineError: a file cannot be read or written.
@@ -322,13 +348,15 @@ def write_predictions(
         from components.serving.model import import_tensorflow, load_model
 
         import_tensorflow()
+        from components.serving.batch.explaining import Explainer
         from components.serving.batch.job import PredictionJob, predict
 
         model = load_model(chosen.folder, chosen.variant)
-        job = PredictionJob(model, source, output, batch_rows, chosen.on_unreadable)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
+            explainer = Explainer.of(model, source, shown) if shown else None
+            job = PredictionJob(model, source, output, batch_rows, chosen.on_unreadable, explainer)
             result = predict(job, lambda rows: bar.update(task, completed=rows))
         console.print(_summary(chosen, result, time.monotonic() - began, output))
 
@@ -425,6 +453,7 @@ def write_predictions_on_beam(
     batch_rows: int,
     verbose: bool,
     args: Sequence[str],
+    shown: int = 0,
 ) -> None:
     """Predicts with a Beam runner: writes a Parquet file for each input file into a folder.
 
@@ -436,6 +465,7 @@ def write_predictions_on_beam(
       batch_rows: the number of rows in a batch.
       verbose: whether the output of libraries is shown.
       args: options of the Beam pipeline.
+      shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
 
     Raises:
       ScopelineError: a file cannot be read or written, or Beam fails.
@@ -446,7 +476,9 @@ def write_predictions_on_beam(
 
         folder = OutputFolder(output.absolute())
         version = chosen.folder.absolute()
-        work = Work(version, chosen.variant, source, folder, batch_rows, chosen.on_unreadable)
+        work = Work(
+            version, chosen.variant, source, folder, batch_rows, chosen.on_unreadable, shown
+        )
         began = time.monotonic()
         result = predict_on_beam(work, args)
         console.print(_summary(chosen, result, time.monotonic() - began, output))

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from components.disk import disk_full, is_disk_full
 from components.example_gen.columns.tensors import to_request
 from components.pusher.versions import SAVED_MODEL
+from components.serving.batch.explaining import EXPLAINED_ROWS, Explainer
 from components.serving.batch.reading import Block, Input, read_blocks
 from components.serving.batch.writing import Part, Parts, check_names, exclusive_output, to_columns
 from components.serving.model import Model
@@ -44,6 +45,13 @@ class PredictionJob:
     output: Path
     batch_rows: int = BATCH_ROWS
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
+    explainer: Explainer | None = None
+    """The explainer of the predictions, or None if they are not explained."""
+
+    @property
+    def slice_rows(self) -> int:
+        """The number of rows that a thread predicts and explains together."""
+        return min(self.batch_rows, EXPLAINED_ROWS) if self.explainer else self.batch_rows
 
     def identity(self) -> list[object]:
         """Returns a value that identifies the job.
@@ -55,7 +63,11 @@ class PredictionJob:
         variant = self.model.variant
         network = graph if variant is None else [graph, variant.variant.sha256]
         folder, on_unreadable = str(self.model.folder.resolve()), self.on_unreadable
-        return [folder, network, inputs.format, inputs.files, inputs.copied, on_unreadable]
+        explained = [self.explainer.shown] if self.explainer else []
+        return [
+            *(folder, network, inputs.format, inputs.files, inputs.copied, on_unreadable),
+            *explained,
+        ]
 
 
 @dataclass(frozen=True)
@@ -132,6 +144,8 @@ def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
     """Returns the blocks that have not been written, and drops parts whose input rows changed."""
     while True:
         blocks = read_blocks(job.inputs, job.model.interface)
+        if job.explainer:  # Explanations take long, so that blocks are written more often.
+            blocks = chain.from_iterable(block.split(BATCH_ROWS) for block in blocks)
         first_changed = next(
             (i for i, part in enumerate(parts.done) if not _contains_next(blocks, part)), None
         )
@@ -164,15 +178,17 @@ def _predict_blocks(
     with ThreadPoolExecutor(count_cores()) as pool:
         try:
             for block in readable:
-                starts = range(0, block.count, job.batch_rows)
+                starts = range(0, block.count, job.slice_rows)
                 pending.append(
                     (block, [pool.submit(_predict_slice, job, block, s) for s in starts])
                 )
                 if len(pending) > _BLOCKS_AHEAD:
-                    checksum = _write_next(pending.popleft(), parts, checksum, unreadable)
+                    checksum = _write_next(
+                        pending.popleft(), parts, checksum, on_progress, unreadable
+                    )
                     on_progress(parts.rows_so_far)
             while pending:
-                checksum = _write_next(pending.popleft(), parts, checksum, unreadable)
+                checksum = _write_next(pending.popleft(), parts, checksum, on_progress, unreadable)
             on_progress(parts.rows_so_far)
         finally:
             pool.shutdown(cancel_futures=True)
@@ -198,11 +214,19 @@ class _ReadableBlocks:
 
 
 def _write_next(
-    pending: _PendingBlock, parts: Parts, checksum: int, unreadable: Counter[str]
+    pending: _PendingBlock,
+    parts: Parts,
+    checksum: int,
+    on_progress: Callable[[int], None],
+    unreadable: Counter[str],
 ) -> int:
     """Writes the predictions of a block, and returns the checksum of the part in progress."""
     block, futures = pending
-    results = [future.result() for future in futures]
+    results, rows = [], parts.rows_so_far
+    for future in futures:
+        on_progress(rows)
+        results.append(future.result())
+        rows += results[-1][0].num_rows
     table = pa.concat_tables([table for table, _ in results])
     for values in chain.from_iterable(unreadable_values for _, unreadable_values in results):
         unreadable[values.column] += values.count
@@ -223,13 +247,13 @@ def _predict_slice(
       A table with the copied columns and the predictions, and the texts that the model cannot
       parse.
     """
-    stop, size = start + job.batch_rows, job.batch_rows
-    first, interface = replace(block.first, row=block.first.row + start), job.model.interface
-    if block.rows is None:
-        tensors = {EXAMPLES_INPUT: np.array((block.examples or [])[start:stop], object)}
+    part, interface = block.slice(start, job.slice_rows), job.model.interface
+    first = part.first
+    if part.rows is None:
+        tensors = {EXAMPLES_INPUT: np.array(part.examples, object)}
     else:
-        tensors = to_request(block.rows.slice(start, size), first, interface)
-    unreadable = find_unreadable(tensors, interface, are_examples=block.rows is None)
+        tensors = to_request(part.rows, first, interface)
+    unreadable = find_unreadable(tensors, interface, are_examples=part.rows is None)
     if unreadable and job.on_unreadable is OnUnreadable.REFUSE:
         values = unreadable[0]
         row = first.row + values.row
@@ -237,8 +261,10 @@ def _predict_slice(
             f"Column {values.column!r} is {values.text!r} in row {row} of {first.file}, expected"
             f" {values.expected}, or an empty field for a missing value."
         )
-    predict_batch = job.model.predict_examples if block.rows is None else job.model.predict
-    columns = to_columns(predict_batch(tensors))
-    check_names(list(block.copied), columns)
-    table = pa.table({name: v.slice(start, size) for name, v in block.copied.items()} | columns)
-    return table, unreadable
+    predict_batch = job.model.predict_examples if part.rows is None else job.model.predict
+    answers = predict_batch(tensors)
+    columns = to_columns(answers)
+    if job.explainer is not None:
+        columns |= job.explainer.explain(part, answers)
+    check_names(list(part.copied), columns)
+    return pa.table(part.copied | columns), unreadable

@@ -10,7 +10,7 @@ import posixpath
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -65,6 +65,22 @@ class Block:
     """The columns that are copied to the output, with one value per row."""
     missing: Counter[str] = field(default_factory=Counter)
     """The number of rows without a past label that was to be computed, by column."""
+
+    def split(self, count: int) -> Iterator[Block]:
+        """Yields the rows in blocks of at most `count` rows."""
+        for start in range(0, self.count, count):
+            yield replace(self.slice(start, count), missing=Counter() if start else self.missing)
+
+    def slice(self, start: int, count: int) -> Block:
+        """Returns at most `count` rows, from the row `start`; `missing` counts the whole block."""
+        return replace(
+            self,
+            count=min(count, self.count - start),
+            first=replace(self.first, row=self.first.row + start),
+            rows=self.rows.slice(start, count) if self.rows is not None else None,
+            examples=self.examples[start : start + count] if self.examples is not None else None,
+            copied={name: values.slice(start, count) for name, values in self.copied.items()},
+        )
 
     def checksum(self, previous: int) -> int:
         """Returns a checksum of the previous checksum and the rows of this block."""

@@ -117,18 +117,34 @@ def _join_parquet(parts: Sequence[Path], joined: Path) -> None:
                     target.write_batch(batch)
 
 
-def _open_csv(path: Path, schema: pa.Schema, is_first: bool) -> Writer:
-    return pa_csv.CSVWriter(
-        path, schema, write_options=pa_csv.WriteOptions(include_header=is_first)
-    )
+class _CsvWriter:
+    """A writer of CSV. Lists become texts in JSON."""
+
+    def __init__(self, path: Path, schema: pa.Schema, is_first: bool) -> None:
+        self._lists = [field.name for field in schema if pa.types.is_list(field.type)]
+        fields = [pa.field(f.name, pa.string()) if f.name in self._lists else f for f in schema]
+        options = pa_csv.WriteOptions(include_header=is_first)
+        self._writer = pa_csv.CSVWriter(path, pa.schema(fields), write_options=options)
+
+    def write_table(self, table: pa.Table) -> None:
+        for name in self._lists:
+            texts = [
+                json.dumps(v, ensure_ascii=False, separators=(",", ":"))
+                for v in table[name].to_pylist()
+            ]
+            table = table.set_column(table.column_names.index(name), name, pa.array(texts))
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
-Writer: TypeAlias = pa_csv.CSVWriter | pq.ParquetWriter | _JsonWriter
+Writer: TypeAlias = _CsvWriter | pq.ParquetWriter | _JsonWriter
 """A writer of tables with the same schema to a file."""
 Opener = Callable[[Path, pa.Schema, bool], Writer]
 Joiner = Callable[[Sequence[Path], Path], None]
 WRITERS: dict[str, tuple[Opener, Joiner]] = {
-    ".csv": (_open_csv, _join_bytes),
+    ".csv": (_CsvWriter, _join_bytes),
     ".jsonl": (lambda path, schema, is_first: _JsonWriter(path), _join_bytes),
     ".parquet": (lambda path, schema, is_first: pq.ParquetWriter(path, schema), _join_parquet),
 }

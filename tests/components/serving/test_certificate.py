@@ -31,8 +31,17 @@ from components.pusher.certificate import (
     read_certificate,
 )
 from components.pusher.versions import push_new_version
-from components.serving.certificate import compare, load_certified, read_golden
-from components.serving.requests import Arrays
+from components.serving.batch.explaining import Explainer, columns_of
+from components.serving.batch.reading import Input, read_blocks
+from components.serving.certificate import (
+    GoldenInputs,
+    compare,
+    load_certified,
+    predict_raw,
+    read_golden,
+)
+from components.serving.model import load_model
+from components.serving.requests import Arrays, to_request
 from components.serving.server.repository import Repository
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
@@ -124,6 +133,29 @@ def test_all_ways_of_a_model_agree(certified: Path, golden: list[GoldenRow]) -> 
     assert certificate.ways.keys() == INTERFACES.keys()
     assert max(way.largest_difference for way in certificate.ways.values()) < 1e-5
     assert {"saved_model.pb", "assets.extra/inputs.json"} <= certificate.files.keys()
+
+
+@pytest.mark.parametrize("tags", [[], [f"t{n}" for n in range(5)]])
+def test_explanations_compare_rows_with_those_of_eval(
+    certified: Path, golden: list[GoldenRow], tags: list[str], tmp_path: Path
+) -> None:
+    """Lists of the rows are shorter or longer than those of eval."""
+    model, path = load_model(certified), tmp_path / "in.jsonl"
+    row = {**make_rows(1)[0], "tags": tags}
+    path.write_text(f"{json.dumps(row)}\n")
+    source = Input((str(path),), "jsonl")
+    explainer = Explainer.of(model, source, 5)
+    (block,) = read_blocks(source, model.interface)
+    answers = model.predict(
+        to_request(columns_of(block, model.interface), block.first, model.interface)
+    )
+    explained = pa.table(explainer.explain(block, answers)).to_pylist()[0]
+    of_eval = predict_raw(GoldenInputs.of(model, golden[:50]))["scores"][:, 1]
+    assert len(explainer.background["fare"]) == 50
+    assert explained["base"] == pytest.approx(float(of_eval.mean()), abs=float(of_eval.std()) / 4)
+    total = explained["base"] + explained["others"]
+    total += sum(column["share"] for column in explained["explanation"])
+    assert total == pytest.approx(float(answers["scores"][0, 1]), abs=1e-6)
 
 
 def test_what_is_kept_is_what_was_asked_and_answered(
