@@ -65,6 +65,8 @@ class Figure:
     """The figures behind the chart."""
     note: str = ""
     """A sentence below the chart."""
+    is_wide: bool = False
+    """Whether a phone scrolls the chart, rather than drawing it smaller."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def make_evaluation(source: ReportSource) -> Section | None:
         blocks.append(worst)
     elif explanation is not None:
         blocks.append(Note("The file of worst examples does not exist (any more).", "muted"))
-    return Section("evaluation", "Mistakes", blocks, lead) if blocks else None
+    return Section("evaluation", "Evaluation", blocks, lead) if blocks else None
 
 
 def _lead(explanation: Explanation) -> str:
@@ -72,7 +72,7 @@ def _lead(explanation: Explanation) -> str:
 def _figures(explanation: Explanation) -> Iterator[Figure]:
     if explanation.roc:
         axes = ("false positive rate", "true positive rate")
-        yield _curves("ROC", explanation.roc, axes, diagonal=True)
+        yield _curves("ROC", explanation.roc, axes, has_diagonal=True)
     if explanation.precision_recall:
         axes = ("recall", "precision")
         yield _curves("Precision and recall", explanation.precision_recall, axes)
@@ -83,7 +83,7 @@ def _figures(explanation: Explanation) -> Iterator[Figure]:
 
 
 def _curves(
-    title: str, curves: Sequence[Curve], axes: tuple[str, str], *, diagonal: bool = False
+    title: str, curves: Sequence[Curve], axes: tuple[str, str], *, has_diagonal: bool = False
 ) -> Figure:
     rows, names = [], []
     for curve in curves[:MAX_CURVES]:
@@ -94,8 +94,7 @@ def _curves(
         # The last point belongs to the curve.
         kept = points[:-1:step] + points[-1:]
         rows += [{"x": x, "y": y, "series": names[-1]} for x, y in kept]
-    scale = {"domain": [0, 1]}
-    svg = charts.lines(rows, *axes, names, diagonal=diagonal, dots=False, x=scale, y=scale)
+    svg = charts.lines(rows, *axes, names, is_curve=True, has_diagonal=has_diagonal)
     areas = "; ".join(f"{curve.label} {number(curve.area)}" for curve in curves[:MAX_CURVES])
     note = f"The area under the curve: {areas}."
     if len(curves) > MAX_CURVES:
@@ -204,7 +203,7 @@ def _example(row: WorstExample, source: ReportSource, has_words: bool) -> Exampl
     largest = max((abs(share) for _, share in row.words), default=0.0) or 1.0
     words = [(word, share / largest) for word, share in row.words] if has_words else []
     shares = [
-        [shorten(one.column, 40), shorten(one.value, 40), _share(one.share)]
+        [f"{shorten(one.column, 40)} = {shorten(one.value, 40)}", signed(one.share)]
         for one in row.shares
         if one.column not in hidden
     ]
@@ -218,14 +217,8 @@ def _example(row: WorstExample, source: ReportSource, has_words: bool) -> Exampl
         detail=f"loss {number(row.loss)}",
         pictures=pictures,
         words=words[:200],
-        shares=Table.capped("Shares", ["column", "value", "share"], shares[:6], 2)
-        if shares
-        else None,
+        shares=Table.capped("Shares", ["column = value", "share"], shares[:6]) if shares else None,
         values=Table.capped("All values", ["column", "value"], values, 2, is_folded=True)
         if values
         else None,
     )
-
-
-def _share(share: float) -> Cell:
-    return Cell(signed(share))

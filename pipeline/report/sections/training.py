@@ -97,7 +97,7 @@ def _history(name: str, history: Mapping[str, Any]) -> Figure | None:
         return None
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     title = shorten(name.replace("_", " "), 40)
-    svg = charts.lines(rows, "epoch", title, names, height=150)
+    svg = charts.lines(rows, "epoch", None, names, height=150)
     return Figure(f"{title} by epoch", f"{title} by epoch: {'; '.join(gists)}", svg)
 
 

@@ -46,7 +46,7 @@ def _leak(column: str) -> Note:
 def _importances(explanation: Explanation) -> Columns:
     rows = [
         {
-            "name": shorten(one.column, 40),
+            "name": shorten(one.column, 26),
             "value": one.increase,
             "low": one.low,
             "high": one.high,
