@@ -353,7 +353,7 @@ def calibration(rows: Sequence[Row]) -> str:
 
 
 def histogram(rows: Sequence[Row], x: str, y: str) -> str:
-    """Returns a histogram.
+    """Returns a histogram of counts.
 
     Args:
       rows: the bins, with `left`, `right` and `count`.

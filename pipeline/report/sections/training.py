@@ -28,7 +28,7 @@ def make_training(source: ReportSource) -> Section | None:
         blocks.append(Columns(figures))
     blocks += filter(None, (_members(training), _folds(training), _importances(training)))
     if restarts := training.get("restarts"):
-        blocks.append(Items.capped("Restarts", [shorten(cause, 500) for cause in restarts]))
+        blocks.append(Items.capped("Restarts", restarts))
     return Section("training", "Training", blocks)
 
 

@@ -235,4 +235,4 @@ def _bounds(metric: MetricSummary) -> dict[str, float]:
 def _notes(summary: RunSummary) -> list[str]:
     restarts = [f"{cause}, and training resumed" for cause in summary.training.get("restarts", [])]
     training = summary.training.get("notes", [])
-    return [shorten(note, 1000) for note in (*summary.notes, *training, *restarts)]
+    return [*summary.notes, *training, *restarts]
