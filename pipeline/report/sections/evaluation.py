@@ -147,7 +147,7 @@ def _mode(bars: Sequence[dict[str, float]]) -> str:
 def _confusion(confusion: Confusion) -> list[Block]:
     """Returns the confusion matrix as a table, and its most frequent mistakes in a sentence."""
     classes = confusion.classes[:MAX_CLASSES]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for label, counts in zip(classes, confusion.counts, strict=False):
         total = sum(counts) or 1.0
         cells = [

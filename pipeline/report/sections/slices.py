@@ -84,7 +84,7 @@ def _figure(metric: str, whole: MetricSummary, found: Sequence[SliceDifference])
 
 
 def _table(metric: str, found: Sequence[SliceDifference]) -> Table:
-    rows = [
+    rows: list[list[str | Cell]] = [
         [
             shorten(one.name, 80),
             f"{one.rows:,}",
