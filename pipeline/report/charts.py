@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -90,7 +91,9 @@ def draw(spec: Spec) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """Returns a spec with the visible forms of its texts."""
+    """Returns a spec with the visible forms of its texts, and None instead of NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):
@@ -168,7 +171,7 @@ def lines(
     """
     scale: Spec = {"domain": [0, 1]} if is_curve else {}
     encoding = {
-        "x": quantitative("x", x, scale=scale),
+        "x": quantitative("x", x, scale={"nice": False} | scale),
         "y": quantitative("y", y, scale=scale),
         "color": coloured("series", names),
         "order": {"field": "order", "type": "quantitative"},
