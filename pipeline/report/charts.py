@@ -476,10 +476,10 @@ def graph(nodes: Sequence[Row], edges: Sequence[Row]) -> str:
     }
     y = {"field": "y", "type": "quantitative", "axis": None}
     y["scale"] = {"domain": [-0.5, rows - 0.5], "reverse": True}
-    box = {"type": "rect", "width": 116, "height": 36, "cornerRadius": 4, "strokeWidth": 1.5}
+    box = {"type": "rect", "width": 102, "height": 36, "cornerRadius": 4, "strokeWidth": 1.5}
     return draw(
         {
-            "width": levels * 140,
+            "width": levels * 112,
             "height": rows * 52,
             "encoding": {"x": x, "y": y},
             "layer": [
@@ -495,12 +495,12 @@ def graph(nodes: Sequence[Row], edges: Sequence[Row]) -> str:
                 },
                 {
                     "data": {"values": values},
-                    "mark": {"type": "text", "dy": -6, "fontWeight": 600},
+                    "mark": {"type": "text", "dy": -6, "fontWeight": 600, "fontSize": 11},
                     "encoding": {"text": {"field": "name", "type": "nominal"}},
                 },
                 {
                     "data": {"values": values},
-                    "mark": {"type": "text", "dy": 9, "color": "var(--muted)"},
+                    "mark": {"type": "text", "dy": 9, "color": "var(--muted)", "fontSize": 11},
                     "encoding": {"text": {"field": "detail", "type": "nominal"}},
                 },
             ],
