@@ -86,8 +86,10 @@ def _figures(explanation: Explanation) -> Iterator[Figure]:
 def _curves(
     title: str, curves: Sequence[Curve], axes: tuple[str, str], *, has_diagonal: bool = False
 ) -> Figure:
+    # The classes that the model separates worst come first.
+    ranked = sorted(curves, key=lambda curve: 1.0 if curve.area is None else curve.area)
     rows, names = [], []
-    for curve in curves[:MAX_CURVES]:
+    for curve in ranked[:MAX_CURVES]:
         area = f" ({number(curve.area)})" if curve.area is not None else ""
         names.append(f"{shorten(curve.label, 24)}{area}")
         points = [(x, y) for x, y in zip(curve.x, curve.y, strict=False) if is_number(x + y)]
@@ -96,13 +98,10 @@ def _curves(
         kept = points[:-1:step] + points[-1:]
         rows += [{"x": x, "y": y, "series": names[-1]} for x, y in kept]
     svg = charts.lines(rows, *axes, names, is_curve=True, has_diagonal=has_diagonal)
-    areas = ", ".join(
-        f"{number(curve.area)} for {shorten(curve.label, 24)}" for curve in curves[:MAX_CURVES]
-    )
-    note = f"The area under the curve is {areas}."
-    if len(curves) > MAX_CURVES:
-        note += f" {MAX_CURVES} of {len(curves)} curves are shown."
-    return Figure(title, f"{title}. {note}", svg, note=shorten(note, 300))
+    note = f"Class, with the area under the curve: {', '.join(names)}."
+    if len(curves) > 1:
+        note = f"The legend has the areas under the curves; {len(names)} of {len(curves)} classes."
+    return Figure(title, f"{title}: {', '.join(names)}", svg, note=note)
 
 
 def _calibration(calibration: Calibration) -> Figure:
@@ -155,7 +154,11 @@ def _confusion(confusion: Confusion) -> list[Block]:
     for label, counts in zip(classes, confusion.counts, strict=False):
         total = sum(counts) or 1.0
         cells = [
-            Cell(number(count), heat=round(count / total, 3) if is_number(count / total) else 0.0)
+            Cell(
+                number(count),
+                "" if count else "muted",
+                heat=round(count / total, 3) if is_number(count / total) else 0.0,
+            )
             for count in counts[: len(classes)]
         ]
         rows.append([shorten(label, 40), *cells])
