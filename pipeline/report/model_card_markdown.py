@@ -29,15 +29,15 @@ _TAGS_OF_TASKS = {
     "generation": "unconditional-image-generation",
 }
 """Hugging Face's tag by the task of a family without labels."""
-_LICENCES = frozenset(
-    "afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0"
-    " cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0"
-    " cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0"
-    " cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0 cdla-permissive-2.0 cdla-sharing-1.0"
-    " ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 gpl-2.0 gpl-3.0 isc lgpl-2.1 lgpl-3.0"
-    " lppl-1.3c mit mpl-2.0 ms-pl ncsa ofl-1.1 osl-3.0 pddl-1.0 postgresql unlicense wtfpl"
-    " zlib".split()
-)
+_LICENCE_LIST = """
+afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0
+cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0
+cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0
+cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0 cdla-permissive-2.0 cdla-sharing-1.0 ecl-2.0 epl-1.0
+epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 gpl-2.0 gpl-3.0 isc lgpl-2.1 lgpl-3.0 lppl-1.3c mit mpl-2.0
+ms-pl ncsa ofl-1.1 osl-3.0 pddl-1.0 postgresql unlicense wtfpl zlib
+"""
+_LICENCES = frozenset(_LICENCE_LIST.split())
 """The SPDX identifiers that the hub knows: https://huggingface.co/docs/hub/repositories-licenses.
 Other licences are `other`, with the text in `license_name`.
 """
@@ -91,7 +91,7 @@ def pipeline_tag(source: CardSource) -> str | None:
         return _TAGS_OF_TASKS.get(config.target.kind)
     types: set[str] = {feature.type for feature in config.features.values()}
     types |= {str(column.settings.get("type")) for column in source.summary.columns.values()}
-    types -= {"ignored"}
+    types -= {"ignore"}
     is_classification = config.task.is_classification
     if types == {"image"}:
         return "image-classification" if is_classification else None
