@@ -1,4 +1,4 @@
-"""The blocks of a page, which the macros of `base.html.j2` show: tables, charts, notes and facts."""
+"""The blocks of a page, such as tables and charts, which the macros of `blocks.html.j2` show."""
 
 from __future__ import annotations
 

@@ -141,6 +141,7 @@ def lines(
     *,
     height: int = 190,
     diagonal: bool = False,
+    dots: bool = True,
     **scales: Spec,
 ) -> str:
     """Returns a chart with a line for each series.
@@ -152,6 +153,7 @@ def lines(
       names: the names of the series.
       height: the height in pixels.
       diagonal: whether a thin line joins (0, 0) and (1, 1).
+      dots: whether few points are drawn as dots.
       scales: the scales of the encodings `x` and `y`.
     """
     encoding = {
@@ -161,7 +163,7 @@ def lines(
         "order": {"field": "order", "type": "quantitative"},
     }
     values = [{"order": i} | dict(row) for i, row in enumerate(rows)]
-    few = len(rows) <= 30 * max(1, len(names))
+    few = dots and len(rows) <= 30 * max(1, len(names))
     mark = {"type": "line", "point": {"size": 18} if few else False}
     layers: list[Spec] = [{"mark": mark, "encoding": encoding}]
     if diagonal:
@@ -267,6 +269,248 @@ def bars(rows: Sequence[Row], title: str, *, height: int | None = None) -> str:
             "layer": [
                 {"mark": bar, "encoding": {"color": {"field": "colour", "scale": None}}},
                 {"mark": text, "encoding": {"text": {"field": "text"}}},
+            ],
+        }
+    )
+
+
+def over_runs(rows: Sequence[Row], title: str) -> str:
+    """Returns a metric by run, with intervals and a line that joins the values.
+
+    Args:
+      rows: the runs, the oldest first, with `run`, `value`, `low`, `high` and `colour`.
+      title: the name of the metric.
+    """
+    axis = {"labelAngle": 0, "labelOverlap": True, "labelFlush": True, "ticks": False}
+    axis |= {"labelExpr": "slice(datum.label, 6)"}
+    x = nominal("at", axis=axis)
+    y = quantitative("value", title)
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    # The axis needs a value of its own for each run: two runs may have the same name.
+    values = [dict(row) | {"at": f"{i:04d}: {row['run']}"} for i, row in enumerate(rows)]
+    bounds = {"y": quantitative("low", title), "y2": {"field": "high"}}
+    return draw(
+        {
+            "data": {"values": values},
+            "width": WIDTH - 60,
+            "height": 120,
+            "encoding": {"x": x},
+            "layer": [
+                {"mark": {"type": "line", "color": "var(--line-strong)"}, "encoding": {"y": y}},
+                {
+                    "mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.35},
+                    "encoding": bounds | {"color": colour},
+                },
+                {"mark": {"type": "point", "size": 28}, "encoding": {"y": y, "color": colour}},
+            ],
+        }
+    )
+
+
+def calibration(rows: Sequence[Row]) -> str:
+    """Returns observed frequencies by predicted probability.
+
+    Args:
+      rows: the bins, with the predicted probability `x`, the observed frequency `y`, and the bounds
+        `low` and `high`.
+    """
+    scale = {"domain": [0, 1]}
+    x = quantitative("x", "predicted probability", scale=scale)
+    bounds = {"y": quantitative("low", "observed frequency", scale=scale), "y2": {"field": "high"}}
+    return draw(
+        {
+            "data": {"values": list(rows)},
+            "width": WIDTH - 50,
+            "height": 190,
+            "layer": [
+                _diagonal(),
+                {
+                    "mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.35, "color": SERIES[0]},
+                    "encoding": {"x": x} | bounds,
+                },
+                {
+                    "mark": {"type": "point", "size": 30},
+                    "encoding": {"x": x, "y": quantitative("y", scale=scale)},
+                },
+            ],
+        }
+    )
+
+
+def histogram(rows: Sequence[Row], x: str, y: str) -> str:
+    """Returns a histogram.
+
+    Args:
+      rows: the bins, with `left`, `right` and `count`.
+      x: the title of the x axis.
+      y: the title of the y axis.
+    """
+    return draw(
+        {
+            "data": {"values": list(rows)},
+            "width": WIDTH - 50,
+            "height": 190,
+            "mark": {"type": "bar", "binSpacing": 0.5},
+            "encoding": {
+                "x": {"field": "left", "bin": {"binned": True}, "type": "quantitative", "title": x},
+                "x2": {"field": "right"},
+                "y": quantitative("count", y, scale={"zero": True}),
+            },
+        }
+    )
+
+
+def scatter(rows: Sequence[Row], x: str, y: str) -> str:
+    """Returns points with a diagonal, on which `x` and `y` are equal.
+
+    Args:
+      rows: the points, with `x` and `y`.
+      x: the title of the x axis.
+      y: the title of the y axis.
+    """
+    values = [row[axis] for row in rows for axis in ("x", "y")]
+    ends = [{"x": end, "y": end} for end in (min(values), max(values))]
+    encoding = {"x": quantitative("x", x), "y": quantitative("y", y)}
+    return draw(
+        {
+            "width": WIDTH - 60,
+            "height": 190,
+            "encoding": encoding,
+            "layer": [
+                {
+                    "data": {"values": ends},
+                    "mark": {"type": "line", "color": "var(--line-strong)", "strokeDash": [3, 3]},
+                },
+                {
+                    "data": {"values": list(rows)},
+                    "mark": {"type": "square", "size": 9, "opacity": 0.55},
+                },
+            ],
+        }
+    )
+
+
+def labelled_points(rows: Sequence[Row], x: str, y: str) -> str:
+    """Returns points with names beside them; both axes begin at 0.
+
+    Args:
+      rows: the points, with `x`, `y`, `name` and `kind` (the colour).
+      x: the title of the x axis.
+      y: the title of the y axis.
+    """
+    values = [dict(row) | {"colour": f"var(--{row['kind']})"} for row in rows]
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    label = {"type": "text", "align": "left", "dx": 8}
+    zero = {"zero": True}
+    return draw(
+        {
+            "data": {"values": values},
+            "width": WIDTH - 110,
+            "height": 170,
+            "encoding": {
+                "x": quantitative("x", x, scale=zero),
+                "y": quantitative("y", y, scale=zero),
+            },
+            "layer": [
+                {"mark": {"type": "point", "size": 60}, "encoding": {"color": colour}},
+                {"mark": label, "encoding": {"text": {"field": "name", "type": "nominal"}}},
+            ],
+        }
+    )
+
+
+def parallel(rows: Sequence[Row], axes: Sequence[str]) -> str:
+    """Returns parallel coordinates: a line for each trial over the axes of the parameters.
+
+    Args:
+      rows: the points, with `axis`, `position` (0 to 1), `label` (the value, or an empty string),
+        `trial`, `rank` (the opacity: 0 for the worst trial, 1 for the best) and `kind`.
+      axes: the names of the axes in order.
+    """
+    x = nominal("axis", axis={"labelAngle": 0, "orient": "top", "domain": False, "ticks": False})
+    x["scale"] = {"domain": list(axes), "type": "point", "padding": 0.4}
+    y = {"field": "position", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}}
+    strength = {
+        "field": "rank",
+        "type": "quantitative",
+        "scale": {"range": [0.15, 1]},
+        "legend": None,
+    }
+    lines_layer = {
+        "mark": {"type": "line", "strokeWidth": 1.5},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "detail": {"field": "trial"},
+            "opacity": strength,
+            "color": {"field": "colour", "type": "nominal", "scale": None},
+        },
+    }
+    rules = {
+        "mark": {"type": "rule", "color": "var(--line)"},
+        "encoding": {"x": x},
+        "data": {"values": [{"axis": axis} for axis in axes]},
+    }
+    text = {
+        "transform": [{"filter": "datum.label != ''"}],
+        "mark": {"type": "text", "align": "left", "dx": 5, "color": "var(--muted)"},
+        "encoding": {"x": x, "y": y, "text": {"field": "label", "type": "nominal"}},
+    }
+    return draw(
+        {
+            "data": {"values": [dict(row) | {"colour": f"var(--{row['kind']})"} for row in rows]},
+            "width": {"step": 130},
+            "height": 180,
+            "layer": [rules, lines_layer, text],
+        }
+    )
+
+
+def graph(nodes: Sequence[Row], edges: Sequence[Row]) -> str:
+    """Returns a directed graph from left to right.
+
+    Args:
+      nodes: the nodes, with `name`, `x` (the level), `y` (the row), `detail` and `kind`.
+      edges: the edges, with `x`, `y`, `x2` and `y2`.
+    """
+    levels = max((node["x"] for node in nodes), default=0) + 1
+    rows = max((node["y"] for node in nodes), default=0) + 1
+    values = [dict(node) | {"colour": f"var(--{node['kind']})"} for node in nodes]
+    x = {
+        "field": "x",
+        "type": "quantitative",
+        "axis": None,
+        "scale": {"domain": [-0.5, levels - 0.5]},
+    }
+    y = {"field": "y", "type": "quantitative", "axis": None}
+    y["scale"] = {"domain": [-0.5, rows - 0.5], "reverse": True}
+    box = {"type": "rect", "width": 116, "height": 36, "cornerRadius": 4, "strokeWidth": 1.5}
+    return draw(
+        {
+            "width": levels * 140,
+            "height": rows * 52,
+            "encoding": {"x": x, "y": y},
+            "layer": [
+                {
+                    "data": {"values": list(edges)},
+                    "mark": {"type": "rule", "color": "var(--line-strong)"},
+                    "encoding": {"x2": {"field": "x2"}, "y2": {"field": "y2"}},
+                },
+                {
+                    "data": {"values": values},
+                    "mark": box | {"fill": "var(--paper)"},
+                    "encoding": {"stroke": {"field": "colour", "type": "nominal", "scale": None}},
+                },
+                {
+                    "data": {"values": values},
+                    "mark": {"type": "text", "dy": -6, "fontWeight": 600},
+                    "encoding": {"text": {"field": "name", "type": "nominal"}},
+                },
+                {
+                    "data": {"values": values},
+                    "mark": {"type": "text", "dy": 9, "color": "var(--muted)"},
+                    "encoding": {"text": {"field": "detail", "type": "nominal"}},
+                },
             ],
         }
     )

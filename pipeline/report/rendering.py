@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from pipeline.report.blocks import Cell
 from pipeline.report.text import visible
 
 
@@ -21,7 +22,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    environment.filters["svg"] = Markup
+    environment.filters |= {"svg": Markup, "cell": _cell}
     return environment
 
 
@@ -30,6 +31,10 @@ def _finalize(value: object) -> object:
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return visible(value)
+
+
+def _cell(value: str | Cell) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value)
 
 
 def render(template: str, /, **values: Any) -> str:

@@ -6,8 +6,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import TypeGuard
 
-NONE = "–"
+NONE = "-"
 """The text of a missing value."""
 MAX_CHARACTERS = 200
 """The length from which `shorten` cuts a text."""
@@ -21,8 +22,8 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def visible(text: str) -> str:
-    r"""Returns a text in which characters that would be invisible, or that would change the order of
-    others, are codes such as `\x1b` or `U+202E`.
+    r"""Returns a text in which characters that are invisible or that change the order of others are
+    codes such as `\x1b` or `U+202E`.
     """
     return _HIDDEN.sub(_code, text)
 
@@ -46,11 +47,10 @@ def number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return NONE
     if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
+        return "∞" if value > 0 else "-∞"
     if isinstance(value, int) or (value.is_integer() and abs(value) >= 1000):
-        return f"{value:,.0f}".replace("-", "−")
-    shown = f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
-    return shown.replace("-", "−")
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
 def signed(value: object) -> str:
@@ -62,10 +62,10 @@ def signed(value: object) -> str:
 
 def percent(value: object) -> str:
     """Returns a share as a percentage, or NONE."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         return NONE
     shown = f"{value:.1%}" if 0 < abs(value) < 0.995 else f"{value:.0%}"
-    return "<0.1%" if 0 < value < 0.0005 else shown.replace("-", "−")
+    return "<0.1%" if 0 < value < 0.0005 else shown
 
 
 def interval(ends: Iterable[float] | None) -> str:
@@ -80,7 +80,6 @@ def duration(seconds: object) -> str:
     """Returns a time in seconds, minutes or hours."""
     if not is_number(seconds):
         return NONE
-    assert isinstance(seconds, int | float)
     if seconds < 60:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -92,14 +91,13 @@ def size(count: object) -> str:
     """Returns a number of bytes in decimal units, or NONE."""
     if not is_number(count):
         return NONE
-    assert isinstance(count, int | float)
     for unit, divisor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= divisor:
             return f"{count / divisor:.3g} {unit}"
     return f"{count:.0f} B"
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Returns whether a value is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
