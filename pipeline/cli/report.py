@@ -31,12 +31,8 @@ from pipeline.report.comparison import Comparison, Difference, compare_runs
 from pipeline.report.text import NONE, duration, interval, number, signed, size, visible
 from pipeline.runs.console import show_path
 
-RunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A run: `last`, `previous`, the beginning of an id, or a folder."
-    ),
-]
+_RUN = "A run: `last`, `previous`, the beginning of an id, or a folder."
+RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=_RUN)]
 
 
 def find_run_of(config: Path, overrides: list[str], output: Path, name: str) -> StoredRun:
@@ -101,7 +97,7 @@ def _open(path: Path) -> None:
 
 
 def compare(
-    first: RunArgument,
+    first: Annotated[str, typer.Argument(metavar="RUN", help=_RUN)],
     second: RunArgument = LAST,
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006

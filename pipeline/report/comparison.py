@@ -10,13 +10,12 @@ from typing import Any
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.records.details import ColumnDetails, RunDetails, SplitStatistics
 from pipeline.records.summary import MetricSummary, RunSummary
+from pipeline.report.text import NONE
 
 MAX_COLUMNS = 20
 """The maximum number of columns that a comparison lists, beginning with the largest change."""
 _SMALL_SHIFT, _SMALL_SHARE = 0.1, 0.01
 """Smaller changes of a mean in standard deviations, and of shares, are not listed."""
-MISSING = "–"
-"""The text of a value that a run does not have."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +163,16 @@ def _results(first: RunSummary, second: RunSummary) -> Iterator[Difference]:
     pairs = {
         "status": (first.status.value, second.status.value),
         "blessed": (_yes(first.blessed), _yes(second.blessed)),
-        "model": tuple(str(s.training.get("model") or MISSING) for s in (first, second)),
+        "model": tuple(str(s.training.get("model") or NONE) for s in (first, second)),
         "strategy": (first.strategy, second.strategy),
-        "epochs": tuple(str(s.training.get("epochs") or MISSING) for s in (first, second)),
+        "epochs": tuple(str(s.training.get("epochs") or NONE) for s in (first, second)),
     }
     for name, (before, after) in pairs.items():
         yield Difference(name, before, after)
 
 
 def _yes(value: bool | None) -> str:
-    return MISSING if value is None else "yes" if value else "no"
+    return NONE if value is None else "yes" if value else "no"
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, str]:
@@ -190,7 +189,7 @@ def _differing(first: Mapping[str, str], second: Mapping[str, str]) -> list[Diff
     if not first or not second:
         return []
     return [
-        Difference(key, first.get(key, MISSING), second.get(key, MISSING))
+        Difference(key, first.get(key, NONE), second.get(key, NONE))
         for key in dict.fromkeys([*first, *second])
         if first.get(key) != second.get(key)
     ]
@@ -213,8 +212,8 @@ def _data(first: RunSummary, second: RunSummary) -> Iterator[Difference]:
         yield Difference(f"rows of {split}", *map(_count, counts))
     windows = first.window, second.window
     if any(windows):
-        yield Difference("newest span", *(w.newest if w else MISSING for w in windows))
-        yield Difference("spans", *(str(len(w.spans)) if w else MISSING for w in windows))
+        yield Difference("newest span", *(w.newest if w else NONE for w in windows))
+        yield Difference("spans", *(str(len(w.spans)) if w else NONE for w in windows))
     if first.details and second.details:
         names = [{c.name: c.type for c in s.details.columns} for s in (first, second) if s.details]
         counts = [
@@ -232,7 +231,7 @@ def _data(first: RunSummary, second: RunSummary) -> Iterator[Difference]:
 
 
 def _count(value: int | None) -> str:
-    return MISSING if value is None else f"{value:,}"
+    return NONE if value is None else f"{value:,}"
 
 
 def _column_changes(first: RunDetails, second: RunDetails) -> Iterator[ColumnChange]:
@@ -291,7 +290,7 @@ def _steps(first: RunSummary, second: RunSummary) -> Iterator[StepDifference]:
         cost = [by_name.get(name) for by_name in costs]
         yield StepDifference(
             name,
-            states=_pair(c.state.value if c else MISSING for c in ran),
+            states=_pair(c.state.value if c else NONE for c in ran),
             seconds=_pair(c.seconds if c else None for c in ran),
             cpu_seconds=_pair(c.cpu_seconds if c else None for c in cost),
             peak_bytes=_pair(c.peak_bytes if c else None for c in cost),

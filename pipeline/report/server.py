@@ -7,6 +7,7 @@ resolve to this machine. It changes nothing, and serves only pages that it makes
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -120,9 +121,9 @@ def serve_reports(output: Path, port: int) -> None:
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
+        reason = os.strerror(error.errno or 0)
         raise ConfigError(
-            f"--port {port}: the port cannot be used ({error.strerror}); give another port, such "
-            "as 8601"
+            f"--port {port}: the port cannot be used ({reason}); give another port, such as 8601"
         ) from None
     address = f"http://{HOST}:{listening.getsockname()[1]}/"
     print(f"{address} shows the runs below {output}; Ctrl-C ends the server", flush=True)  # noqa: T201
