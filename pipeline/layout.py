@@ -163,6 +163,11 @@ class RunLayout:
         """The summary of the run as JSON."""
         return self.root / "summary.json"
 
+    @property
+    def report(self) -> Path:
+        """The report of the run for a browser."""
+        return self.root / "report.html"
+
 
 def new_run_id() -> str:
     """Returns a new run id, which sorts by time and is a valid folder name."""

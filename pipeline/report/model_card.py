@@ -62,8 +62,15 @@ class CardSource:
 
     @property
     def card(self) -> CardSettings:
-        """What people know about the model."""
+        """The section `card`, with what people know about the model."""
         return self.config.card
+
+    @property
+    def slices(self) -> dict[str, dict[str, float]]:
+        """The metrics by slice, without slices by private columns, whose names are values."""
+        private = [f"{column}=" for column in self.config.report.private]
+        slices = self.summary.slices.items()
+        return {name: values for name, values in slices if not any(p in name for p in private)}
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -109,8 +116,8 @@ class CardSource:
             run.append("the columns: the description of the model's inputs cannot be read")
         if unsure := [n for n, metric in summary.metrics.items() if metric.interval is None]:
             run.append(f"the confidence intervals of {', '.join(unsure)}")
-        if not summary.slices:
-            run.append("the metrics by slice: the config has no evaluate.slices")
+        if not self.slices:
+            run.append("the metrics by slice: no evaluate.slices, or only of private columns")
         if summary.certificate is None:
             run.append("the certificate: the run made none")
         return people + run
@@ -134,7 +141,7 @@ def card_as_json(source: CardSource) -> str:
         "schema_version": SCHEMA_VERSION,
         "model_details": _model_details(source),
         "model_parameters": _model_parameters(source),
-        "quantitative_analysis": {"performance_metrics": _metrics(source.summary)},
+        "quantitative_analysis": {"performance_metrics": _metrics(source)},
         "considerations": _considerations(source.card),
     }
     return json.dumps(_without_empty(content), indent=2, ensure_ascii=False) + "\n"
@@ -174,11 +181,11 @@ def _model_parameters(source: CardSource) -> dict[str, Any]:
     }
 
 
-def _metrics(summary: RunSummary) -> list[dict[str, Any]]:
-    whole = [_metric(name, metric) for name, metric in summary.metrics.items()]
+def _metrics(source: CardSource) -> list[dict[str, Any]]:
+    whole = [_metric(name, metric) for name, metric in source.summary.metrics.items()]
     slices = [
         {"type": metric, "value": show_number(value), "slice": name}
-        for name, values in list(summary.slices.items())[:MAX_SLICES]
+        for name, values in list(source.slices.items())[:MAX_SLICES]
         for metric, value in values.items()
     ]
     return whole + slices

@@ -166,15 +166,15 @@ def _evaluation(source: CardSource) -> Iterator[str]:
             for name, metric in summary.metrics.items()
         ],
     )
-    if summary.slices:
-        names = list(dict.fromkeys(n for values in summary.slices.values() for n in values))
-        shown = list(summary.slices.items())[:MAX_SLICES]
+    if source.slices:
+        names = list(dict.fromkeys(n for values in source.slices.values() for n in values))
+        shown = list(source.slices.items())[:MAX_SLICES]
         yield "### By slice"
         yield _table(
             ("slice", *names),
             [(name, *(_cell(values, n) for n in names)) for name, values in shown],
         )
-        yield from _others(len(summary.slices) - MAX_SLICES, "slices")
+        yield from _others(len(source.slices) - MAX_SLICES, "slices")
 
 
 def _others(count: int, things: str) -> Iterator[str]:

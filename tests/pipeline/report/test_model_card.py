@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,15 @@ def test_columns_are_capped_and_counted() -> None:
     assert len(fields["input_format_map"]) == MAX_COLUMNS
     assert fields["input_format"] == "5,000 columns, of which 4,500 are not listed"
     assert "4,500 further columns are not listed." in card_as_markdown(source)
+
+
+def test_slices_of_private_columns_are_left_out() -> None:
+    slices = {"born=1970, plan=gold": {"auc": 0.5}, "plan=tin": {"auc": 0.6}}
+    source = source_of({}, [], slices=slices, metrics={})
+    private = config_of({}, report={"private": ["born"]})
+    card = card_as_json(replace(source, config=private))
+    assert "plan=tin" in card
+    assert "1970" not in card
 
 
 def test_card_changes_neither_fingerprint_nor_settings_of_the_model() -> None:
