@@ -31,7 +31,7 @@ class StoredRun:
         return self.files.root.name
 
     def read(self) -> RunSummary:
-        """Returns the summary.
+        """Returns the summary of the run.
 
         Raises:
           DataError: the summary is missing, damaged, or of a later release.

@@ -62,7 +62,7 @@ class CardSource:
 
     @property
     def card(self) -> CardSettings:
-        """The section `card`, with what people know about the model."""
+        """The section `card`, with the facts that people know."""
         return self.config.card
 
     @property

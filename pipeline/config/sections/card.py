@@ -1,4 +1,4 @@
-"""The section `card`: what only people know about a model, for its model card."""
+"""The section `card`: the facts that only people know about a model, for its model card."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Url = Annotated[str, Matching(r"https?://\S+", "write a URL such as https://exam
 
 
 class CardSettings(Settings):
-    """What only people know about the model, for the model card of each version: docs/report.md.
+    """The facts that only people know about the model, for its model card: docs/report.md.
 
     The card lists the missing keys. A change takes effect with the next pushed version.
     """
@@ -49,7 +49,8 @@ class CardSettings(Settings):
     limits: Sentences = []
     """The purposes and data that the model is not meant for, and where it fails."""
     tradeoffs: Sentences = []
-    """What the model gives up for its advantages, such as accuracy for speed."""
+    """The disadvantages that the model accepts for its advantages, such as less accuracy for speed.
+    """
     risks: dict[Text, Text] = Field(default={}, max_length=_MAX_SENTENCES)
     """The ethical and environmental risks, each with the measure taken against the risk."""
     references: list[Url] = Field(default=[], max_length=_MAX_SENTENCES)
