@@ -12,7 +12,6 @@ from rich.markup import escape
 
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
-    NO_TERMINAL_WIDTH,
     OUTPUT,
     ConfigOption,
     OutputOption,
@@ -84,16 +83,11 @@ def show(
 
         artifacts = StepArtifacts(loaded, layout, found.id)
         views += [artifacts.predictions(rows)] if predicts else artifacts.view(chosen, rows)
-        _print(Console(file=console.file, highlight=False, width=_width()), views)
+        _print(Console(file=console.file, highlight=False, width=wide_console().width), views)
 
 
 def _output_of(run: StoredRun) -> Path:
     return run.files.root.parent.parent.parent
-
-
-def _width() -> int | None:
-    width = wide_console().width
-    return width or NO_TERMINAL_WIDTH
 
 
 def _print(console: Console, views: Sequence[View]) -> None:

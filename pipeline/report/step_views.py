@@ -11,7 +11,7 @@ from components.example_gen.paths import is_remote
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import near_match
 from pipeline.records.summary import RunSummary
-from pipeline.report.text import NONE, duration, interval, number, size
+from pipeline.report.text import NONE, duration, interval, number, percent, size
 from trainer_module.errors import ConfigError, counted
 
 
@@ -136,12 +136,17 @@ def _view_training(summary: RunSummary, rows: int) -> Iterator[View]:
         for epoch in range(max(0, epochs - rows), epochs)
     ]
     yield View("Last epochs", ("epoch", *history), lines, max(0, epochs - rows))
-    members = training.get("members")
-    if isinstance(members, list):
-        yield View.of("Members", ("member",), [(_short(member),) for member in members], rows)
-    elif isinstance(members, dict):
-        pairs = [(str(name), _short(value)) for name, value in members.items()]
-        yield View.of("Members", ("member", ""), pairs, rows)
+    members: dict[str, dict[str, Any]] = training.get("members") or {}
+    pairs = [
+        (
+            name,
+            percent(member.get("weight")),
+            number(member.get("unseen_loss")),
+            duration(member.get("seconds")),
+        )
+        for name, member in sorted(members.items(), key=lambda m: -(m[1].get("weight") or 0.0))
+    ]
+    yield View.of("Members", ("member", "weight", "loss on unseen rows", "time"), pairs, rows)
 
 
 def _view_evaluation(summary: RunSummary, rows: int) -> Iterator[View]:
@@ -182,21 +187,19 @@ def _view_certificate(summary: RunSummary, rows: int) -> Iterator[View]:
 
 
 def _view_variants(summary: RunSummary, rows: int) -> Iterator[View]:
-    variants = summary.variants
-    yield View.of_facts("Optimizer", {"skipped": str(variants.get("skipped") or "")})
-    accepted = variants.get("accepted") or []
-    found = variants.get("variants") or []
-    items = found.items() if isinstance(found, dict) else ((v.get("name"), v) for v in found)
+    report = summary.variants
+    yield View.of_facts("Optimizer", {"skipped": str(report.get("skipped") or "")})
+    metric = str(report.get("metric", ""))
     lines = [
         (
-            str(name),
-            "accepted" if name in accepted else "rejected",
-            size(v.get("bytes") or v.get("size")),
+            str(variant.get("name")),
+            "accepted" if variant.get("accepted") else "; ".join(variant.get("reasons") or []),
+            size(variant.get("bytes")),
+            number((variant.get("metrics") or {}).get(metric)),
         )
-        for name, v in items
-        if isinstance(v, dict)
+        for variant in report.get("variants") or []
     ]
-    yield View.of("Variants", ("variant", "", "size"), lines, rows)
+    yield View.of("Variants", ("variant", "", "size", metric), lines, rows)
 
 
 def _view_push(summary: RunSummary, rows: int) -> Iterator[View]:

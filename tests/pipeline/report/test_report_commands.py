@@ -17,7 +17,11 @@ import pytest
 import warm
 from stored_runs import HOSTILE, details_of, metric, store, summary_of
 
+from components.optimizer.report import OptimizerReport, VariantReport
+from pipeline.component_ids import ComponentId
 from pipeline.records.summary import ErrorSummary, Status
+from pipeline.report.step_views import view_summary
+from pipeline.report.text import NONE
 
 ROOT = Path(__file__).parents[3]
 FIRST, SECOND = "2026-01-05T03-00-00.000001", "2026-01-06T03-00-00.000001"
@@ -88,6 +92,26 @@ def test_show_reads_results_from_the_summary(output: Path) -> None:
     trainer = scopeline(output, "show", "Trainer", "--rows", "1").stdout
     assert re.search(r"\n2 +0\.25", trainer)
     assert "and 1 more; --rows N shows more" in trainer
+
+
+def test_members_and_variants_are_listed_with_the_strongest_first() -> None:
+    members = {
+        "linear": {"weight": 0.25, "unseen_loss": 0.5, "seconds": 1.0},
+        "trees": {"weight": 0.75, "unseen_loss": 0.25, "seconds": 2.0},
+    }
+    variants = [
+        VariantReport(name="float", accepted=True, bytes=2_000, metrics={"auc": 0.75}),
+        VariantReport(name="int8", accepted=False, reasons=["auc drops by 0.2"], bytes=500),
+    ]
+    report = OptimizerReport(metric="auc", variants=variants).model_dump(mode="json")
+    summary = summary_of(FIRST, training={"model": "ensemble", "members": members}, variants=report)
+    _, shown = view_summary(summary, ComponentId.TRAINER, 1)
+    assert (shown.rows, shown.omitted) == ([("trees", "75.0%", "0.25", "2 s")], 1)
+    (shown,) = view_summary(summary, ComponentId.OPTIMIZER, 5)
+    assert shown.rows == [
+        ("float", "accepted", "2 kB", "0.75"),
+        ("int8", "auc drops by 0.2", "500 B", NONE),
+    ]
 
 
 @pytest.mark.parametrize(
