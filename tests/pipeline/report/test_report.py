@@ -59,6 +59,26 @@ def hostile() -> str:
     return make_report(RunSummary.model_validate(summary), WorstExamples.model_validate(worst))
 
 
+@pytest.fixture(scope="module")
+def failed() -> str:
+    error = {"component": "ExampleGen", "message": "no label 'prize': did you mean 'price'?"}
+    return make_report(
+        RunSummary.model_validate(
+            {"run_id": "1", "pipeline": "p", "status": "unusable", "started": "", "strategy": ""}
+            | {"error": error | {"log": "/out/run.log"}}
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def month() -> str:
+    """The report of the last of 31 nightly runs, which was not blessed."""
+    days = [f"2026-11-{day:02d}" for day in range(1, 31)]
+    history = [full_run(run_id=day, window={"spans": [day], "newest": day}) for day in days]
+    last = {"status": "not_blessed", "blessed": False, "pushed": None, "details": None}
+    return make_report(full_run(**last, tuning={}, variants={}, training={}), history=history)
+
+
 def test_a_full_run_has_every_section_with_its_message(full: str) -> None:
     page = _Page(full)
     assert page.sections == SECTIONS
@@ -135,13 +155,8 @@ def test_each_status_has_a_verdict(status: Status) -> None:
     assert len(page.texts["verdict"].strip()) > 20
 
 
-def test_a_failed_run_begins_with_the_error_and_the_next_step() -> None:
-    error = {"component": "ExampleGen", "message": "no label 'prize': did you mean 'price'?"}
-    run = RunSummary.model_validate(
-        {"run_id": "1", "pipeline": "p", "status": "unusable", "started": "", "strategy": ""}
-        | {"error": error | {"log": "/out/run.log"}}
-    )
-    text = _Page(make_report(run)).texts["verdict"]
+def test_a_failed_run_begins_with_the_error_and_the_next_step(failed: str) -> None:
+    text = _Page(failed).texts["verdict"]
     words = (
         "ExampleGen: unusable",
         "did you mean",
@@ -206,12 +221,10 @@ def test_the_report_replaces_an_earlier_one(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_earlier_runs_are_a_chart_over_time() -> None:
-    days = [f"2026-11-{day:02d}" for day in range(1, 31)]
-    history = [full_run(run_id=day, window={"spans": [day], "newest": day}) for day in days]
+def test_earlier_runs_are_a_chart_over_time(month: str) -> None:
     charts = [
         attributes["aria-label"] or ""
-        for _, attributes in _Page(make_report(full_run(), history=history)).tags
+        for _, attributes in _Page(month).tags
         if attributes.get("role") == "img"
     ]
     assert any(label.startswith("auc in 31 runs: 0.949 to 0.949") for label in charts)
@@ -249,13 +262,16 @@ def test_few_rows_and_missing_intervals_are_not_tested() -> None:
     assert [one.margin for one in found] == [None, None]
 
 
-@pytest.mark.parametrize("kind", ["full", "hostile"])
+@pytest.mark.parametrize("kind", ["full", "hostile", "failed", "month"])
 def test_a_browser_runs_nothing_and_requests_nothing(
     kind: str, request: pytest.FixtureRequest, browser: Browser, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
     path.write_text(request.getfixturevalue(kind))
-    assert browser.check(path) == SECTIONS
+    assert browser.check(path) == {
+        "failed": ["verdict"],
+        "month": ["verdict", "data", "slices", "certificate", "steps"],
+    }.get(kind, SECTIONS)
     assert browser.evaluate("window.hit === undefined")
     assert browser.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     # On a phone, wide tables scroll, but the page does not.
