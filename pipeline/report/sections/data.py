@@ -18,7 +18,7 @@ from pipeline.report.blocks import (
     Table,
 )
 from pipeline.report.source import ReportSource
-from pipeline.report.text import NONE, listed, number, percent, shorten
+from pipeline.report.text import NONE, is_number, listed, number, percent, shorten
 from trainer_module.errors import counted
 
 MAX_CHARTS = 24
@@ -100,10 +100,10 @@ def _chart(column: ColumnDetails, splits: Sequence[str]) -> Figure:
         note = _range(of_splits)
     else:
         svg, note = _categories(of_splits)
-    if column.distance is not None:
-        note += f" · distance {number(column.distance)}"
-    if column.drift is not None:
-        note += f" · drift {number(column.drift)}"
+    if is_number(column.distance):
+        note += f" · distance {column.distance:.2g}"
+    if is_number(column.drift):
+        note += f" · drift {column.drift:.2g}"
     return Figure(shorten(column.name, 40), message, svg, note=note.removeprefix(" · "))
 
 

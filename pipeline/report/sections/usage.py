@@ -15,9 +15,9 @@ MAX_BARS = 15
 
 
 def make_usage(source: ReportSource) -> Section | None:
-    """Returns the section of importances, or None if they were not measured."""
+    """Returns the section of importances, or None if fewer than two columns were measured."""
     explanation = source.details.explanation
-    if explanation is None or not (explanation.importances or explanation.effects):
+    if explanation is None or not (len(explanation.importances) > 1 or explanation.effects):
         return None
     blocks: list[Block] = []
     if (leak := explanation.suspected_leak) is not None:
