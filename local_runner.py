@@ -42,10 +42,12 @@ from pipeline.cli.options import (
     run_app,
 )
 from pipeline.cli.predict import chosen_model, predict
+from pipeline.cli.report import compare, report
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
 from pipeline.cli.serve import serve
+from pipeline.cli.show import show
 from pipeline.cli.skew import skew
 from pipeline.cli.spans import app as spans_app
 from pipeline.cli.versions import (
@@ -61,7 +63,8 @@ from pipeline.runs.run import run_pipeline
 from pipeline.versions.rollback import RollbackRequest
 from pipeline.versions.waiting import ApprovalRequest
 
-_TRAIN, _PREDICT, _VERSIONS = "Train", "Predict", "Choose the version in service"
+_TRAIN, _LOOK, _PREDICT = "Train", "Look at runs", "Predict"
+_VERSIONS = "Choose the version in service"
 _RETRAIN, _MACHINE = "Retrain on new data", "Set up this machine"
 
 
@@ -214,6 +217,9 @@ def evaluate(
         show_metrics_of_rows(loaded, chosen, pattern, verbose)
 
 
+app.command(**_section(_LOOK, "report.md"))(report)
+app.command(**_section(_LOOK, "report.md"))(compare)
+app.command(**_section(_LOOK, "report.md"))(show)
 app.command(**_section(_PREDICT, "serving.md"))(predict)
 app.command(**_section(_PREDICT, "serving.md"))(serve)
 app.command(**_section(_PREDICT, "serving.md"))(skew)

@@ -32,6 +32,7 @@ INSTALL_REQUIRES = [
     # Studies resume after a kill by internals of the storage, so the minor version is pinned.
     "optuna>=5.0,<5.1",
     "orjson>=3.10,<4",
+    "packaging>=24.2",
     "pillow>=10.1,<13",
     "prometheus-client>=0.20,<1",
     "psutil>=5.9,<8",
@@ -73,7 +74,7 @@ setup(
         "configs",
     ],
     py_modules=["kubeflow_runner", "local_runner"],
-    package_data={"configs": ["*.yaml"]},
+    package_data={"configs": ["*.yaml"], "pipeline.report": ["templates/*"]},
     install_requires=INSTALL_REQUIRES,
     extras_require={
         # TensorFlow's CUDA libraries take gigabytes, and only machines with a GPU need them.

@@ -30,6 +30,9 @@ from components.processes.stopping import commit_or_abort
 from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_variants, has_variants
 from components.pusher.versions import (
+    CARD_FOLDER,
+    CARD_JSON,
+    CARD_MARKDOWN,
     WITHDRAWN_PROPERTY,
     Provenance,
     find_damage,
@@ -95,8 +98,10 @@ class AtomicPushExecutor(executor.Executor):
             # last. A stop during the copy would leave an incomplete version.
             commit_or_abort()
             super().Do(input_dict, output_dict, exec_properties)
-            if variants is not None and pushed.get_int_custom_property(_PUSHED):
-                self._push_variants(variants, pushed)
+            if pushed.get_int_custom_property(_PUSHED):
+                _push_card(model, pushed)
+                if variants is not None:
+                    self._push_variants(variants, pushed)
             return
         if not self.CheckBlessing(input_dict):
             _mark(pushed)
@@ -136,7 +141,8 @@ class AtomicPushExecutor(executor.Executor):
             if is_same and has_variants(newest, variants) and not damage:
                 logger.info("Version %s already contains this model", newest)
                 return newest
-        return push_new_version(exported, base, provenance, variants, certificate)
+        card = Path(model.uri) / CARD_FOLDER
+        return push_new_version(exported, base, provenance, variants, certificate, card)
 
     def _push_variants(self, variants: str, pushed: Artifact) -> None:
         """Copies the variants next to a model in an object store; the manifest is copied last."""
@@ -152,6 +158,15 @@ class AtomicPushExecutor(executor.Executor):
                     copy_folder(str(folder), posixpath.join(target, folder.name))
                 if manifest.exists():
                     fileio.copy(str(manifest), posixpath.join(target, MANIFEST_FILE))
+
+
+def _push_card(model: Artifact, pushed: Artifact) -> None:
+    """Copies the model card next to a model in an object store, and into the Pusher's artifact."""
+    for uri in (pushed.get_string_custom_property(_DESTINATION), pushed.uri):
+        for name in (CARD_JSON, CARD_MARKDOWN):
+            card = posixpath.join(model.uri, CARD_FOLDER, name)
+            if fileio.exists(card):
+                fileio.copy(card, posixpath.join(uri, name), overwrite=True)
 
 
 def _mark(pushed: Artifact, version: Path | None = None) -> None:

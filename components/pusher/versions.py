@@ -46,6 +46,10 @@ BLESSED_MODEL_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
 WITHDRAWN_FILE = f"{EXTRA_FOLDER}/withdrawn.json"
 """The path, in a version, of the file that marks the version as withdrawn."""
+CARD_FOLDER = "model_card"
+"""The folder, in a Model artifact, whose files a push copies into the version."""
+CARD_JSON, CARD_MARKDOWN = "model_card.json", "model_card.md"
+"""The files of the model card, in this folder and in a version. Model servers ignore them."""
 SAVED_MODEL = "saved_model.pb"
 """The file of the graph, which every SavedModel has."""
 
@@ -201,6 +205,7 @@ def push_new_version(
     provenance: Provenance | None = None,
     variants: Path | None = None,
     certificate: Path | None = None,
+    card: Path | None = None,
 ) -> Path:
     """Copies a SavedModel atomically into a serving folder, as its newest version.
 
@@ -213,6 +218,7 @@ def push_new_version(
       provenance: the origin of the version; by default the provenance in `model`.
       variants: the folder of the Optimizer's artifact, whose accepted variants are copied too.
       certificate: the folder of the certificate, which is copied into the version if it exists.
+      card: the folder of the model card, whose files are copied into the version if they exist.
 
     Returns:
       The folder of the version.
@@ -220,7 +226,7 @@ def push_new_version(
     Raises:
       DataError: a file differs from the certified file, or a variant from the accepted variant.
     """
-    with _incoming(model, base, provenance, variants, certificate) as incoming:
+    with _incoming(model, base, provenance, variants, certificate, card) as incoming:
         while True:
             version = free_version(base)
             commit_or_abort()
@@ -256,6 +262,7 @@ def _incoming(
     provenance: Provenance | None = None,
     variants: Path | None = None,
     certificate: Path | None = None,
+    card: Path | None = None,
 ) -> Iterator[Path]:
     """Yields a checked copy of a model in the serving folder, for the caller to rename.
 
@@ -275,6 +282,8 @@ def _incoming(
             if certificate is not None and certificate.is_dir():
                 extra = incoming / EXTRA_FOLDER / certificate.name
                 shutil.copytree(certificate, extra, dirs_exist_ok=True)
+            if card is not None and card.is_dir():
+                shutil.copytree(card, incoming, dirs_exist_ok=True)
         except OSError as error:
             raise _add_disk_space(error, model, incoming) from None
         (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # The copy is not withdrawn.

@@ -8,12 +8,16 @@ from collections.abc import Sequence
 
 _SERVERS = ("serve", "schedule")
 """Commands that run until a signal ends them with exit code 0."""
+SERVE_REPORTS = "--serve"
+"""The option with which `report` runs until a signal ends it."""
 _ENDING_OPTIONS = ("--once", "--list", "--check")
 """Options with which these commands end without a signal."""
 
 
 def runs_until_stopped(arguments: Sequence[str]) -> bool:
     """Returns whether a command line starts a server, which a signal ends with exit code 0."""
+    if arguments[:1] == ["report"]:
+        return SERVE_REPORTS in arguments
     return bool(arguments) and arguments[0] in _SERVERS and not {*_ENDING_OPTIONS} & {*arguments}
 
 

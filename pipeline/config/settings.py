@@ -20,6 +20,7 @@ from components.example_gen.formats import (
 )
 from components.serving.settings import LogSettings, RequestSettings
 from pipeline.config.issues import Issue, Rule
+from pipeline.config.sections.card import CardSettings
 from pipeline.config.sections.data import BeamSettings, DataSettings
 from pipeline.config.sections.evaluate import Criteria, EvaluateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
@@ -78,6 +79,7 @@ KEYS_WITHOUT_EFFECT_ON_MODEL: Any = {
     "requests": True,
     "log": True,
     "skew": True,
+    "card": True,
     "report": True,
 }
 """Sections, or keys of a section, without effect on the model or its destination."""
@@ -136,6 +138,7 @@ class PipelineConfig(Settings):
     rows; `false` turns the check off.
     """
     push: PushSettings = PushSettings()
+    card: CardSettings = CardSettings()
     beam: BeamSettings = BeamSettings()
     schedule: ScheduleSettings | None = None
     """The times of retraining, the spans to train on, and the versions and runs to keep."""

@@ -14,6 +14,7 @@ from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import has_variants
 from components.pusher.versions import (
     BLESSED_MODEL_PROPERTY,
+    CARD_FOLDER,
     WAITING_PROPERTY,
     Provenance,
     find_damage,
@@ -56,6 +57,10 @@ class Waiting(Candidate):
     def certificate_in(self, layout: Layout) -> Path | None:
         """Returns the folder of the model's InfraBlessing, or None."""
         return layout.root / self.certificate if self.certificate else None
+
+    def card_in(self, layout: Layout) -> Path:
+        """Returns the folder of the model card in the Model artifact, which may not exist."""
+        return self.exported_in(layout).parent / CARD_FOLDER
 
     def variants_in(self, layout: Layout) -> Path | None:
         """Returns the folder of the artifact of the model's variants, or None."""
@@ -291,6 +296,7 @@ def approve(
                     provenance,
                     waiting.variants_in(layout),
                     folder / CERTIFICATE_FOLDER if folder else None,
+                    waiting.card_in(layout),
                 )
             except OSError as error:
                 raise ConfigError(

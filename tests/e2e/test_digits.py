@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from browser import Browser
 from e2e.conftest import RUNNER, SMALL, Project, plain, snapshot
 
 COMPONENTS = [
@@ -47,6 +49,13 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert sum(summary["examples"].values()) == 1797
     assert (summary["strategy"], summary["replicas"]) == ("mirrored", 1)
     assert summary["pushed"].endswith("serving/digits/" + project.versions("digits")[0])
+
+
+def test_first_run_writes_an_offline_report(project: Project, first, browser: Browser) -> None:
+    (report,) = project.output.glob("digits/runs/*/report.html")
+    sections = ["verdict", "data", "training", "evaluation", "certificate", "steps", "lineage"]
+    assert browser.check(report) == sections
+    assert browser.evaluate("[...document.images].filter(i => i.naturalWidth > 0).length") >= 20
 
 
 def test_first_run_has_the_details_of_its_report(project: Project, first) -> None:
@@ -129,6 +138,19 @@ def test_model_is_asked_for_files_and_by_http(project: Project, first, tmp_path:
     predicted = answer.json()["predictions"][0]
     assert predicted["class"] == rows[0]["class"]
     assert predicted["scores"][7] == pytest.approx(float(rows[0]["score_7"]), abs=1e-5)
+
+
+def test_results_of_steps_are_shown(project: Project, first) -> None:
+    transformed = project.scopeline("show", "transform", "--rows", "2")
+    assert "(784 values)" in transformed.stdout, transformed.stderr
+    shown = project.scopeline("show", "Evaluator", "--predictions", "--rows", "3")
+    assert shown.returncode == 0, shown.stderr
+    assert "Predictions of the first rows of eval" in shown.stdout
+    rows = re.findall(r"^[123] +(\d) .*?(\d) \(\d+(?:\.\d)?%\)", plain(shown.stdout), re.MULTILINE)
+    assert len(rows) == 3
+    assert sum(label == predicted for label, predicted in rows) >= 2
+    pushed = project.scopeline("show", "Pusher").stdout
+    assert "model_card.md" in pushed
 
 
 def test_forced_run_is_cached_and_plan_changes_nothing(project: Project, first) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import datetime
 
 from components.beam_workers.options import limit_workers
 from components.processes.kubernetes.pod_settings import PodSettings
@@ -14,9 +15,10 @@ from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_
 from pipeline.kubeflow.compiled import ComponentResult, ProgressLines, StepReport
 from pipeline.kubeflow.kubeflow_rules import TASKS
 from pipeline.kubeflow.nodes import make_concrete, read_node_id
+from pipeline.kubeflow.steps.finalize import ReportedResults
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.event_log import EventLog
-from pipeline.records.summary import RunSummary, State
+from pipeline.records.summary import RunSummary, State, WindowSummary
 from pipeline.run_context import RunContext
 from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
@@ -66,7 +68,8 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     started = time.monotonic()
     results = _earlier_results(context, record, run_id)
     summary = RunSummary(run_id=run_id, pipeline="", started="", strategy="")
-    gate = PushGate(context, results, summary)
+    card = _earlier_summary(record, context, run_id) if name == ComponentId.PUSHER else None
+    gate = PushGate(context, results, summary, card)
     check_stop()
     try:
         with gate(name) as may_run, limit_workers(record.config.beam.workers):
@@ -106,6 +109,24 @@ def _earlier_results(context: RunContext, record: RunRecord, run_id: str) -> Art
         if execution is not None:
             results.add(component, execution)
     return results
+
+
+def _earlier_summary(record: RunRecord, context: RunContext, run_id: str) -> RunSummary:
+    """Returns the summary with the results that the steps before this one reported."""
+    folder = RunFolder(run_root(context.layout), run_id)
+    summary = RunSummary(
+        run_id=run_id,
+        pipeline=record.config.name,
+        started=datetime.fromtimestamp(record.began).astimezone().isoformat(timespec="seconds"),
+        strategy=record.config.train.strategy.kind,
+        window=None if record.window is None else WindowSummary.of(record.window),
+        notes=list(record.notes),
+    )
+    reports = {name: r for name in record.shown if (r := folder.read_report(name)) is not None}
+    results = ReportedResults(reports)
+    for name, report in reports.items():
+        results.read(name, report.state, report.execution, summary)
+    return summary
 
 
 def _summarize(

@@ -5,6 +5,7 @@ A search and variants are steps of the first run, of which two containers are lo
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -19,6 +20,7 @@ from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, Run, kill_once, states,
 from mariadb_server import PASSWORD, mariadb
 
 from components.pusher.variants import read_manifest
+from components.pusher.versions import CARD_JSON
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,12 @@ def test_a_run_reaches_pusher_with_its_own_parameters(digits: Cluster, first: Ru
     assert told.pushed is not None
     assert Path(told.pushed).is_relative_to(digits.volume / "output/digits/serving/digits")
     assert (Path(told.pushed) / "saved_model.pb").exists()
+    card = json.loads((Path(told.pushed) / CARD_JSON).read_text())
+    assert card["model_details"]["version"]["name"] == first.run_id
+    rows = {data["name"]: data["description"] for data in card["model_parameters"]["data"]}
+    assert rows["eval"].startswith(f"{told.examples['eval']} rows")
+    measured = [metric["type"] for metric in card["quantitative_analysis"]["performance_metrics"]]
+    assert measured == list(told.metrics)
 
 
 def test_a_step_that_is_killed_goes_on_in_its_second_attempt(digits: Cluster, first: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,7 +17,15 @@ import pytest
 from evaluation_artifacts import SURE, Measured, config_of, measure, write_examples, write_model
 from small_components import play, training
 
-from components.pusher.versions import WAITING_PROPERTY, list_versions, read_provenance
+from components.pusher.versions import (
+    CARD_FOLDER,
+    CARD_JSON,
+    CARD_MARKDOWN,
+    WAITING_PROPERTY,
+    list_versions,
+    read_provenance,
+    restore_version,
+)
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import DataLocation
 from pipeline.data.spans import Span
@@ -170,6 +179,11 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     assert (
         said == f"the waiting model {number} is now version {version.name}, in service: looks right"
     )
+    card = json.loads((version / CARD_JSON).read_text())
+    assert card["model_details"]["version"]["name"] == "run 1"
+    assert {"type": "accuracy", "value": "1"}.items() <= {
+        **card["quantitative_analysis"]["performance_metrics"][0]
+    }.items()
     provenance = read_provenance(version)
     assert provenance is not None
     assert (provenance.model, provenance.run) == (waits["waiting"]["model"], "run 1")
@@ -184,6 +198,33 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     assert pipeline.versions == [version]
     with pytest.raises(ConfigError, match=r"approve \d+: no model waits"):
         pipeline.approve(number)
+
+
+def test_version_appears_with_its_card_and_copies_keep_it(pipeline: Pipeline) -> None:
+    first = Path(pipeline.run(1)["pushed"])
+    cards = [(first / name).read_text() for name in (CARD_JSON, CARD_MARKDOWN)]
+    assert "run 1" in cards[0]
+    assert "- card.owner in the config" in cards[1]
+    archives = list(pipeline.layout.pipeline_root.glob(f"Pusher/pushed_model/*/{CARD_MARKDOWN}"))
+    assert [archive.read_text() for archive in archives] == [cards[1]]
+    shutil.rmtree(first)
+    assert restore_version(archives[0].parent, str(first)) == "was missing"
+    assert (first / CARD_MARKDOWN).read_text() == cards[1]
+    pipeline.run(2)
+    roll_back(pipeline.config(), pipeline.layout, pipeline.event_log, RollbackRequest())
+    copy = pipeline.versions[-1]
+    assert [(copy / name).read_text() for name in (CARD_JSON, CARD_MARKDOWN)] == cards
+
+
+def test_card_that_cannot_be_written_is_a_note_and_the_model_is_pushed(pipeline: Pipeline) -> None:
+    def obstruct() -> None:
+        (model,) = pipeline.layout.pipeline_root.glob("Trainer/model/*")
+        (model / CARD_FOLDER).write_text("in the way")
+
+    summary = pipeline.run(1, meanwhile=obstruct)
+    assert summary["status"] == "pushed"
+    assert any(note.startswith("the version has no model card: ") for note in summary["notes"])
+    assert not (Path(summary["pushed"]) / CARD_JSON).exists()
 
 
 def test_approvals_that_are_refused(pipeline: Pipeline) -> None:

@@ -1,0 +1,76 @@
+"""The names of runs: last, previous, the beginning of an id, and folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.layout import Layout
+from pipeline.records.run_folders import StoredRun, find_run, list_runs
+from pipeline.records.summary import RunSummary
+from trainer_module.errors import ConfigError, DataError
+
+IDS = ["2026-01-05T03-00-00.000001", "2026-01-06T03-00-00.000001", "2026-01-06T04-00-00.000001"]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = Layout(tmp_path, "cars")
+    for run_id in IDS:
+        summary = RunSummary(run_id=run_id, pipeline="cars", started="now", strategy="default")
+        found.run(run_id).root.mkdir(parents=True)
+        summary.write(found.run(run_id).summary)
+    return found
+
+
+def test_run_is_found_by_each_kind_of_name(layout: Layout) -> None:
+    folder = layout.run(IDS[0]).root
+    names = ["last", "previous", "2026-01-05", IDS[1], str(folder), str(folder / "summary.json")]
+    found = [find_run(layout, name) for name in names]
+    assert [run.id for run in found] == [IDS[2], IDS[1], IDS[0], IDS[1], IDS[0], IDS[0]]
+    assert {run.pipeline for run in found} == {"cars"}
+    assert found[-1].read().run_id == IDS[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("2026-01-06", rf"2 runs of cars begin with this; .*{IDS[2]}, {IDS[1]}"),
+        ("2027", rf"pipeline cars has no such run; give `last`, `previous`, .*{IDS[2]}, {IDS[1]}"),
+        ("../cars", r"is not the folder of a run, as it has no summary\.json"),
+    ],
+)
+def test_name_of_no_run_is_refused_with_the_runs_there_are(
+    layout: Layout, name: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_run(layout, name)
+
+
+def test_without_runs_the_message_names_other_pipelines(layout: Layout) -> None:
+    with pytest.raises(ConfigError, match=r"taxi has no run yet; there are runs of cars"):
+        find_run(Layout(layout.output, "taxi"), "last")
+    one = Layout(layout.output, "one")
+    one.run("2026").root.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="previous: pipeline one has only one run, 2026"):
+        find_run(one, "previous")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "is damaged, or a later release wrote it"),
+        (b'{"run_id": "a", "status": "sold"}', r"is damaged.* at "),
+        (None, "does not exist"),
+    ],
+)
+def test_damaged_summary_is_described(layout: Layout, content: bytes | None, message: str) -> None:
+    path = layout.run(IDS[2]).summary
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    run: StoredRun = list_runs(layout.output, "cars")[0]
+    with pytest.raises(DataError, match=message) as caught:
+        run.read()
+    assert str(path) in str(caught.value)
