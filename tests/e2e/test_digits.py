@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from browser import Browser
 from e2e.conftest import RUNNER, SMALL, Project, plain, snapshot
 
 COMPONENTS = [
@@ -48,6 +49,33 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert sum(summary["examples"].values()) == 1797
     assert (summary["strategy"], summary["replicas"]) == ("mirrored", 1)
     assert summary["pushed"].endswith("serving/digits/" + project.versions("digits")[0])
+
+
+def test_first_run_writes_an_offline_report(project: Project, first, browser: Browser) -> None:
+    (report,) = project.output.glob("digits/runs/*/report.html")
+    sections = ["verdict", "data", "training", "evaluation", "certificate", "steps", "lineage"]
+    assert browser.check(report) == sections
+    assert browser.evaluate("[...document.images].filter(i => i.naturalWidth > 0).length") >= 20
+
+
+def test_first_run_has_the_details_of_its_report(project: Project, first) -> None:
+    summary = project.summary("digits")
+    details = summary["details"]
+    assert details["notes"] == []
+    assert {c["name"]: c["type"] for c in details["columns"]} == {
+        "label": "label",
+        "image": "image",
+    }
+    assert list(details["costs"]) == COMPONENTS
+    trainer = details["costs"]["Trainer"]
+    # The trainer's worker imports nothing, as it is a fork; it computes for seconds.
+    assert trainer["cpu_seconds"] > summary["training"]["seconds"] / 4
+    assert trainer["peak_bytes"] > 300e6
+    assert trainer["written_bytes"] >= details["model"]["bytes"]
+    assert details["model"]["inputs"] == {"image": "string"}
+    producers = {artifact["producer"] for artifact in details["lineage"]["artifacts"]}
+    assert producers == set(COMPONENTS)
+    assert details["seconds"] < 5
 
 
 def test_first_run_leaves_no_temporary_file(project: Project, first) -> None:
@@ -131,6 +159,10 @@ def test_forced_run_is_cached_and_plan_changes_nothing(project: Project, first) 
     assert second.returncode == 0
     assert set(project.states("digits").values()) == {"cached"}
     assert second.stdout.count("cached") == len(COMPONENTS)
+    details = project.summary("digits")["details"]
+    assert details["costs"] == {}, "only what ran has costs"
+    assert len(details["columns"]) == 2
+    assert {a["producer"] for a in details["lineage"]["artifacts"]} == set(COMPONENTS)
     assert project.versions("digits") == before
 
     files = snapshot(project.output)
@@ -160,6 +192,10 @@ def test_missed_threshold_pushes_nothing(project: Project, first) -> None:
     states = project.states("digits")
     assert states["Trainer"] == "cached"
     assert (states["Evaluator"], states["Pusher"]) == ("ran", "skipped")
+    details = project.summary("digits")["details"]
+    assert "Evaluator" in details["costs"]
+    assert not {"Trainer", "Pusher"} & details["costs"].keys()
+    assert details["model"]["parameters"] > 1000
     assert project.versions("digits") == before
 
 

@@ -6,14 +6,17 @@ import csv
 import gzip
 import json
 import math
+import re
 import struct
 from pathlib import Path
 
 import pytest
 import yaml
+from browser import Browser
 from e2e.conftest import ROOT, Project
 from e2e.served_taxi import ask_for, multiply
 
+from components.evaluator.explanation.explain import read_explanation
 from components.example_gen.builtin import BUILTIN_DATA
 
 TAXI = ROOT / "configs" / "taxi.yaml"
@@ -35,6 +38,22 @@ def test_model_is_good_and_pushed(trained: Project) -> None:
     assert summary["training"]["history"]["val_loss"]
 
 
+def test_evaluation_explains_the_model(trained: Project) -> None:
+    (folder,) = (trained.output / "taxi/pipeline_root/Evaluator/evaluation").iterdir()
+    explanation = read_explanation(str(folder))
+    assert explanation is not None
+    summary = trained.summary("taxi")
+    assert explanation.rows == explanation.of == summary["examples"]["eval"]
+    # TFMA's area has 10,000 thresholds.
+    auc, loss = (summary["metrics"][name]["value"] for name in ("auc", "log_loss"))
+    assert explanation.roc[0].area == pytest.approx(auc, abs=1e-3)
+    assert explanation.loss_value == pytest.approx(loss, abs=1e-4)
+    # Tips in cash are not recorded.
+    assert explanation.importances[0].column == "payment_type"
+    assert explanation.effects[0].column == "payment_type"
+    assert explanation.notes == []
+
+
 def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> None:
     summary = trained.summary("taxi")
     slices = summary["slices"]
@@ -46,6 +65,13 @@ def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> Non
     )
     # Some slice is below the threshold, which does not matter.
     assert min(metrics["auc"] or 0 for metrics in slices.values()) < 0.93
+
+
+def test_the_report_shows_the_slices_beyond_chance(trained: Project, browser: Browser) -> None:
+    (report,) = trained.output.glob("taxi/runs/*/report.html")
+    assert {"data", "evaluation", "slices", "usage", "variants"} <= set(browser.check(report))
+    text = browser.evaluate("document.querySelector('#slices').innerText")
+    assert re.search(r"auc: .* differ beyond chance: .*payment_type=Credit Card", text)
 
 
 def test_a_variant_is_as_good_as_the_model_on_every_slice(trained: Project) -> None:
@@ -65,6 +91,18 @@ def test_unknown_column_in_a_slice_is_refused_before_training(trained: Project) 
         "evaluate.slices.0: the data has no column `pament_type`; did you mean `payment_type`?"
     ) in done.stdout
     assert trained.states("taxi") == {"ExampleGen": "failed"}
+
+
+def test_unknown_private_column_is_refused_though_the_data_was_read(trained: Project) -> None:
+    done = trained.scopeline("run", "--config", TAXI, "--set", "report.private=[compny]")
+    assert done.returncode == 2
+    assert "report.private.0: the data has no column `compny`; did you mean `company`?" in (
+        done.stdout
+    )
+    details = trained.summary("taxi")["details"]
+    assert details["config"]["report"] == {"private": ["compny"]}
+    assert details["lineage"]["machine"]["cores"]
+    assert (details["columns"], details["costs"], details["notes"]) == ([], {}, [])
 
 
 def test_row_request_is_answered(trained: Project) -> None:

@@ -161,7 +161,7 @@ def _bars(source: ReportSource) -> Figure:
             rows.append(row | {"kind": _COLOUR[one.state]})
     longest = max(components, key=lambda one: one.seconds)
     message = f"Time by step. The longest: {longest.name}, {duration(longest.seconds)}."
-    svg = charts.bars(rows, list(panels), 880 if costs else charts.WIDTH)
+    svg = charts.bars(rows, list(panels), 820 if costs else charts.WIDTH)
     return Figure("Cost by step" if costs else "Time by step", message, svg, is_wide=bool(costs))
 
 

@@ -106,7 +106,7 @@ def test_members_and_variants_are_listed_with_the_strongest_first() -> None:
     report = OptimizerReport(metric="auc", variants=variants).model_dump(mode="json")
     summary = summary_of(FIRST, training={"model": "ensemble", "members": members}, variants=report)
     _, shown = view_summary(summary, ComponentId.TRAINER, 1)
-    assert (shown.rows, shown.omitted) == ([("trees", "75.0%", "0.25", "2 s")], 1)
+    assert (shown.rows, shown.omitted) == ([("trees", "75%", "0.25", "2 s")], 1)
     (shown,) = view_summary(summary, ComponentId.OPTIMIZER, 5)
     assert shown.rows == [
         ("float", "accepted", "2 kB", "0.75"),
