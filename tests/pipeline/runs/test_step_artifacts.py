@@ -65,7 +65,7 @@ def test_statistics_and_schema_have_a_row_per_column(
     assert (train.title, evaluation.title) == ("train: 100 rows", "eval: 20 rows")
     rows = {row[0]: dict(zip(train.heads, row, strict=True)) for row in train.rows}
     assert rows["label"]["mean"] == "0.5"
-    assert rows["side"]["most frequent"] == "south 50.0%, north 50.0%"
+    assert rows["side"]["most frequent"] == "south 50%, north 50%"
     assert (rows["side"]["missing"], rows["side"]["unique"]) == ("0%", "2")
     (schema,) = view(config, layout, ComponentId.SCHEMA_GEN, 5)
     columns = {row[0]: row[1:] for row in schema.rows}
