@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -186,7 +186,7 @@ def _rows(differences: Iterable[Difference]) -> list[tuple[str, ...]]:
     return [(d.name, d.first, d.second) for d in differences]
 
 
-def _show_table(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _show_table(title: str, heads: tuple[str, ...], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table with a title, or nothing without rows."""
     if not rows:
         return

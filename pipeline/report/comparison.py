@@ -139,7 +139,7 @@ def _metric(
     return MetricDifference(name, first, second, second.value - first.value, interval)
 
 
-def _notes(first: RunSummary, second: RunSummary, levels: set[float]) -> Iterator[str]:
+def _notes(first: RunSummary, second: RunSummary, levels: set[float | None]) -> Iterator[str]:
     if first.metrics and second.metrics:
         yield (
             "The interval of a difference follows from the intervals of the two runs, as if they "
@@ -200,7 +200,7 @@ def _code(details: RunDetails) -> dict[str, str]:
     return {} if lineage is None else {"code": lineage.code, **lineage.versions, **lineage.machine}
 
 
-def _confidence(details: RunDetails) -> float:
+def _confidence(details: RunDetails) -> float | None:
     evaluate = details.config.get("evaluate")
     given = evaluate.get("confidence") if isinstance(evaluate, Mapping) else None
     return float(given) if isinstance(given, int | float) else EvaluateSettings().confidence
@@ -215,19 +215,15 @@ def _data(first: RunSummary, second: RunSummary) -> Iterator[Difference]:
         yield Difference("newest span", *(w.newest if w else NONE for w in windows))
         yield Difference("spans", *(str(len(w.spans)) if w else NONE for w in windows))
     if first.details and second.details:
-        names = [{c.name: c.type for c in s.details.columns} for s in (first, second) if s.details]
-        counts = [
-            len(s.details.columns) + s.details.columns_omitted for s in (first, second) if s.details
-        ]
-        yield Difference("columns", *map(_count, counts))
-        yield from _differing(
-            {f"type of {name}": kind for name, kind in names[0].items()},
-            {f"type of {name}": kind for name, kind in names[1].items()},
-        )
+        details = first.details, second.details
+        numbers = (str(len(d.columns) + d.columns_omitted) for d in details)
+        yield Difference("columns", *numbers)
+        before, after = ({f"type of {c.name}": c.type for c in d.columns} for d in details)
+        yield from _differing(before, after)
     for name in ("anomalies", "drift"):
-        counts = len(getattr(first, name)), len(getattr(second, name))
-        if any(counts):
-            yield Difference(name, *map(_count, counts))
+        found = len(getattr(first, name)), len(getattr(second, name))
+        if any(found):
+            yield Difference(name, *map(_count, found))
 
 
 def _count(value: int | None) -> str:

@@ -151,10 +151,11 @@ def _evaluation(source: CardSource) -> Iterator[str]:
     summary = source.summary
     if not summary.metrics:
         return
-    level = f"{source.config.evaluate.confidence:.0%}"
+    level = source.config.evaluate.confidence
+    interval = "interval" if level is None else f"interval ({level:.0%})"
     yield "## Evaluation"
     yield _table(
-        ("metric", "value", f"interval ({level})", "model in service", "threshold"),
+        ("metric", "value", interval, "model in service", "threshold"),
         [
             (
                 name,

@@ -235,8 +235,8 @@ def _describe(feature: Any, rows: float) -> tuple[str, ...]:
         values = (stats.mean, stats.std_dev, stats.min, stats.median, stats.max)
         return (name, missing, NONE, *map(number, values), NONE)
     if kind == "string_stats":
-        values = [v for v in stats.top_values[:_ROWS_ACROSS] if v.value != _BYTES]
-        top = [_frequency(value, rows) for value in values]
+        frequent = [v for v in stats.top_values[:_ROWS_ACROSS] if v.value != _BYTES]
+        top = [_frequency(value, rows) for value in frequent]
         return (name, missing, number(int(stats.unique)), *[NONE] * 5, ", ".join(top) or NONE)
     return (name, missing, *[NONE] * 7)
 

@@ -188,6 +188,13 @@ def test_columns_are_capped_and_counted() -> None:
     assert "4,500 further columns are not listed." in card_as_markdown(source)
 
 
+def test_config_without_intervals_has_a_card() -> None:
+    metrics = {"auc": MetricSummary(value=0.75, in_service=None, needs="", ok=True)}
+    source = source_of({}, [], metrics=metrics)
+    without = config_of({}, evaluate={"confidence": None})
+    assert "| auc | 0.75 |  |" in card_as_markdown(replace(source, config=without))
+
+
 def test_slices_of_private_columns_are_left_out() -> None:
     slices = {"born=1970, plan=gold": {"auc": 0.5}, "plan=tin": {"auc": 0.6}}
     source = source_of({}, [], slices=slices, metrics={})

@@ -24,7 +24,8 @@ WIDE = [f"c{number}" for number in range(20)]
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
     path = tmp_path_factory.mktemp("data") / "cars.csv"
-    lines = [f"{'x' * 100},{n % 2},{','.join(['1.5'] * len(WIDE))}" for n in range(60)]
+    numbers = [[(n * (i + 7)) % 61 + 0.5 for i in range(len(WIDE))] for n in range(60)]
+    lines = [f"{'x' * 100} {n},{n % 2},{','.join(map(str, numbers[n]))}" for n in range(60)]
     path.write_text("\n".join([f"name,label,{','.join(WIDE)}", *lines]))
     return config_of(data={"format": "csv", "path": str(path)})
 
@@ -52,7 +53,7 @@ def test_rows_of_many_columns_stand_beside_each_other(
     assert shown.heads == ("column", "row 1", "row 2")
     cells = {name: first for name, first, _ in shown.rows}
     assert cells.keys() == {"name", "label", *WIDE}
-    assert cells["c3"] == "1.5"
+    assert float(cells["c3"]) % 1 == 0.5
     assert cells["name"].startswith("xxx")
     assert len(cells["name"]) <= 40
 
@@ -64,7 +65,7 @@ def test_statistics_and_schema_have_a_row_per_column(
     assert (train.title, evaluation.title) == ("train: 100 rows", "eval: 20 rows")
     rows = {row[0]: dict(zip(train.heads, row, strict=True)) for row in train.rows}
     assert rows["label"]["mean"] == "0.5"
-    assert rows["side"]["most frequent"] == "south 50.0%, north 50.0%"
+    assert rows["side"]["most frequent"] == "south 50%, north 50%"
     assert (rows["side"]["missing"], rows["side"]["unique"]) == ("0%", "2")
     (schema,) = view(config, layout, ComponentId.SCHEMA_GEN, 5)
     columns = {row[0]: row[1:] for row in schema.rows}
