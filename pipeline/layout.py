@@ -131,6 +131,11 @@ class Layout:
         return self.root / "schedule.prom"
 
     @property
+    def run_metrics(self) -> Path:
+        """The file with metrics of the last run, in Prometheus format."""
+        return self.root / "run.prom"
+
+    @property
     def builtin(self) -> Path:
         """The folder of unpacked data of `builtin:`."""
         return self.output / "builtin"
@@ -162,6 +167,16 @@ class RunLayout:
     def summary(self) -> Path:
         """The summary of the run as JSON."""
         return self.root / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """The report of the run as HTML."""
+        return self.root / "report.html"
+
+    @property
+    def lineage_events(self) -> Path:
+        """The OpenLineage events of the run, one JSON object per line."""
+        return self.root / "openlineage.json"
 
 
 def new_run_id() -> str:

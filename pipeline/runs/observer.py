@@ -117,7 +117,7 @@ class RunObserver:
         self.summary = RunSummary(
             run_id=files.root.name,
             pipeline=config.name,
-            started=datetime.fromtimestamp(started).astimezone().isoformat(timespec="seconds"),
+            started=_show_moment(started),
             strategy=config.train.strategy.kind,
             window=None if window is None else WindowSummary.of(window),
             notes=[] if window is None else list(window.notes),
@@ -130,11 +130,32 @@ class RunObserver:
         self._run_events.record_start()
         self._console.started(component)
 
-    def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
-        """Reads the results of a component that has ended, and shows them."""
+    def finished(
+        self,
+        component: str,
+        state: State,
+        seconds: float,
+        execution: int | None,
+        ended: float | None = None,
+    ) -> None:
+        """Reads the results of a component that has ended, and shows them.
+
+        Args:
+          component: the component.
+          state: the state of its execution in TFX.
+          seconds: its duration.
+          execution: the id of the execution in the metadata, or None.
+          ended: its end in seconds since 1970; default: now.
+        """
+        began = (time.time() if ended is None else ended) - seconds
         state, detail = self._results.read(component, state, execution, self.summary)
         self.summary.components.append(
-            ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
+            ComponentSummary(
+                name=component,
+                state=state,
+                seconds=round(seconds, 3),
+                started=_show_moment(began),
+            )
         )
         self._write_summary()
         self._console.finished(component, state, seconds, detail)
@@ -228,3 +249,8 @@ class RunObserver:
         if self.summary.waiting is not None:
             return self.summary.waiting.status
         return Status.PUSHED if self.summary.pushed is not None else Status.NOT_BLESSED
+
+
+def _show_moment(seconds: float) -> str:
+    """Returns a time in seconds since 1970 as text with its UTC offset."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

@@ -123,6 +123,8 @@ def _summarize(
         examples=results.examples_uri() if name == ComponentId.EXAMPLE_GEN else None,
         model=results.model_uri() if name == ComponentId.TRAINER else None,
         pushed=results.pushed_version() if name == ComponentId.PUSHER else None,
+        rows=results.example_rows() if name == ComponentId.EXAMPLE_GEN else {},
+        explanation=results.explanation() if name == ComponentId.EVALUATOR else None,
     )
     return state, detail, result
 
