@@ -25,6 +25,7 @@ from pipeline.records.summary import (
     Status,
     WindowSummary,
 )
+from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 
@@ -216,6 +217,7 @@ class RunObserver:
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
         self._run_events.record_end(self.summary, model)
+        self.note(write_for_other_tools(self.summary, self._context.layout))
 
     def note(self, notes: Sequence[str]) -> None:
         """Adds notes to a run that has ended."""
