@@ -1,0 +1,1 @@
+"""The sections of the report. Each module makes one section, or None if the run has no content."""

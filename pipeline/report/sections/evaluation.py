@@ -1,0 +1,231 @@
+"""The section about mistakes: confusions, curves, calibration, residuals and the worst examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from components.evaluator.explanation.record import (
+    Calibration,
+    Confusion,
+    Curve,
+    Explanation,
+    Residuals,
+    WorstExample,
+)
+from pipeline.report import charts
+from pipeline.report.blocks import (
+    Block,
+    Cell,
+    Columns,
+    Example,
+    Examples,
+    Figure,
+    Items,
+    Note,
+    Picture,
+    Section,
+    Table,
+)
+from pipeline.report.source import ReportSource
+from pipeline.report.text import interval, is_number, listed, number, shorten, signed
+from trainer_module.errors import counted
+
+MAX_CLASSES = 15
+"""The maximum number of classes in the confusion matrix."""
+MAX_CURVES = 6
+"""The maximum number of curves in a chart."""
+MAX_POINTS = 100
+"""The maximum number of points of a curve; of more, evenly spaced points are drawn."""
+MAX_EXAMPLES = 20
+MAX_VALUES = 30
+"""The maximum number of columns of an example."""
+MAX_PICTURE = 120_000
+"""The maximum size of a picture in base64; larger pictures are left out."""
+
+
+def make_evaluation(source: ReportSource) -> Section | None:
+    """Returns the section of mistakes, or None if the Evaluator left no explanation."""
+    blocks: list[Block] = []
+    lead = ""
+    if (explanation := source.details.explanation) is not None:
+        lead = _lead(explanation)
+        figures = list(_figures(explanation))
+        if figures:
+            blocks.append(Columns(figures))
+        if explanation.confusion is not None and explanation.confusion.classes:
+            blocks += _confusion(explanation.confusion)
+        if explanation.notes:
+            blocks.append(Items.capped("Left out", explanation.notes))
+    if worst := _worst(source):
+        blocks.append(worst)
+    elif explanation is not None:
+        blocks.append(Note("The file of worst examples does not exist (any more).", "muted"))
+    return Section("evaluation", "Mistakes", blocks, lead) if blocks else None
+
+
+def _lead(explanation: Explanation) -> str:
+    extent = f"{explanation.rows:,} of {explanation.of:,} rows of the eval split"
+    loss = f"{explanation.loss} {number(explanation.loss_value)}"
+    return f"On {extent}, the model has {loss}."
+
+
+def _figures(explanation: Explanation) -> Iterator[Figure]:
+    if explanation.roc:
+        axes = ("false positive rate", "true positive rate")
+        yield _curves("ROC", explanation.roc, axes, diagonal=True)
+    if explanation.precision_recall:
+        axes = ("recall", "precision")
+        yield _curves("Precision and recall", explanation.precision_recall, axes)
+    if explanation.calibration is not None and explanation.calibration.predicted:
+        yield _calibration(explanation.calibration)
+    if explanation.residuals is not None:
+        yield from _residuals(explanation.residuals)
+
+
+def _curves(
+    title: str, curves: Sequence[Curve], axes: tuple[str, str], *, diagonal: bool = False
+) -> Figure:
+    rows, names = [], []
+    for curve in curves[:MAX_CURVES]:
+        area = f" ({number(curve.area)})" if curve.area is not None else ""
+        names.append(f"{shorten(curve.label, 24)}{area}")
+        points = [(x, y) for x, y in zip(curve.x, curve.y, strict=False) if is_number(x + y)]
+        step = max(1, -(-len(points) // MAX_POINTS))
+        # The last point belongs to the curve.
+        kept = points[:-1:step] + points[-1:]
+        rows += [{"x": x, "y": y, "series": names[-1]} for x, y in kept]
+    scale = {"domain": [0, 1]}
+    svg = charts.lines(rows, *axes, names, diagonal=diagonal, dots=False, x=scale, y=scale)
+    areas = "; ".join(f"{curve.label} {number(curve.area)}" for curve in curves[:MAX_CURVES])
+    note = f"The area under the curve: {areas}."
+    if len(curves) > MAX_CURVES:
+        note += f" {MAX_CURVES} of {len(curves)} curves are shown."
+    return Figure(title, f"{title}. {note}", svg, note=shorten(note, 300))
+
+
+def _calibration(calibration: Calibration) -> Figure:
+    columns = (calibration.predicted, calibration.observed, calibration.low, calibration.high)
+    rows = [
+        {"x": x, "y": y, "low": low, "high": high}
+        for x, y, low, high in zip(*columns, strict=False)
+    ]
+    error = f"The expected calibration error is {number(calibration.expected_error)}."
+    table = Table.capped(
+        "Figures of the calibration",
+        ["predicted", "observed", "interval", "rows"],
+        [
+            [number(x), number(y), interval((low, high)), f"{count:,}"]
+            for x, y, low, high, count in zip(*columns, calibration.rows, strict=False)
+        ],
+        is_folded=True,
+    )
+    note = f"{error} Points on the diagonal are predictions that are as frequent as they claim."
+    return Figure("Calibration", f"Calibration. {error}", charts.calibration(rows), table, note)
+
+
+def _residuals(residuals: Residuals) -> Iterator[Figure]:
+    edges, counts = residuals.errors.edges, residuals.errors.counts
+    if counts:
+        bars = [
+            {"left": left, "right": right, "count": count}
+            for left, right, count in zip(edges, edges[1:], counts, strict=False)
+        ]
+        message = f"Errors from {number(edges[0])} to {number(edges[-1])}"
+        svg = charts.histogram(bars, "prediction minus label", "rows")
+        yield Figure("Errors", f"{message}; most frequent {_mode(bars)}.", svg)
+    pairs = zip(residuals.actual, residuals.predicted, strict=False)
+    points = [{"x": x, "y": y} for x, y in pairs if is_number(x) and is_number(y)]
+    if points:
+        message = f"{counted(len(points), 'row')}; points on the diagonal are exact predictions."
+        svg = charts.scatter(points, "label", "prediction")
+        yield Figure("Predictions and labels", message, svg, note=message)
+
+
+def _mode(bars: Sequence[dict[str, float]]) -> str:
+    highest = max(bars, key=lambda bar: bar["count"])
+    return f"{number(highest['left'])} to {number(highest['right'])}"
+
+
+def _confusion(confusion: Confusion) -> list[Block]:
+    """Returns the confusion matrix as a table, and its most frequent mistakes in a sentence."""
+    classes = confusion.classes[:MAX_CLASSES]
+    rows = []
+    for label, counts in zip(classes, confusion.counts, strict=False):
+        total = sum(counts) or 1.0
+        cells = [
+            Cell(number(round(count)), "", heat=round(count / total, 3))
+            for count in counts[: len(classes)]
+        ]
+        rows.append([shorten(label, 40), *cells])
+    head = ["label \\ prediction", *(shorten(label, 24) for label in classes)]
+    mistakes = [
+        (count, label, prediction)
+        for label, counts in zip(confusion.classes, confusion.counts, strict=False)
+        for prediction, count in zip(confusion.classes, counts, strict=False)
+        if prediction != label and count > 0
+    ]
+    mistakes.sort(reverse=True)
+    table = Table.capped("Confusion matrix: rows by label and prediction", head, rows)
+    if not mistakes:
+        return [table]
+    gist = listed(
+        (f"{shorten(a, 24)} predicted as {shorten(b, 24)} ({n:,.0f})" for n, a, b in mistakes), 3
+    )
+    return [table, Note(f"Most frequent mistakes: {gist}.", "muted")]
+
+
+def _worst(source: ReportSource) -> Examples | None:
+    worst = source.worst_examples
+    if worst is None or not worst.rows:
+        return None
+    texts = {
+        column.name for column in source.details.columns if column.type == "text"
+    } & source.hidden
+    examples = [_example(row, source, not texts) for row in worst.rows[:MAX_EXAMPLES]]
+    note = "The rows with the largest losses. Ignored and private columns are left out."
+    if worst.base is not None:
+        note += (
+            f" Shares are added to the mean prediction, {number(worst.base)}; their sum is the "
+            "prediction."
+        )
+    return Examples("Worst examples", examples, note)
+
+
+def _example(row: WorstExample, source: ReportSource, has_words: bool) -> Example:
+    hidden = source.hidden
+    pictures = []
+    for name, png in row.images.items():
+        if name not in hidden and len(png) <= MAX_PICTURE:
+            alt = f"{shorten(name, 40)}: label {shorten(row.label, 40)}, "
+            pictures.append(Picture(f"{alt}prediction {shorten(row.prediction, 40)}", png))
+        saliency = row.saliency.get(name, "")
+        if name not in hidden and saliency and len(saliency) <= MAX_PICTURE:
+            pictures.append(Picture(f"{shorten(name, 40)}: the pixels that matter", saliency))
+    largest = max((abs(share) for _, share in row.words), default=0.0) or 1.0
+    words = [(word, share / largest) for word, share in row.words] if has_words else []
+    shares = [
+        [shorten(one.column, 40), shorten(one.value, 40), _share(one.share)]
+        for one in row.shares
+        if one.column not in hidden
+    ]
+    values = [
+        [shorten(name, 40), shorten(value)]
+        for name, value in row.values.items()
+        if name not in hidden and name not in row.images
+    ]
+    return Example(
+        title=f"{shorten(row.label, 60)} → {shorten(row.prediction, 80)}",
+        detail=f"loss {number(row.loss)}",
+        pictures=pictures,
+        words=words[:200],
+        shares=Table.capped("Shares", ["column", "value", "share"], shares[:6], 2)
+        if shares
+        else None,
+        values=Table.capped("All values", ["column", "value"], values, 2, is_folded=True)
+        if values
+        else None,
+    )
+
+
+def _share(share: float) -> Cell:
+    return Cell(signed(share))

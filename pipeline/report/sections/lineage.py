@@ -1,0 +1,203 @@
+"""The section about the steps: their graph, their cost, their artifacts and their origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from pipeline.records.details import Lineage, StepCost
+from pipeline.records.summary import ComponentSummary, State
+from pipeline.report import charts
+from pipeline.report.blocks import Block, Cell, Code, Columns, Facts, Figure, Section, Table
+from pipeline.report.source import ReportSource
+from pipeline.report.text import NONE, duration, listed, number, shorten, size
+from trainer_module.errors import counted
+
+_KIND = {State.RAN: "good", State.CACHED: "muted", State.SKIPPED: "warn", State.FAILED: "bad"}
+_COLOUR = {
+    State.RAN: "series-1",
+    State.CACHED: "line-strong",
+    State.SKIPPED: "warn",
+    State.FAILED: "bad",
+}
+_OTHER = "not in this run"
+
+
+def make_steps(source: ReportSource) -> Section | None:
+    """Returns the section of the steps with their cost, or None if no step began."""
+    components = source.summary.components
+    if not components:
+        return None
+    blocks: list[Block] = []
+    lineage = source.details.lineage
+    if lineage is not None and lineage.edges:
+        blocks.append(_graph(lineage, components))
+    blocks.append(Columns([_times(components), _costs(source)]))
+    return Section("steps", "Steps and cost", blocks)
+
+
+def make_lineage(source: ReportSource) -> Section | None:
+    """Returns the section of artifacts, fingerprints, versions and the config."""
+    lineage = source.details.lineage
+    blocks: list[Block] = []
+    if lineage is not None:
+        pairs = [("config", lineage.config), ("code", lineage.code), *lineage.machine.items()]
+        facts = [(shorten(name, 40), shorten(value)) for name, value in pairs if value]
+        if facts:
+            blocks.append(Facts(facts))
+        if lineage.artifacts:
+            blocks.append(_artifacts(lineage))
+        if lineage.versions:
+            rows = [[name, version] for name, version in sorted(lineage.versions.items())]
+            caption = f"Versions of {counted(len(rows), 'package')}"
+            blocks.append(Table.capped(caption, ["package", "version"], rows, 2, is_folded=True))
+    if source.details.config:
+        blocks.append(Code("Config as run", _as_yaml(source.details.config)))
+    return Section("lineage", "Lineage", blocks) if blocks else None
+
+
+def _as_yaml(config: Mapping[str, Any]) -> str:
+    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)
+    return shorten(text, 50_000)
+
+
+def levels(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Returns the level of each component: the length of the longest path that leads to it.
+
+    Args:
+      names: the components in the order in which they run.
+      edges: the pairs of components of which the second reads an artifact of the first. Pairs
+        against the order are ignored.
+    """
+    order = {name: i for i, name in enumerate(names)}
+    found = dict.fromkeys(names, 0)
+    for name in names:
+        before = [a for a, b in edges if b == name and a in order and order[a] < order[name]]
+        found[name] = max((found[a] + 1 for a in before), default=0)
+    return found
+
+
+def _graph(lineage: Lineage, components: Sequence[ComponentSummary]) -> Figure:
+    names = [component.name for component in components]
+    level = levels(names, lineage.edges)
+    places: dict[str, tuple[int, int]] = {}
+    for name in names:
+        row = sum(1 for x, _ in places.values() if x == level[name])
+        places[name] = (level[name], row)
+    nodes = [
+        {
+            "name": one.name,
+            "x": places[one.name][0],
+            "y": places[one.name][1],
+            "detail": _detail(one),
+            "kind": _COLOUR[one.state],
+        }
+        for one in components
+    ]
+    edges = _direct(lineage.edges, places)
+    lines = [
+        dict(zip(("x", "y", "x2", "y2"), (*places[a], *places[b]), strict=True)) for a, b in edges
+    ]
+    message = ". ".join(f"{one.name} {one.state.value}" for one in components)
+    note = "An arrow from left to right joins a step with the steps that read its artifacts. "
+    note += "Blue steps ran, grey steps were cached."
+    return Figure("Graph of the run", message, charts.graph(nodes, lines), note=note)
+
+
+def _direct(
+    edges: Sequence[tuple[str, str]], places: Mapping[str, tuple[int, int]]
+) -> list[tuple[str, str]]:
+    """Returns the edges between known components that no longer path replaces."""
+    known = {(a, b) for a, b in edges if a in places and b in places and a != b}
+    after: dict[str, set[str]] = {}
+    for a, b in known:
+        after.setdefault(a, set()).add(b)
+
+    def reaches(start: str, end: str) -> bool:
+        seen, waiting = {start}, [start]
+        while waiting:
+            for following in after.get(waiting.pop(), ()):
+                if following == end:
+                    return True
+                if following not in seen:
+                    seen.add(following)
+                    waiting.append(following)
+        return False
+
+    return sorted(
+        (a, b) for a, b in known if not any(c != b and reaches(c, b) for c in after.get(a, ()))
+    )
+
+
+def _detail(one: ComponentSummary) -> str:
+    has_time = one.state in (State.RAN, State.FAILED)
+    return f"{one.state.value} {duration(one.seconds)}" if has_time else one.state.value
+
+
+def _times(components: Sequence[ComponentSummary]) -> Figure:
+    rows = [
+        {
+            "name": one.name,
+            "value": one.seconds if one.state in (State.RAN, State.FAILED) else 0,
+            "text": _detail(one).removeprefix("ran "),
+            "kind": _COLOUR[one.state],
+        }
+        for one in components
+    ]
+    longest = max(components, key=lambda one: one.seconds)
+    message = f"Time by step. The longest: {longest.name}, {duration(longest.seconds)}."
+    return Figure("Time by step", message, charts.bars(rows, "seconds"))
+
+
+def _costs(source: ReportSource) -> Table:
+    """Returns the table of the states, times and costs of steps."""
+    costs = source.details.costs
+    has_prices = any(cost.price is not None for cost in costs.values())
+    head = ["step", "state", "time"]
+    head += ["CPU", "peak memory", "written"] if costs else []
+    head += ["price"] if has_prices else []
+    rows: list[list[str | Cell]] = []
+    for one in source.summary.components:
+        cost = costs.get(one.name)
+        has_time = one.state in (State.RAN, State.FAILED)
+        row: list[str | Cell] = [one.name, Cell(one.state.value, _KIND[one.state])]
+        row.append(duration(one.seconds) if has_time else NONE)
+        if costs:
+            row += _cost_cells(cost)
+        if has_prices:
+            row.append(number(cost.price) if cost else NONE)
+        rows.append(row)
+    if costs:
+        total: list[str | Cell] = ["all", "", duration(source.summary.seconds)]
+        total.append(duration(sum(cost.cpu_seconds for cost in costs.values())))
+        total.append(size(max(cost.peak_bytes for cost in costs.values())))
+        total.append(size(sum(cost.written_bytes for cost in costs.values())))
+        if has_prices:
+            total.append(number(sum(cost.price or 0.0 for cost in costs.values())))
+        rows.append(total)
+    return Table.capped("Steps", head, rows, 2)
+
+
+def _cost_cells(cost: StepCost | None) -> list[str | Cell]:
+    if cost is None:
+        return [NONE] * 3
+    return [duration(cost.cpu_seconds), size(cost.peak_bytes), size(cost.written_bytes)]
+
+
+def _artifacts(lineage: Lineage) -> Table:
+    rows = [
+        [
+            str(one.id),
+            one.type,
+            one.producer or _OTHER,
+            listed(one.consumers, 6) or NONE,
+            shorten(one.uri, 300),
+            size(one.bytes) if one.bytes is not None else "deleted or remote",
+        ]
+        for one in lineage.artifacts
+    ]
+    head = ["id", "type", "made by", "read by", "where", "size"]
+    caption = f"{counted(len(rows), 'artifact')}"
+    return Table.capped(caption, head, rows, 5, is_folded=True)

@@ -1,0 +1,111 @@
+"""Texts of pages: visible forms of invisible characters, and numbers in few digits."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import TypeGuard
+
+NONE = "-"
+"""The text of a missing value."""
+MAX_CHARACTERS = 200
+"""The length from which `shorten` cuts a text."""
+
+_KEPT = {"\n", "\t", "\u200c", "\u200d"}
+"""Characters that are kept: line breaks, and the joiners that Persian and emoji need."""
+_HIDDEN = re.compile(r"[^ -~\u00a1-\u00ac\u00ae-\u02ff\u0400-\u052f\u3040-\u30ff\u4e00-\u9fff]")
+"""The characters whose category `visible` looks up. All others are visible, which saves time."""
+_INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode's categories of control, format, surrogate and separating characters."""
+
+
+def visible(text: str) -> str:
+    r"""Returns a text in which characters that are invisible or that change the order of others are
+    codes such as `\x1b` or `U+202E`.
+    """
+    return _HIDDEN.sub(_code, text)
+
+
+def _code(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in _KEPT or unicodedata.category(character) not in _INVISIBLE:
+        return character
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x100 else f"U+{number:04X}"
+
+
+def shorten(text: object, limit: int = MAX_CHARACTERS) -> str:
+    """Returns a value as text of at most `limit` characters."""
+    words = str(text)
+    return words if len(words) <= limit else f"{words[: limit - 1]}…"
+
+
+def number(value: object) -> str:
+    """Returns a number in four significant digits, or NONE for None, NaN and other types."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return NONE
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if isinstance(value, int) or (value.is_integer() and abs(value) >= 1000):
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def signed(value: object) -> str:
+    """Returns a number with its sign."""
+    shown = number(value)
+    is_positive = isinstance(value, int | float) and value > 0
+    return f"+{shown}" if is_positive and shown != NONE else shown
+
+
+def percent(value: object) -> str:
+    """Returns a share as a percentage, or NONE."""
+    if not is_number(value):
+        return NONE
+    shown = f"{value:.1%}" if 0 < abs(value) < 0.995 else f"{value:.0%}"
+    return "<0.1%" if 0 < value < 0.0005 else shown
+
+
+def interval(ends: Iterable[float] | None) -> str:
+    """Returns the two ends of an interval, or NONE."""
+    if ends is None:
+        return NONE
+    shown = [number(end) for end in ends]
+    return NONE if NONE in shown else f"{shown[0]} to {shown[1]}"
+
+
+def duration(seconds: object) -> str:
+    """Returns a time in seconds, minutes or hours."""
+    if not is_number(seconds):
+        return NONE
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def size(count: object) -> str:
+    """Returns a number of bytes in decimal units, or NONE."""
+    if not is_number(count):
+        return NONE
+    for unit, divisor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= divisor:
+            return f"{count / divisor:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Returns whether a value is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
+
+
+def listed(names: Iterable[str], limit: int = 5) -> str:
+    """Returns up to `limit` names in a list, with the number of further names."""
+    found = [shorten(name, 60) for name in names]
+    further = f" and {len(found) - limit} more" if len(found) > limit else ""
+    return ", ".join(found[:limit]) + further
