@@ -77,9 +77,7 @@ def read_spread(files: Sequence[str], max_rows: int) -> Iterator[np.ndarray]:
     Raises:
       DataError: a file is damaged.
     """
-    known = read_row_counts(files)
-    counts = [known[file] if file in known else _count(file) for file in files]
-    chosen_rows, start = spread_rows(sum(counts), max_rows), 0
+    chosen_rows, start = spread_rows(count_rows(files), max_rows), 0
     waiting = list[np.ndarray]()
     for file in files:
         for records in read_batches(file, rows_for_columns):
@@ -92,6 +90,12 @@ def read_spread(files: Sequence[str], max_rows: int) -> Iterator[np.ndarray]:
                 waiting.clear()
     if any(map(len, waiting)):
         yield np.concatenate(waiting)
+
+
+def count_rows(files: Sequence[str]) -> int:
+    """Returns the number of rows of gzipped TFRecord files, which is usually stored beside them."""
+    known = read_row_counts(files)
+    return sum(known[file] if file in known else _count(file) for file in files)
 
 
 def _count(file: str) -> int:

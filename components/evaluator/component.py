@@ -14,6 +14,7 @@ from tfx.utils import json_utils
 
 from components.evaluator.executor import (
     CONSTANT_KEY,
+    EXPLAIN_KEY,
     NAIVE_KEY,
     VERDICT_KEY,
     WARM_START_KEY,
@@ -59,6 +60,7 @@ class Evaluator(TfxEvaluator):
         constant_decides: bool,
         past_labels: Sequence[str],
         verdict: VerdictSettings,
+        explains: bool,
     ) -> None:
         """Constructs the TFX component.
 
@@ -80,6 +82,7 @@ class Evaluator(TfxEvaluator):
           constant_decides: whether the model has to beat the constant prediction.
           past_labels: the columns of past labels, the best of which is the naive prediction.
           verdict: the settings for confidence intervals and ties.
+          explains: whether the model is explained after its evaluation.
         """
         spec = EvaluatorSpec(
             examples=examples,
@@ -99,6 +102,7 @@ class Evaluator(TfxEvaluator):
         # These properties are not parameters of TFX's own spec.
         self.exec_properties[VERDICT_KEY] = verdict.to_json()
         self.exec_properties[WARM_START_KEY] = int(warm_start)
+        self.exec_properties[EXPLAIN_KEY] = int(explains)
         if constant_metric is not None:
             constant_settings = {
                 "decides": constant_decides,

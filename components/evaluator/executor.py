@@ -25,12 +25,14 @@ from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import FEATURE_PATTERN, UNREADABLE
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
+from components.evaluator.explanation.explain import try_explain
 from components.evaluator.gate import mark_blessing
 from components.evaluator.intervals import (
     BASELINE_EXAMPLES_KEY,
     TRAINING_EXAMPLES_KEY,
     VerdictSettings,
 )
+from components.evaluator.loaded import keep_models
 from components.evaluator.naive_prediction import predict_naively, write_naive_prediction
 from components.evaluator.slices import metric_name
 from components.evaluator.train_overlap import find_train_overlap
@@ -55,6 +57,8 @@ past labels. The property is missing without past labels."""
 WARM_START_KEY = "warm_start"
 """The execution property that is 1 if training began with the weights of the model in service, and
 0 otherwise."""
+EXPLAIN_KEY = "explain"
+"""The execution property that is 1 if the model is explained after its evaluation."""
 CONSTANT_FILE = "constant_prediction.json"
 """The file of the constant prediction, in the folder of TFMA's files."""
 
@@ -74,13 +78,26 @@ class Executor(tfx_evaluator.Executor):
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        """Evaluates the model and blesses it or not, as TFX's own `Do` does.
+        """Evaluates the model and blesses it or not, as TFX's own `Do` does, and explains it.
 
         The inputs `baseline_examples` and `training_examples` are additional to TFX's own.
 
         Raises:
           DataError: the value of a slice is not UTF-8, or a row has no label or weight.
           Exception: an error of Beam or TFMA that the model in service has not caused.
+        """
+        with keep_models():
+            settings = self._judge(input_dict, output_dict, exec_properties)
+            if exec_properties.get(EXPLAIN_KEY):
+                _explain(input_dict, output_dict, exec_properties, settings)
+
+    def _judge(
+        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+    ) -> VerdictSettings:
+        """Evaluates the model, blesses it or not, and returns the settings with all blocks of time.
+
+        Raises:
+          The errors of `Do`.
         """
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
         input_dict, settings = _drop_overlapping_model(input_dict, exec_properties, settings)
@@ -128,6 +145,7 @@ class Executor(tfx_evaluator.Executor):
                 input_dict, settings, "cannot read this data"
             )
             self._evaluate(input_dict, output_dict, exec_properties, settings)
+        return settings
 
     def _evaluate(
         self,
@@ -153,6 +171,24 @@ class Executor(tfx_evaluator.Executor):
             _bless(input_dict, output_dict, exec_properties, evaluation)
         else:
             super().Do(input_dict, output_dict, exec_properties)
+
+
+def _explain(
+    input_dict: Inputs,
+    output_dict: Inputs,
+    exec_properties: dict[str, Any],
+    settings: VerdictSettings,
+) -> None:
+    """Explains the new model, and stores the explanation beside TFMA's files."""
+    artifact = artifact_utils.get_single_instance(input_dict[specs.MODEL_KEY])
+    examples = input_dict[specs.EXAMPLES_KEY]
+    try_explain(
+        [f for split in evaluated_splits(exec_properties) for f in split_files(examples, split)],
+        path_utils.serving_model_path(artifact.uri, path_utils.is_old_model_artifact(artifact)),
+        read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY])),
+        settings.dependence,
+        artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY]),
+    )
 
 
 def _write_naive_prediction(

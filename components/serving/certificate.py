@@ -20,6 +20,7 @@ from components.example_gen.columns.encoded import (
     lists,
     no_values,
 )
+from components.example_gen.columns.tensors import to_request
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
     CERTIFICATE_PATH,
@@ -31,13 +32,7 @@ from components.pusher.certificate import (
     read_certificate,
 )
 from components.serving.model import Model, TransformedModel, load_model, load_transformed
-from components.serving.requests import (
-    EXAMPLES_INPUT,
-    Arrays,
-    join_rows,
-    kind_of_column,
-    to_request,
-)
+from components.serving.requests import EXAMPLES_INPUT, Arrays, join_rows, kind_of_column
 from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.export.variants.manifest import hash_file

@@ -118,6 +118,7 @@ def create_evaluator(
         constant_decides=constant_metric(criteria) is not None,
         past_labels=criteria.past_labels,
         verdict=make_verdict(criteria),
+        explains=criteria.evaluate.explain,
     ).with_id(ComponentId.EVALUATOR.value)
     add_code(evaluator, own=criteria.evaluate.own_code.values())
     return evaluator

@@ -196,14 +196,7 @@ def read_interface(version: Path) -> ModelInterface:
     """
     path = version / INTERFACE_FILE
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        columns = tuple(_read_column(column) for column in content.pop("columns"))
-        features = tuple(
-            ModelInput(**{**feature, "shape": tuple(feature["shape"])})
-            for feature in content.pop("features", ())
-        )
-        classes = tuple(content.pop("classes", ()))
-        return ModelInterface(columns, **content, classes=classes, features=features)
+        return parse_interface(path.read_text())
     except FileNotFoundError:
         raise DataError(
             f"{version} has no {INTERFACE_FILE}, so this release of Scopeline did not export the"
@@ -213,6 +206,22 @@ def read_interface(version: Path) -> ModelInterface:
         raise DataError(
             f"{path} is damaged ({type(error).__name__}: {error}): push the version again."
         ) from None
+
+
+def parse_interface(text: str) -> ModelInterface:
+    """Returns the description that `ModelInterface.to_json` has written.
+
+    Raises:
+      ValueError, TypeError or KeyError: the description is damaged.
+    """
+    content: dict[str, Any] = json.loads(text)
+    columns = tuple(_read_column(column) for column in content.pop("columns"))
+    features = tuple(
+        ModelInput(**{**feature, "shape": tuple(feature["shape"])})
+        for feature in content.pop("features", ())
+    )
+    classes = tuple(content.pop("classes", ()))
+    return ModelInterface(columns, **content, classes=classes, features=features)
 
 
 def _read_column(content: dict[str, Any]) -> RawColumn:

@@ -16,10 +16,10 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.evaluator.batched.slices import ModelRows
+from components.evaluator.loaded import load_model
 from components.evaluator.slices import BASELINE
 from components.tfrecords import read_batches
 from trainer_module.errors import DataError
-from trainer_module.export.loading import load_exported
 from trainer_module.export.saving import (
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,
@@ -159,7 +159,7 @@ class Predictor:
 
     def __init__(self, plan: PredictionPlan) -> None:
         self._plan = plan
-        loaded = {path: load_exported(path) for path in set(plan.models.values())}
+        loaded = {path: load_model(path) for path in set(plan.models.values())}
         self._models = {name: loaded[path] for name, path in plan.models.items()}
         for name, folder in plan.variants.items():
             self._models[name] = make_variant_module(self._models[name], folder)

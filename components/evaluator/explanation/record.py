@@ -57,7 +57,8 @@ class Residuals(BaseModel):
     """The errors of a regression."""
 
     errors: Bins
-    """The histogram of prediction minus label."""
+    """The histogram of prediction minus label. The first and the last bin include the 0.5 % of
+    smaller and larger errors."""
     predicted: list[float]
     actual: list[float]
     """The predictions and labels of up to 500 rows, evenly from all predictions."""
@@ -90,6 +91,9 @@ class Effect(BaseModel):
     """The quartiles of the predictions by value."""
     rows: list[int]
     """The number of rows with (about) each value."""
+    output: str = ""
+    """The explained prediction in words; of three or more classes the one that changes most. An
+    empty string for a number."""
 
 
 class Explanation(BaseModel):
@@ -153,11 +157,14 @@ class WorstExample(BaseModel):
     """The words of a text in order, each with its additive share."""
     shares: list[Share] = []
     """The strongest columns, beginning with the strongest."""
+    base: float | None = None
+    """The mean prediction to which the shares of the row add up, or None without shares."""
 
 
 class WorstExamples(BaseModel):
     """The rows of the sample with the largest losses, beginning with the largest."""
 
     base: float | None = None
-    """The mean prediction to which shares add up, or None without shares."""
+    """The mean prediction to which the shares of all rows add up. None without shares, and for
+    three or more classes: then each row has a base of its own."""
     rows: list[WorstExample] = []

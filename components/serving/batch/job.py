@@ -15,16 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from components.disk import disk_full, is_disk_full
+from components.example_gen.columns.tensors import to_request
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.reading import Block, Input, read_blocks
 from components.serving.batch.writing import Part, Parts, check_names, exclusive_output, to_columns
 from components.serving.model import Model
-from components.serving.requests import (
-    EXAMPLES_INPUT,
-    UnreadableValues,
-    find_unreadable,
-    to_request,
-)
+from components.serving.requests import EXAMPLES_INPUT, UnreadableValues, find_unreadable
 from components.serving.settings import OnUnreadable
 from trainer_module.errors import DataError, ScopelineError, counted
 from trainer_module.machine import count_cores

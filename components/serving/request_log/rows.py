@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.example_gen.columns.tensors import MISSING
 from components.example_gen.sources.parquet_source import (
     ANSWER,
     MODEL_VERSION,
@@ -21,7 +22,7 @@ from components.example_gen.sources.parquet_source import (
 )
 from components.serving.batch.writing import text_column, to_columns
 from components.serving.model import Servable
-from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, MISSING, Arrays, join_rows
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, Arrays, join_rows
 from trainer_module.export.interface import RawColumn
 
 _OBJECT_BYTES = 200

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from components.example_gen.columns.tensors import MISSING
 from components.serving.model import Servable
 from components.serving.request_log.log import RequestLog
 from components.serving.request_log.rows import AnsweredBatch, LoggedRequest
 from components.serving.requests import (
     EXAMPLES,
-    MISSING,
     RAW,
     Arrays,
     UnreadableValues,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from components.example_gen.columns.tensors import MISSING
 from components.pusher.versions import (
     SAVED_MODEL,
     WITHDRAWN_FILE,
@@ -24,7 +25,6 @@ from components.pusher.versions import (
 from components.serving.certificate import load_certified
 from components.serving.failure_log import FailureLog
 from components.serving.model import Servable
-from components.serving.requests import MISSING
 from components.serving.server.replies import RequestError
 from trainer_module.errors import ScopelineError
 

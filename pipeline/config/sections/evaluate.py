@@ -162,6 +162,11 @@ class EvaluateSettings(CrossValidation):
     `newest` pushes the new model, `keep` does not. Default: `keep` if both models were trained on
     the same data, otherwise `newest`.
     """
+    explain: bool = True
+    """Whether the Evaluator explains the model on a sample of the eval split: importances and
+    effects of columns, curves, and the worst examples. The explanation takes a few seconds at most
+    and does not change the verdict.
+    """
 
     @property
     def metric_names(self) -> list[str]:

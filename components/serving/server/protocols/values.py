@@ -15,8 +15,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from components.example_gen.columns.tensors import MISSING, numpy_dtype
 from components.serving.model import FeatureColumn
-from components.serving.requests import MISSING, Arrays, numpy_dtype
+from components.serving.requests import Arrays
 from components.serving.server.replies import RequestError, unknown_name
 from trainer_module.errors import counted, shorten
 from trainer_module.export.interface import ModelInterface, RawColumn

@@ -1,0 +1,209 @@
+"""Explains an evaluated model on a sample of the eval split, and stores the explanation."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.copying import read_text, write_text
+from components.evaluator.dependence import Dependence
+from components.evaluator.explanation.effects import measure_effects
+from components.evaluator.explanation.examples import find_worst_examples
+from components.evaluator.explanation.importances import Importances, measure_importances
+from components.evaluator.explanation.measures import (
+    compute_calibration,
+    compute_confusion,
+    compute_curves,
+    compute_residuals,
+)
+from components.evaluator.explanation.prediction import ExplainedModel
+from components.evaluator.explanation.record import (
+    EXAMPLES_FILE,
+    EXPLANATION_FILE,
+    Explanation,
+    WorstExamples,
+)
+from components.evaluator.explanation.sample import Records, Sample, first_rows, read_records
+from components.evaluator.explanation.target import Target
+from components.evaluator.loaded import load_model
+from trainer_module.errors import counted, shorten
+from trainer_module.export.interface import (
+    INTERFACE_FILE,
+    ModelInterface,
+    RawColumn,
+    parse_interface,
+)
+from trainer_module.runtime import report_notice
+
+logger = logging.getLogger(__name__)
+
+_SEED = 0
+_SAMPLE_SECONDS, _IMPORTANCE_SECONDS, _EFFECT_SECONDS, _SHARE_SECONDS = 0.8, 1.0, 0.4, 0.5
+"""The time for the predictions of each part of an explanation."""
+_FIRST_ROWS, _GROWTH = 16, 8
+"""The number of rows by which the speed of a model is measured first, and the factor between the
+numbers of rows that are predicted next."""
+_MAX_EFFECTS = 6
+_MAX_CLASSES = 100
+"""The maximum number of names of classes in the record."""
+
+
+def try_explain(
+    files: Sequence[str],
+    folder: str,
+    schema: schema_pb2.Schema,
+    dependence: Dependence,
+    output: str,
+) -> None:
+    """Explains a model, and reports an error as a notice: an explanation never fails an evaluation.
+
+    Args:
+      files: gzipped TFRecords of serialized tf.Examples of the evaluated splits.
+      folder: the folder of the SavedModel.
+      schema: the schema of the raw columns.
+      dependence: the column by which rows depend on one another.
+      output: the folder of the evaluation artifact, in which the files are stored.
+    """
+    try:
+        text = read_text(folder, INTERFACE_FILE)
+        if text is None:
+            return
+        explained = explain(files, folder, parse_interface(text), schema, dependence)
+        if explained is None:
+            return
+        explanation, worst = explained
+        write_text(worst.model_dump_json(exclude_defaults=True), output, EXAMPLES_FILE)
+        write_text(explanation.model_dump_json(), output, EXPLANATION_FILE)
+    except Exception as error:  # The model, its files and its data may raise any error.
+        logger.warning("the explanation of the model failed", exc_info=True)
+        report_notice(
+            f"the model was evaluated, but not explained: {type(error).__name__}: {shorten(error)}."
+            " The report has no importances and no worst examples. The log has the details; "
+            "`evaluate: {explain: false}` leaves the explanation out"
+        )
+
+
+def explain(
+    files: Sequence[str],
+    folder: str,
+    interface: ModelInterface,
+    schema: schema_pb2.Schema,
+    dependence: Dependence,
+    seed: int = _SEED,
+) -> tuple[Explanation, WorstExamples] | None:
+    """Returns the explanation of a model and its worst examples; None without rows or columns.
+
+    Args:
+      files: gzipped TFRecords of serialized tf.Examples.
+      folder: the folder of the SavedModel.
+      interface: the description of the model's inputs.
+      schema: the schema of the raw columns.
+      dependence: the column by which rows depend on one another.
+      seed: the seed of the sample and of the permutations.
+
+    Raises:
+      Exception: any error of the model or of its files.
+    """
+    started = time.perf_counter()
+    records = read_records(files, interface, schema, dependence, seed)
+    if not interface.columns or not len(records.examples):
+        return None
+    target = Target(interface.task, interface.label, interface.classes)
+    model = ExplainedModel(load_model(folder), interface, target, records.examples[:64].tolist())
+    sample, notes = _predict(model, records)
+    if not len(sample) or not sample.weights.sum() > 0:
+        return None
+    explanation = _measure(sample, target, records.of)
+    importances = measure_importances(model, sample, _IMPORTANCE_SECONDS, seed)
+    columns = _by_importance(interface, importances)
+    strongest = [c for c in columns if c.request in _positive(importances)][:_MAX_EFFECTS]
+    effects, effect_notes = measure_effects(model, sample, strongest, _EFFECT_SECONDS)
+    worst, share_notes = find_worst_examples(model, sample, columns, _SHARE_SECONDS, seed)
+    names = {column.request: column.name for column in interface.columns}
+    for importance in importances.columns:
+        importance.column = names[importance.column]
+    leak = importances.suspected_leak
+    explanation.importances = importances.columns
+    explanation.effects = effects
+    explanation.suspected_leak = None if leak is None else names[leak]
+    explanation.notes = [*notes, *importances.notes, *effect_notes, *share_notes]
+    explanation.seconds = round(time.perf_counter() - started, 3)
+    return explanation, worst
+
+
+def _predict(model: ExplainedModel, records: Records) -> tuple[Sample, list[str]]:
+    """Returns the predicted rows: as many as the time allows, and those with a known label."""
+    total, done, size = len(records.examples), 0, _FIRST_ROWS
+    model.warm_up(first_rows(records.columns, min(total, _FIRST_ROWS)))
+    labels, outputs, stop = [], [], time.perf_counter() + _SAMPLE_SECONDS
+    while done < total and time.perf_counter() < stop:
+        rows = slice(done, done + size)
+        columns = {name: values[rows] for name, values in records.columns.items()}
+        labels.append(model.labels(records.examples[rows]))
+        outputs.append(model.predict(columns))
+        done += len(labels[-1])
+        left = model.capacity(max(stop - time.perf_counter(), 0))
+        size = max(_FIRST_ROWS, min(size * _GROWTH, model.batch_rows, left))
+    sample = Sample(
+        first_rows(records.columns, done),
+        np.concatenate(labels),
+        records.weights[:done],
+        records.units[:done],
+        np.concatenate(outputs),
+    )
+    notes = []
+    if done < total:
+        speed = f"the model predicts only {model.rows_per_second:,.0f} rows per second"
+        notes.append(f"{done:,} rows instead of {total:,}: {speed}")
+    known = np.isfinite(sample.outputs).all(1) & np.isfinite(sample.labels)
+    if model.target.classes:
+        known &= (sample.labels >= 0) & (sample.labels < len(model.target.classes))
+    if not known.all():
+        left_out = counted(int((~known).sum()), "row")
+        notes.append(f"{left_out} left out, whose label or prediction is unknown")
+    return sample.take(known), notes
+
+
+def _measure(sample: Sample, target: Target, total: int) -> Explanation:
+    """Returns an explanation with everything that needs no further predictions."""
+    losses = target.losses(sample.outputs, sample.labels)
+    explanation = Explanation(
+        rows=len(sample),
+        of=total,
+        task=target.task,
+        output=target.output,
+        loss=target.loss,
+        loss_value=float(np.average(losses, weights=sample.weights)),
+        classes=list(target.classes[:_MAX_CLASSES]),
+    )
+    if target.classes:
+        explanation.roc, explanation.precision_recall = compute_curves(sample, target.classes)
+        explanation.calibration = compute_calibration(sample)
+        explanation.confusion = compute_confusion(sample, target.classes)
+    else:
+        explanation.residuals = compute_residuals(sample)
+    return explanation
+
+
+def _by_importance(interface: ModelInterface, importances: Importances) -> list[RawColumn]:
+    """Returns all columns, beginning with the most important one."""
+    rank = {importance.column: number for number, importance in enumerate(importances.columns)}
+    return sorted(interface.columns, key=lambda c: rank.get(c.request, len(rank)))
+
+
+def _positive(importances: Importances) -> set[str]:
+    return {importance.column for importance in importances.columns if importance.increase > 0}
+
+
+def read_explanation(uri: str) -> Explanation | None:
+    """Returns the explanation that an evaluation stored, or None.
+
+    Args:
+      uri: the folder of the evaluation artifact.
+    """
+    text = read_text(uri, EXPLANATION_FILE)
+    return None if text is None else Explanation.model_validate_json(text)
