@@ -24,9 +24,6 @@ from pipeline.records.summary import MetricSummary, RunSummary
 
 logger = logging.getLogger(__name__)
 
-_MOST_POINTS = 200
-"""The maximum number of points of a curve, which the UI draws as SVG."""
-
 
 @dataclass(frozen=True)
 class Content:
@@ -176,16 +173,9 @@ def _as_matrix(confusion: Confusion) -> dict[str, Any]:
 
 
 def _as_points(curve: Curve) -> list[dict[str, float]]:
-    """Returns a curve in the form of `ClassificationMetrics.log_roc_curve`, with both ends."""
-    last = len(curve.x) - 1
-    count = min(len(curve.x), _MOST_POINTS)
-    chosen = sorted({round(number * last / max(count - 1, 1)) for number in range(count)})
+    """Returns a curve in the form of `ClassificationMetrics.log_roc_curve`."""
+    points = zip(curve.thresholds, curve.x, curve.y, strict=True)
     return [
-        {
-            # The first threshold is infinite, above every prediction.
-            "confidenceThreshold": min(curve.thresholds[i], 1.0),
-            "falsePositiveRate": curve.x[i],
-            "recall": curve.y[i],
-        }
-        for i in chosen
+        {"confidenceThreshold": threshold, "falsePositiveRate": false, "recall": true}
+        for threshold, false, true in points
     ]

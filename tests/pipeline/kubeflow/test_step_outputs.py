@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +69,17 @@ def test_the_evaluator_shows_its_metrics_and_confusions(tmp_path: Path) -> None:
     assert shown["classification"].metadata == expected.metadata
 
 
-def test_a_curve_is_short_and_has_both_ends(tmp_path: Path) -> None:
-    places = [i / 999 for i in range(1000)]
-    curve = Curve(label="yes", x=places, y=places, thresholds=[math.inf, *places[:0:-1]])
-    explanation = EXPLANATION.model_copy(update={"roc": [curve], "confusion": None})
-    said = report("Evaluator", explanation=explanation)
-    shown = launch(tmp_path, "Evaluator", lambda: describe_node(said))["classification"].metadata
-    points = shown["confidenceMetrics"]
-    assert len(points) == 200
-    expected = dsl.ClassificationMetrics()
-    expected.log_roc_curve([0.0, 1.0], [0.0, 1.0], [1.0, places[1]])
-    assert [points[0], points[-1]] == expected.metadata["confidenceMetrics"]
+def test_two_classes_have_a_curve(tmp_path: Path) -> None:
+    curve = Curve(label="yes", x=[0, 0.25, 1], y=[0, 0.5, 1], thresholds=[1, 0.5, 0.1])
+    for curves, expected in (([curve], ["confidenceMetrics"]), ([curve, curve], [])):
+        explanation = EXPLANATION.model_copy(update={"roc": curves, "confusion": None})
+        said = report("Evaluator", explanation=explanation)
+        shown = launch(tmp_path, "Evaluator", lambda said=said: describe_node(said))
+        assert [*shown["classification"].metadata] == expected
+        if expected:
+            drawn = dsl.ClassificationMetrics()
+            drawn.log_roc_curve(curve.x, curve.y, curve.thresholds)
+            assert shown["classification"].metadata == drawn.metadata
 
 
 def test_data_and_model_say_where_they_are(tmp_path: Path) -> None:
