@@ -6,6 +6,7 @@ import logging
 import time
 
 from components.beam_workers.options import limit_workers
+from components.evaluator.explanation.record import Explanation
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.stopping import check_stop
 from pipeline.component_ids import TRAINING, ComponentId
@@ -124,9 +125,16 @@ def _summarize(
         model=results.model_uri() if name == ComponentId.TRAINER else None,
         pushed=results.pushed_version() if name == ComponentId.PUSHER else None,
         rows=results.example_rows() if name == ComponentId.EXAMPLE_GEN else {},
-        explanation=results.explanation() if name == ComponentId.EVALUATOR else None,
+        explanation=_shown_part(results.explanation()) if name == ComponentId.EVALUATOR else None,
     )
     return state, detail, result
+
+
+def _shown_part(explanation: Explanation | None) -> Explanation | None:
+    """Returns an explanation with what Kubeflow's UI shows, and without values of columns."""
+    if explanation is None:
+        return None
+    return explanation.model_copy(update={"importances": [], "effects": []})
 
 
 def _pod_settings(config: PipelineConfig) -> PodSettings | None:
