@@ -170,7 +170,7 @@ class RunLayout:
 
     @property
     def report(self) -> Path:
-        """The report of the run as HTML."""
+        """The report of the run for a browser."""
         return self.root / "report.html"
 
     @property

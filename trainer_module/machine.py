@@ -29,6 +29,12 @@ def free_memory() -> int:
     return int(min([available, *map(_memory, _groups("memory"))]))
 
 
+def total_memory() -> int:
+    """Returns the bytes of memory that this process may use, including those in use."""
+    total = psutil.virtual_memory().total  # noqa: TID251
+    return int(min([total, *map(_memory_limit, _groups("memory"))]))
+
+
 def _groups(resource: str) -> Iterator[Path]:
     """Yields the visible folders of this process's control groups and of their parents."""
     yield _CGROUPS
@@ -57,15 +63,21 @@ def _cores(group: Path) -> float:
 
 def _memory(group: Path) -> float:
     """Returns the bytes that a group may still allocate, or infinity without a limit."""
-    limit = [*_words(group / "memory.max"), *_words(group / "memory.limit_in_bytes")]
+    limit = _memory_limit(group)
     used = [*_words(group / "memory.current"), *_words(group / "memory.usage_in_bytes")]
-    if not limit or not used or not limit[0].isdigit():
+    if not used or limit == math.inf:
         return math.inf
     words = _words(group / "memory.stat")
     statistics = dict(zip(words[::2], words[1::2], strict=True))
     # The kernel reclaims the page cache under memory pressure.
     reclaimable = statistics.get("total_inactive_file", statistics.get("inactive_file", "0"))
-    return max(0, int(limit[0]) - int(used[0]) + int(reclaimable))
+    return max(0, limit - int(used[0]) + int(reclaimable))
+
+
+def _memory_limit(group: Path) -> float:
+    """Returns the memory limit of a group in bytes, or infinity without a limit."""
+    limit = [*_words(group / "memory.max"), *_words(group / "memory.limit_in_bytes")]
+    return int(limit[0]) if limit and limit[0].isdigit() else math.inf
 
 
 def _words(file: Path) -> list[str]:

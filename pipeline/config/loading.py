@@ -37,6 +37,7 @@ from pipeline.config.sections.model import (
 from pipeline.config.sections.notify import NOTIFY_RULES
 from pipeline.config.sections.optimize import OPTIMIZE_RULES, packages_are_installed
 from pipeline.config.sections.push import PUSH_RULES
+from pipeline.config.sections.report import REPORT_RULES
 from pipeline.config.sections.schedule import SCHEDULE_RULES, SKEW_RULES
 from pipeline.config.sections.train import AUGMENT_RULES, TRAIN_RULES
 from pipeline.config.settings import NAME_PATTERN, PipelineConfig
@@ -136,6 +137,7 @@ RULES: tuple[Rule, ...] = (
     *AUGMENT_RULES,
     *EVALUATE_RULES,
     *PUSH_RULES,
+    *REPORT_RULES,
     *METADATA_RULES,
     *SCHEDULE_RULES,
     *SKEW_RULES,
@@ -153,6 +155,7 @@ COMMON_RULES: tuple[Rule, ...] = (
     *BEAM_RULES,
     *EVALUATE_RULES,
     *PUSH_RULES,
+    *REPORT_RULES,
     *METADATA_RULES,
     *SCHEDULE_RULES,
     *SKEW_RULES,

@@ -25,6 +25,7 @@ from pipeline.config.sections.evaluate import Criteria, EvaluateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
 from pipeline.config.sections.push import AnyCertificate, CertificateSettings, PushSettings
+from pipeline.config.sections.report import ReportSettings
 from pipeline.config.sections.schedule import (
     DriftSettings,
     OnDrift,
@@ -77,6 +78,7 @@ KEYS_WITHOUT_EFFECT_ON_MODEL: Any = {
     "requests": True,
     "log": True,
     "skew": True,
+    "report": True,
 }
 """Sections, or keys of a section, without effect on the model or its destination."""
 
@@ -143,6 +145,7 @@ class PipelineConfig(Settings):
     """The contents of the request log of the served model."""
     skew: SkewSettings = SkewSettings()
     notify: NotifySettings = NotifySettings()
+    report: ReportSettings = ReportSettings()
     metadata: str | None = None
     """The server of ML Metadata; default: a SQLite file in the output folder."""
     kubeflow: KubeflowSettings | None = None
@@ -284,13 +287,18 @@ class PipelineConfig(Settings):
 
     @property
     def all_named_columns(self) -> dict[str, str]:
-        """The columns of `named_columns`, and the columns for the split and for drift."""
+        """The columns of `named_columns`, for the split, for drift, and of the report."""
         by = {"data.split_by": self.data.split_by, "data.order_by": self.data.order_by}
         split_by = {key: name for key, name in by.items() if name}
         lags = self.data.lags
         split_by |= {f"data.lags.key.{i}": name for i, name in enumerate(lags.key if lags else [])}
         drift = {f"drift.columns.{name}": name for name in self.drift.columns}
-        return self.named_columns | split_by | drift
+        return self.named_columns | split_by | drift | self.private_columns
+
+    @property
+    def private_columns(self) -> dict[str, str]:
+        """The columns whose values stay out of the report, by config key."""
+        return {f"report.private.{i}": name for i, name in enumerate(self.report.private)}
 
     @property
     def fingerprint(self) -> str:

@@ -22,7 +22,8 @@ class SplitStatistics(BaseModel):
     zeros: float | None = None
     """The share of zeros among the values."""
     histogram: Bins | None = None
-    """The distribution of a numeric column; all splits of a column have the same bounds."""
+    """The distribution of a numeric column; all splits of a column have the same bounds. The first
+    and the last bin also count outliers."""
     top: list[tuple[str, float]] = []
     """The most frequent values of a column of strings with their shares."""
     length: float | None = None
@@ -50,7 +51,8 @@ class StepCost(BaseModel):
     cpu_seconds: float
     """The CPU seconds of the run's process and of its workers."""
     peak_bytes: int
-    """The largest resident memory of the run's process and of its workers together."""
+    """The largest resident memory of the run's process and of its workers together. Memory that
+    processes share counts once."""
     written_bytes: int
     price: float | None = None
     """The price by `report.price_per_hour`."""
@@ -63,7 +65,8 @@ class ArtifactDetails(BaseModel):
     type: str
     uri: str
     producer: str | None = None
-    """The component that made it, or None for an artifact that an earlier run made."""
+    """The component that made it in this run or in the run whose result it took from the cache.
+    None for an artifact of an earlier run that this run only reads."""
     consumers: list[str] = []
     bytes: int | None = None
     """The size, or None if the files were deleted or are remote."""
@@ -103,5 +106,7 @@ class RunDetails(BaseModel):
     lineage: Lineage | None = None
     model: dict[str, object] = {}
     """The size of the exported model in bytes and in parameters, and its inputs."""
+    notes: list[str] = []
+    """What is missing in the details, and why."""
     seconds: float = 0.0
     """The time that collecting the details and writing the report took."""

@@ -254,4 +254,7 @@ class RunSummary(BaseModel):
 
     def write(self, path: Path) -> None:
         """Writes the file atomically."""
-        write_atomically(path, self.model_dump_json(indent=2) + "\n")
+        text = self.model_dump_json(indent=2, exclude={"details"})
+        # The details have thousands of numbers, for which a line each would hide all other fields.
+        details = "null" if self.details is None else self.details.model_dump_json()
+        write_atomically(path, f'{text.removesuffix("}").rstrip()},\n  "details": {details}\n}}\n')

@@ -24,6 +24,7 @@ from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole, show_path
+from pipeline.runs.costs import CostMeter
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
@@ -60,6 +61,7 @@ def execute(
     run_events = RunEvents(event_log, config, run_id, data, request.reason)
     results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
+    meter = CostMeter()
     progress = logging.getLogger(PROGRESS_LOGGER)
 
     def conclude_interrupted() -> None:
@@ -69,7 +71,7 @@ def execute(
 
     progress.addHandler(console)
     error = attempt(
-        lambda: _run_components(context, request, run_events, observer, console, results),
+        lambda: _run_components(context, request, run_events, observer, console, results, meter),
         conclude_interrupted,
         EXIT_INTERRUPTED,
     )
@@ -84,7 +86,8 @@ def execute(
     if signal_name is None:
         retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
         observer.note(retention.delete_expired())
-    console.conclude(observer.summary, _hints(observer.summary, layout, files))
+    report = observer.report(meter.costs)
+    console.conclude(observer.summary, [*_hints(observer.summary, layout, files), report])
     if signal_name is None:
         reruns.keep(observer.summary, lambda: any(c.runs for c in make_plan(config, layout)))
     return observer.summary.status.exit_code
@@ -97,6 +100,7 @@ def _run_components(
     observer: RunObserver,
     console: RunConsole,
     results: ArtifactResults,
+    meter: CostMeter,
 ) -> None:
     """Reads the new spans, and runs the graph with the observer."""
     config, window, run_id = context.config, context.window, observer.summary.run_id
@@ -119,7 +123,7 @@ def _run_components(
     module_path = shared_module_path() if config.beam.args else nullcontext()
     with module_path, limit_workers(config.beam.workers):
         gate = PushGate(context, results, observer.summary)
-        LocalRunner(run_id, observer, gate).run(create(context, spans))
+        LocalRunner(run_id, observer, gate, meter.measure).run(create(context, spans))
     observer.restore_served_version()
 
 

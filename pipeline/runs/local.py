@@ -53,6 +53,16 @@ def _allow_all(node: str) -> AbstractContextManager[bool]:
     return nullcontext(True)
 
 
+Meter = Callable[[str], AbstractContextManager[None]]
+"""A function that returns the context in which a component is measured."""
+
+
+def _measure_nothing(component: str) -> AbstractContextManager[None]:
+    """Returns a context that measures nothing."""
+    del component
+    return nullcontext()
+
+
 class ComponentObserver(Protocol):
     """The interface of observers, which receive the start and end of each component."""
 
@@ -75,18 +85,26 @@ class Node:
 class LocalRunner(LocalDagRunner):
     """A runner that runs the nodes one after another and reports each node."""
 
-    def __init__(self, run_id: str, observer: ComponentObserver, gate: Gate = _allow_all) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        observer: ComponentObserver,
+        gate: Gate = _allow_all,
+        measure: Meter = _measure_nothing,
+    ) -> None:
         """Stores the arguments of the run.
 
         Args:
           run_id: the id of the run in the metadata.
           observer: the observer of each component; it is not notified of resolvers.
           gate: the gate that decides whether a node may run.
+          measure: measures each component; resolvers are not measured.
         """
         super().__init__()
         self._run_id = run_id
         self._observer = observer
         self._gate = gate
+        self._measure = measure
 
     def run_with_ir(
         self,
@@ -111,7 +129,11 @@ class LocalRunner(LocalDagRunner):
         started = time.monotonic()
         state, execution = State.FAILED, None
         try:
-            state, execution = launch(node) if may_run else (State.SKIPPED, None)
+            if may_run:
+                with nullcontext() if node.is_system else self._measure(node.id):
+                    state, execution = launch(node)
+            else:
+                state = State.SKIPPED
         except Exception as error:
             raise ComponentFailedError(node.id) from error
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.user_code import own_sources
 from pipeline.layout import RunLayout
+from pipeline.records.details import StepCost
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import (
     ComponentSummary,
@@ -28,6 +29,7 @@ from pipeline.records.summary import (
 from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
+from pipeline.runs.reporting import report_run
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,19 @@ class RunObserver:
         if notes:
             self.summary.notes += notes
             self._write_summary()
+
+    def report(self, costs: Mapping[str, StepCost] | None = None) -> str:
+        """Adds the details of a run that has ended to its summary, and writes the report.
+
+        Args:
+          costs: the measured costs of components, by name.
+
+        Returns:
+          A line with the path of the report, or with the reason why there is no report.
+        """
+        line = report_run(self._context, self._files, self.summary, costs)
+        self._write_summary()
+        return line
 
     def _note_refusal(self, error: ErrorSummary, has_drifted: bool) -> None:
         """Records that the newest span was refused, if the refusal ended the run."""

@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from components.example_gen.sources.surveys import read_known_kinds
+from components.named_columns import check_named_columns
 from components.processes.local.fork_server import run_fork_server
 from components.processes.stopping import ignore_signals
 from pipeline.component_ids import ComponentId
@@ -44,7 +46,12 @@ def check_new_data(context: RunContext) -> None:
       DataError: the data cannot be used.
     """
     # The check needs a label, which the rows of some families lack.
-    if not context.config.family.has_label or _has_been_read(context):
+    if not context.config.family.has_label:
+        return
+    if _has_been_read(context):
+        # The report has no effect on the data, so its columns may have changed since.
+        known = read_known_kinds(context.reading.schema_file)
+        check_named_columns(context.config.private_columns if known else {}, known)
         return
     # The import is here, because commands that read no data do not need Arrow.
     from pipeline.data.first_look import check_local_data
@@ -111,7 +118,8 @@ def _settle(
     console: RunConsole,
 ) -> int:
     observer.settle(status, error)
-    console.conclude(observer.summary, [f"summary: {show_path(files.summary)}"])
+    hints = [f"summary: {show_path(files.summary)}", observer.report()]
+    console.conclude(observer.summary, hints)
     return status.exit_code
 
 

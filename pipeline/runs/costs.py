@@ -1,0 +1,117 @@
+"""Measures the processor time, the peak memory and the written bytes of each component of a run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipeline.records.details import StepCost
+from pipeline.runs.process_tree import Memory, ProcessTree, read_memory, read_shared
+
+_INTERVAL = 0.05
+"""The seconds between two samples of memory."""
+_SHARE = 0.005
+"""The largest share of a core for the samples, and again for reading the shared memory."""
+_SHARE_AT_CHANGE = 0.05
+"""The same share if processes have begun or ended."""
+
+
+class CostMeter:
+    """A meter of this process, of its workers, and of all other descendants.
+
+    A thread samples memory while a component runs. The meter therefore begins after the fork server
+    has been forked.
+    """
+
+    def __init__(self) -> None:
+        self.costs: dict[str, StepCost] = {}
+        """The costs of the components that have run, by name."""
+        self._tree = ProcessTree(os.getpid())
+
+    @contextmanager
+    def measure(self, component: str) -> Iterator[None]:
+        """Measures a component in a `with` block, unless the system has no /proc."""
+        if not self._tree.members():
+            yield
+            return
+        before = self._tree.usage()
+        sampler = _PeakSampler(self._tree)
+        try:
+            with sampler:
+                yield
+        finally:
+            after = self._tree.usage()
+            self.costs[component] = StepCost(
+                # A process that outlives its parent takes its time out of the tree when it ends.
+                cpu_seconds=round(max(after.cpu_seconds - before.cpu_seconds, 0.0), 3),
+                peak_bytes=sampler.peak,
+                written_bytes=max(after.written_bytes - before.written_bytes, 0),
+            )
+
+
+class _PeakSampler:
+    """A sampler of the memory of this process and its descendants in a `with` block.
+
+    The peak is the largest sum of resident memory at one time. Forked processes share pages, whose
+    size is subtracted. Between two samples, the kernel's record of each process's highest memory
+    shows peaks that exceed its earlier peaks.
+    """
+
+    def __init__(self, tree: ProcessTree) -> None:
+        self.peak = 0
+        """The largest memory in bytes."""
+        self._tree = tree
+        self._highest: dict[int, int] = {}
+        """The highest memory of each process at the last sample, by id."""
+        self._counted: set[int] = set()
+        """The processes whose shared memory is known."""
+        self._shared = 0
+        """The bytes that would count several times."""
+        self._last_reading = self._reading_seconds = 0.0
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="costs", daemon=True)
+
+    def __enter__(self) -> _PeakSampler:
+        self._highest = {p: m.highest for p in self._tree.members() if (m := read_memory(p))}
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        self._thread.join()
+        self._sample()
+
+    def _run(self) -> None:
+        pause = _INTERVAL
+        while not self._has_ended.wait(pause):
+            began = time.thread_time()
+            self._sample()
+            pause = max(_INTERVAL, (time.thread_time() - began) / _SHARE)
+
+    def _sample(self) -> None:
+        read = {pid: memory for pid in self._tree.members() if (memory := read_memory(pid))}
+        # A process that has just begun may still share all memory with its parent. It counts from
+        # its second sample on.
+        settled = read.keys() & self._highest.keys()
+        share = _SHARE if settled == self._counted else _SHARE_AT_CHANGE
+        if time.monotonic() >= self._last_reading + self._reading_seconds / share:
+            self._read_shared(settled)
+        sizes = (self._size_since_last(pid, read[pid]) for pid in self._counted & settled)
+        self.peak = max(self.peak, sum(sizes) - self._shared)
+        self._highest = {pid: memory.highest for pid, memory in read.items()}
+
+    def _size_since_last(self, pid: int, memory: Memory) -> int:
+        """Returns the largest memory of a process since the last sample."""
+        return memory.highest if memory.highest > self._highest[pid] else memory.now
+
+    def _read_shared(self, processes: set[int]) -> None:
+        began = time.thread_time()
+        # A process alone shares only libraries.
+        self._shared = sum(map(read_shared, processes)) if len(processes) > 1 else 0
+        self._counted = processes
+        self._last_reading = time.monotonic()
+        self._reading_seconds = time.thread_time() - began
