@@ -73,7 +73,7 @@ setup(
         "configs",
     ],
     py_modules=["kubeflow_runner", "local_runner"],
-    package_data={"configs": ["*.yaml"]},
+    package_data={"configs": ["*.yaml"], "pipeline.report": ["templates/*"]},
     install_requires=INSTALL_REQUIRES,
     extras_require={
         # TensorFlow's CUDA libraries take gigabytes, and only machines with a GPU need them.

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from pipeline.report.text import shorten
+
 MAX_ROWS = 200
 """The maximum number of rows of a table; more would make a page slow."""
 
@@ -53,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart."""
+    """A chart with its message."""
 
     block: ClassVar[str] = "figure"
     title: str
@@ -65,6 +67,8 @@ class Figure:
     """The figures behind the chart."""
     note: str = ""
     """A sentence below the chart."""
+    is_wide: bool = False
+    """Whether a phone scrolls the chart, rather than drawing it smaller."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class Multiples:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names with values."""
+    """A list of names with values."""
 
     block: ClassVar[str] = "facts"
     pairs: Sequence[tuple[str, str | Cell]]
@@ -97,7 +101,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph."""
+    """A paragraph with a mark."""
 
     block: ClassVar[str] = "note"
     text: str
@@ -119,7 +123,8 @@ class Items:
     @classmethod
     def capped(cls, title: str, items: Sequence[str], kind: str = "", limit: int = 50) -> Items:
         """Returns a list of the first `limit` sentences, which counts the others."""
-        return cls(title, items[:limit], kind, max(0, len(items) - limit))
+        kept = [shorten(item, 1000) for item in items[:limit]]
+        return cls(title, kept, kind, max(0, len(items) - limit))
 
 
 @dataclass(frozen=True)

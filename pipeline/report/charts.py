@@ -14,15 +14,15 @@ Row = Mapping[str, Any]
 
 SERIES = [f"var(--series-{i})" for i in range(1, 9)]
 """The colours of series, in order."""
-WIDTH = 330
-"""The width of a chart in pixels, which fits on a phone."""
+WIDTH = 420
+"""The width of a chart in pixels; on a phone, the page draws it smaller."""
 
 _AXIS = {
     "labelColor": "var(--muted)",
     "titleColor": "var(--muted)",
     "titleFontWeight": "normal",
-    "titleFontSize": 11,
-    "labelFontSize": 11,
+    "titleFontSize": 12,
+    "labelFontSize": 12,
     "gridColor": "var(--line)",
     "domainColor": "var(--line-strong)",
     "tickColor": "var(--line-strong)",
@@ -41,8 +41,8 @@ _CONFIG = {
     "axisY": {"domain": False, "ticks": False},
     "legend": {
         "labelColor": "var(--ink)",
-        "labelFontSize": 11,
-        "labelLimit": 150,
+        "labelFontSize": 12,
+        "labelLimit": 170,
         "orient": "top",
         "direction": "horizontal",
         "symbolType": "stroke",
@@ -63,7 +63,7 @@ _CONFIG = {
     "point": {"size": 40, "filled": True, "opacity": 1, "color": SERIES[0]},
     "rule": {"color": "var(--line-strong)"},
     "bar": {"color": SERIES[0]},
-    "text": {"color": "var(--ink)", "fontSize": 11},
+    "text": {"color": "var(--ink)", "fontSize": 12},
 }
 
 _TAG = re.compile(r"<[^>]+>")
@@ -115,6 +115,18 @@ def _shrink_tag(tag: str, prefix: str) -> str:
     return tag.replace('id="', f'id="{prefix}').replace("url(#", f"url(#{prefix}")
 
 
+def _numbered(rows: Sequence[Row], field: str = "name") -> list[dict[str, Any]]:
+    """Returns rows whose names are distinct: an axis has one place for each distinct name.
+
+    The axis shows the names without their first `_DIGITS` characters.
+    """
+    return [dict(row) | {field: f"{i:0{_DIGITS}d}{row[field]}"} for i, row in enumerate(rows)]
+
+
+_DIGITS = 4
+_NAME = {"labelExpr": f"slice(datum.label, {_DIGITS})", "domain": False, "ticks": False}
+
+
 def quantitative(field: str, title: str | None = None, **more: Any) -> Spec:
     """Returns the encoding of a number; the axis need not begin at 0."""
     scale = {"zero": False} | more.pop("scale", {})
@@ -136,49 +148,48 @@ def coloured(field: str, names: Sequence[str]) -> Spec:
 def lines(
     rows: Sequence[Row],
     x: str,
-    y: str,
+    y: str | None,
     names: Sequence[str],
     *,
     height: int = 190,
-    diagonal: bool = False,
-    dots: bool = True,
-    **scales: Spec,
+    is_curve: bool = False,
+    has_diagonal: bool = False,
 ) -> str:
     """Returns a chart with a line for each series.
 
     Args:
       rows: the points, with `x`, `y` and `series`, in the order in which a line joins them.
       x: the title of the x axis.
-      y: the title of the y axis.
+      y: the title of the y axis, or None.
       names: the names of the series.
       height: the height in pixels.
-      diagonal: whether a thin line joins (0, 0) and (1, 1).
-      dots: whether few points are drawn as dots.
-      scales: the scales of the encodings `x` and `y`.
+      is_curve: whether both axes are shares, from 0 to 1.
+      has_diagonal: whether a thin line joins (0, 0) and (1, 1).
     """
+    scale: Spec = {"domain": [0, 1]} if is_curve else {}
     encoding = {
-        "x": quantitative("x", x, scale=scales.get("x", {})),
-        "y": quantitative("y", y, scale=scales.get("y", {})),
+        "x": quantitative("x", x, scale=scale),
+        "y": quantitative("y", y, scale=scale),
         "color": coloured("series", names),
         "order": {"field": "order", "type": "quantitative"},
     }
     values = [{"order": i} | dict(row) for i, row in enumerate(rows)]
-    few = dots and len(rows) <= 30 * max(1, len(names))
+    few = not is_curve and len(rows) <= 30 * max(1, len(names))
     mark = {"type": "line", "point": {"size": 18} if few else False}
     layers: list[Spec] = [{"mark": mark, "encoding": encoding}]
-    if diagonal:
-        layers.insert(0, _diagonal())
+    if has_diagonal:
+        layers.insert(0, _diagonal(x, y))
     return draw(
         {"width": WIDTH, "height": height, "data": {"values": values}, "layer": layers}
         | {"autosize": {"type": "fit-x", "contains": "padding"}}
     )
 
 
-def _diagonal() -> Spec:
+def _diagonal(x: str, y: str | None) -> Spec:
     return {
         "data": {"values": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]},
         "mark": {"type": "line", "color": "var(--line-strong)", "strokeDash": [3, 3]},
-        "encoding": {"x": quantitative("x"), "y": quantitative("y")},
+        "encoding": {"x": quantitative("x", x), "y": quantitative("y", y)},
     }
 
 
@@ -188,41 +199,40 @@ def intervals(
     """Returns a chart of values with their intervals, one below the other.
 
     Args:
-      rows: the values, with `name`, `value`, `low` and `high` (or None), `kind` (the colour: a
-        variable of the style sheet without `--`), and optionally `mark` (a threshold), `other`
-        (another value) and `panel`.
+      rows: the values, with `name`, `value`, `low`, `high`, `kind` (the colour: a variable of the
+        style sheet without `--`), and optionally `mark` (a threshold) and `other` (another value).
       title: the title of the x axis.
       reference: a value at which a vertical line is drawn.
-      by_panel: whether each `panel` has an x axis of its own.
+      by_panel: whether each value has an x axis of its own.
     """
-    y = nominal("name", axis={"labelLimit": 130, "domain": False, "ticks": False})
+    values = [row | {"colour": f"var(--{row['kind']})"} for row in _numbered(rows)]
+    y = nominal("name", axis=_NAME | {"labelLimit": 160})
     colour = {"field": "colour", "type": "nominal", "scale": None}
-    x_axis = {"grid": True, "title": title, "tickCount": 4}
-    x = quantitative("value", title, axis=x_axis)
-    bounds = {"x": quantitative("low", title, axis=x_axis), "x2": {"field": "high"}}
+    axis = {"grid": True, "tickCount": 4}
+    bounds = {"x": quantitative("low", title, axis=axis), "x2": {"field": "high"}}
+    bar = {"type": "rule", "strokeWidth": 6, "opacity": 0.35}
+    point = {"type": "point", "size": 60}
+    x = quantitative("value", title, axis=axis)
     layers: list[Spec] = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 5, "opacity": 0.35},
-            "encoding": {"y": y, **bounds, "color": colour},
-        },
-        {"mark": {"type": "point", "size": 55}, "encoding": {"y": y, "x": x, "color": colour}},
+        {"mark": bar, "encoding": {"y": y, "color": colour} | bounds},
+        {"mark": point, "encoding": {"y": y, "color": colour, "x": x}},
     ]
-    for name, shape, size in (("mark", "stroke", 260), ("other", "diamond", 60)):
-        if any(row.get(name) is not None for row in rows):
-            layers.append(_marks(name, shape, size, y, x_axis))
+    for field, shape, size in (("mark", "stroke", 300), ("other", "diamond", 70)):
+        if any(row.get(field) is not None for row in rows):
+            layers.append(_marks(field, shape, size, y, axis))
     if reference is not None:
-        layers.insert(0, _reference(reference))
-    values = [dict(row) | {"colour": f"var(--{row.get('kind', 'series-1')})"} for row in rows]
-    unit: Spec = {"width": 190 if not by_panel else 210, "layer": layers}
+        layers.insert(0, _reference(reference, title))
+    unit: Spec = {"width": WIDTH - 170, "layer": layers}
     if not by_panel:
-        return draw({"data": {"values": values}, "height": {"step": 20}} | unit)
-    unit["height"] = 18
+        return draw({"data": {"values": values}, "height": {"step": 22}} | unit)
+    names = [row["name"] for row in values]
+    panels = {"field": "name", "type": "nominal", "sort": names, "header": {"labels": False}}
     return draw(
         {
             "data": {"values": values},
-            "facet": {"row": nominal("panel", header={"labels": False}, title=None)},
-            "spec": unit,
-            "spacing": 6,
+            "facet": {"row": panels | {"title": None}},
+            "spec": unit | {"height": 20},
+            "spacing": 8,
             "resolve": {"scale": {"x": "independent", "y": "independent"}},
         }
     )
@@ -230,78 +240,84 @@ def intervals(
 
 def _marks(field: str, shape: str, size: int, y: Spec, axis: Spec) -> Spec:
     mark = {"type": "point", "shape": shape, "size": size, "strokeWidth": 2, "filled": False}
-    if shape == "stroke":
-        mark |= {"angle": 90}
+    mark |= {"angle": 90} if shape == "stroke" else {}
     return {
         "transform": [{"filter": f"isValid(datum.{field})"}],
         "mark": mark | {"color": "var(--ink)"},
-        "encoding": {"y": y, "x": quantitative(field, axis["title"], axis=axis)},
+        "encoding": {"y": y, "x": quantitative(field, axis=axis)},
     }
 
 
-def _reference(value: float) -> Spec:
+def _reference(value: float, title: str) -> Spec:
     return {
         "data": {"values": [{"value": value}]},
         "mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--muted)"},
-        "encoding": {"x": quantitative("value")},
+        "encoding": {"x": quantitative("value", title)},
     }
 
 
-def bars(rows: Sequence[Row], title: str, *, height: int | None = None) -> str:
-    """Returns horizontal bars, one below the other.
+def bars(rows: Sequence[Row], panels: Sequence[str], width: int = WIDTH) -> str:
+    """Returns horizontal bars, one below the other, in panels beside each other.
 
     Args:
-      rows: the bars, with `name`, `value`, and `kind` (the colour) and `text` (the figure beside).
-      title: the title of the x axis.
-      height: the height in pixels, or None for 20 pixels a bar.
+      rows: the bars, with `panel`, `name`, `value`, `kind` (the colour) and `text` (the figure
+        beside the bar). All panels have the same names in the same order.
+      panels: the titles of the panels.
+      width: the width of the whole chart in pixels.
     """
-    values = [dict(row) | {"colour": f"var(--{row.get('kind', 'series-1')})"} for row in rows]
-    y = nominal("name", axis={"labelLimit": 130, "domain": False, "ticks": False})
-    x = quantitative("value", title, axis={"grid": True, "tickCount": 4}, scale={"zero": True})
-    bar = {"type": "bar", "height": {"band": 0.6}, "cornerRadiusEnd": 2}
-    text = {"type": "text", "align": "left", "dx": 5}
+    per_panel = [_numbered([row for row in rows if row["panel"] == panel]) for panel in panels]
+    values = [row | {"colour": f"var(--{row['kind']})"} for part in per_panel for row in part]
+    x = quantitative("value", axis=None, scale={"zero": True, "padding": 0})
+    bar = {"type": "bar", "height": {"band": 0.55}, "cornerRadiusEnd": 2}
+    text = {"type": "text", "align": "left", "dx": 5, "color": "var(--muted)"}
+    column = {"field": "panel", "type": "nominal", "sort": list(panels), "title": None}
+    layers: list[Spec] = [
+        {"mark": bar, "encoding": {"color": {"field": "colour", "scale": None}}},
+        {"mark": text, "encoding": {"text": {"field": "text", "type": "nominal"}}},
+    ]
+    unit = {
+        # Texts need 130 pixels on the left, and 70 beside the longest bar of each panel.
+        "width": (width - 130 - 70 * len(panels)) / len(panels),
+        "height": {"step": 22},
+        "encoding": {"y": nominal("name", axis=_NAME | {"labelLimit": 130}), "x": x},
+        "layer": layers,
+    }
+    if len(panels) == 1:
+        return draw({"data": {"values": values}} | unit)
     return draw(
         {
             "data": {"values": values},
-            "width": 170,
-            "height": {"step": 20} if height is None else height,
-            "encoding": {"y": y, "x": x},
-            "layer": [
-                {"mark": bar, "encoding": {"color": {"field": "colour", "scale": None}}},
-                {"mark": text, "encoding": {"text": {"field": "text"}}},
-            ],
+            "facet": {"column": column},
+            "spec": unit,
+            "spacing": 70,
+            "resolve": {"scale": {"x": "independent"}},
         }
     )
 
 
-def over_runs(rows: Sequence[Row], title: str) -> str:
+def over_runs(rows: Sequence[Row]) -> str:
     """Returns a metric by run, with intervals and a line that joins the values.
 
     Args:
-      rows: the runs, the oldest first, with `run`, `value`, `low`, `high` and `colour`.
-      title: the name of the metric.
+      rows: the runs, the oldest first, with `name`, `value`, `low`, `high` and `kind`.
     """
-    axis = {"labelAngle": 0, "labelOverlap": True, "labelFlush": True, "ticks": False}
-    axis |= {"labelExpr": "slice(datum.label, 6)"}
-    x = nominal("at", axis=axis)
-    y = quantitative("value", title)
+    values = [row | {"colour": f"var(--{row['kind']})"} for row in _numbered(rows)]
+    axis = {"labelAngle": 0, "labelOverlap": "greedy", "labelSeparation": 16}
+    x = nominal("name", axis=_NAME | axis)
     colour = {"field": "colour", "type": "nominal", "scale": None}
-    # The axis needs a value of its own for each run: two runs may have the same name.
-    values = [dict(row) | {"at": f"{i:04d}: {row['run']}"} for i, row in enumerate(rows)]
-    bounds = {"y": quantitative("low", title), "y2": {"field": "high"}}
+    bounds = {"y": quantitative("low"), "y2": {"field": "high"}}
+    y = quantitative("value")
+    bar = {"type": "rule", "strokeWidth": 3, "opacity": 0.35}
     return draw(
         {
             "data": {"values": values},
-            "width": WIDTH - 60,
+            "width": WIDTH - 50,
             "height": 120,
             "encoding": {"x": x},
             "layer": [
                 {"mark": {"type": "line", "color": "var(--line-strong)"}, "encoding": {"y": y}},
-                {
-                    "mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.35},
-                    "encoding": bounds | {"color": colour},
-                },
-                {"mark": {"type": "point", "size": 28}, "encoding": {"y": y, "color": colour}},
+                {"mark": bar, "encoding": bounds | {"color": colour}},
+                {"mark": {"type": "point", "size": 30}, "encoding": {"y": y, "color": colour}},
             ],
         }
     )
@@ -315,30 +331,29 @@ def calibration(rows: Sequence[Row]) -> str:
         `low` and `high`.
     """
     scale = {"domain": [0, 1]}
-    x = quantitative("x", "predicted probability", scale=scale)
-    bounds = {"y": quantitative("low", "observed frequency", scale=scale), "y2": {"field": "high"}}
+    titles = ("predicted probability", "observed frequency")
+    x = quantitative("x", titles[0], scale=scale)
+    y = quantitative("y", titles[1], scale=scale)
+    bounds = {"y": quantitative("low", titles[1], scale=scale), "y2": {"field": "high"}}
     return draw(
         {
             "data": {"values": list(rows)},
             "width": WIDTH - 50,
             "height": 190,
             "layer": [
-                _diagonal(),
+                _diagonal(*titles),
                 {
                     "mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.35, "color": SERIES[0]},
                     "encoding": {"x": x} | bounds,
                 },
-                {
-                    "mark": {"type": "point", "size": 30},
-                    "encoding": {"x": x, "y": quantitative("y", scale=scale)},
-                },
+                {"mark": {"type": "point", "size": 30}, "encoding": {"x": x, "y": y}},
             ],
         }
     )
 
 
 def histogram(rows: Sequence[Row], x: str, y: str) -> str:
-    """Returns a histogram.
+    """Returns a histogram of counts.
 
     Args:
       rows: the bins, with `left`, `right` and `count`.
@@ -390,35 +405,6 @@ def scatter(rows: Sequence[Row], x: str, y: str) -> str:
     )
 
 
-def labelled_points(rows: Sequence[Row], x: str, y: str) -> str:
-    """Returns points with names beside them; both axes begin at 0.
-
-    Args:
-      rows: the points, with `x`, `y`, `name` and `kind` (the colour).
-      x: the title of the x axis.
-      y: the title of the y axis.
-    """
-    values = [dict(row) | {"colour": f"var(--{row['kind']})"} for row in rows]
-    colour = {"field": "colour", "type": "nominal", "scale": None}
-    label = {"type": "text", "align": "left", "dx": 8}
-    zero = {"zero": True}
-    return draw(
-        {
-            "data": {"values": values},
-            "width": WIDTH - 110,
-            "height": 170,
-            "encoding": {
-                "x": quantitative("x", x, scale=zero),
-                "y": quantitative("y", y, scale=zero),
-            },
-            "layer": [
-                {"mark": {"type": "point", "size": 60}, "encoding": {"color": colour}},
-                {"mark": label, "encoding": {"text": {"field": "name", "type": "nominal"}}},
-            ],
-        }
-    )
-
-
 def parallel(rows: Sequence[Row], axes: Sequence[str]) -> str:
     """Returns parallel coordinates: a line for each trial over the axes of the parameters.
 
@@ -427,6 +413,7 @@ def parallel(rows: Sequence[Row], axes: Sequence[str]) -> str:
         `trial`, `rank` (the opacity: 0 for the worst trial, 1 for the best) and `kind`.
       axes: the names of the axes in order.
     """
+    values = [dict(row) | {"colour": f"var(--{row['kind']})"} for row in rows]
     x = nominal("axis", axis={"labelAngle": 0, "orient": "top", "domain": False, "ticks": False})
     x["scale"] = {"domain": list(axes), "type": "point", "padding": 0.4}
     y = {"field": "position", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}}
@@ -451,17 +438,19 @@ def parallel(rows: Sequence[Row], axes: Sequence[str]) -> str:
         "encoding": {"x": x},
         "data": {"values": [{"axis": axis} for axis in axes]},
     }
-    text = {
+    mark = {"type": "text", "align": "left", "dx": 5, "color": "var(--ink)"}
+    halo = mark | {"stroke": "var(--paper)", "strokeWidth": 4, "strokeJoin": "round"}
+    texts = {
         "transform": [{"filter": "datum.label != ''"}],
-        "mark": {"type": "text", "align": "left", "dx": 5, "color": "var(--muted)"},
         "encoding": {"x": x, "y": y, "text": {"field": "label", "type": "nominal"}},
+        "layer": [{"mark": halo}, {"mark": mark}],
     }
     return draw(
         {
-            "data": {"values": [dict(row) | {"colour": f"var(--{row['kind']})"} for row in rows]},
+            "data": {"values": values},
             "width": {"step": 130},
             "height": 180,
-            "layer": [rules, lines_layer, text],
+            "layer": [rules, lines_layer, texts],
         }
     )
 

@@ -38,7 +38,7 @@ def _cell(value: str | Cell) -> Cell:
 
 
 def render(template: str, /, **values: Any) -> str:
-    """Returns a page.
+    """Returns a page as HTML.
 
     Args:
       template: the name of a file in `templates`.

@@ -64,8 +64,7 @@ def percent(value: object) -> str:
     """Returns a share as a percentage, or NONE."""
     if not is_number(value):
         return NONE
-    shown = f"{value:.1%}" if 0 < abs(value) < 0.995 else f"{value:.0%}"
-    return "<0.1%" if 0 < value < 0.0005 else shown
+    return "<0.1%" if 0 < value < 0.0005 else f"{100 * value:.3g}%"
 
 
 def interval(ends: Iterable[float] | None) -> str:

@@ -42,7 +42,7 @@ def make_data(source: ReportSource) -> Section | None:
     if pairs and not summary.anomalies and not summary.drift:
         blocks.append(Note("No anomalies and no drift were found.", "muted"))
     columns = source.details.columns
-    shown = [column for column in columns if column.name not in source.private]
+    shown = [column for column in columns if column.name not in source.hidden]
     if charted := _most_different(shown):
         blocks.append(_charts(charted, len(columns) + source.details.columns_omitted))
     if columns:
@@ -86,7 +86,7 @@ def _charts(columns: Sequence[ColumnDetails], total: int) -> Multiples:
     splits = list(dict.fromkeys(name for column in columns for name in column.splits))[:MAX_SPLITS]
     note = "Columns whose distributions differ most between the splits come first."
     if len(columns) < total:
-        note += f" {len(columns)} of {total:,} columns are shown."
+        note += f" {len(columns)} of {total:,} columns are shown; none that are ignored or private."
     return Multiples("Distributions", [_chart(one, splits) for one in columns], splits, note)
 
 
@@ -138,12 +138,12 @@ def _columns_table(source: ReportSource) -> Table:
     """Returns the table of all columns, folded if it is long."""
     columns = source.details.columns
     splits = list(dict.fromkeys(name for column in columns for name in column.splits))[:MAX_SPLITS]
-    head = ["column", "type", *(f"missing in {split}" for split in splits)]
-    head += ["unique", "mean", "median", "min", "max", "distance", "drift", "reason of the type"]
+    head = ["column", "type", "reason", *(f"missing in {split}" for split in splits)]
+    head += ["unique", "mean", "median", "min", "max", "distance", "drift"]
     rows = [_row(column, splits, source) for column in columns]
-    table = Table.capped("Columns", head, rows, 2, is_folded=len(rows) > 12)
+    table = Table.capped("Columns", head, rows, 3, is_folded=len(rows) > 12)
     omitted = table.omitted + source.details.columns_omitted
-    return Table(table.caption, table.head, table.rows, 2, table.is_folded, omitted)
+    return Table(table.caption, table.head, table.rows, 3, table.is_folded, omitted)
 
 
 def _row(column: ColumnDetails, splits: Sequence[str], source: ReportSource) -> list[str | Cell]:
@@ -159,12 +159,12 @@ def _row(column: ColumnDetails, splits: Sequence[str], source: ReportSource) -> 
     return [
         shorten(column.name, 80),
         column.type,
+        "private" if is_private else shorten(inferred.reason, 80) if inferred else "",
         *missing,
         number(first.unique if first else None),
         *(list(map(number, figures)) or [NONE] * 4),
         number(column.distance),
         number(column.drift),
-        "private" if is_private else shorten(inferred.reason, 80) if inferred else "",
     ]
 
 

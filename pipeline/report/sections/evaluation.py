@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from components.evaluator.explanation.record import (
     Calibration,
@@ -37,10 +37,9 @@ MAX_CURVES = 6
 MAX_POINTS = 100
 """The maximum number of points of a curve; of more, evenly spaced points are drawn."""
 MAX_EXAMPLES = 20
-MAX_VALUES = 30
-"""The maximum number of columns of an example."""
-MAX_PICTURE = 120_000
-"""The maximum size of a picture in base64; larger pictures are left out."""
+MAX_WORDS = 200
+MAX_PICTURES = 1_000_000
+"""The maximum size of all pictures in base64; the pictures of further rows are left out."""
 
 
 def make_evaluation(source: ReportSource) -> Section | None:
@@ -60,7 +59,7 @@ def make_evaluation(source: ReportSource) -> Section | None:
         blocks.append(worst)
     elif explanation is not None:
         blocks.append(Note("The file of worst examples does not exist (any more).", "muted"))
-    return Section("evaluation", "Mistakes", blocks, lead) if blocks else None
+    return Section("evaluation", "Evaluation", blocks, lead) if blocks else None
 
 
 def _lead(explanation: Explanation) -> str:
@@ -72,7 +71,7 @@ def _lead(explanation: Explanation) -> str:
 def _figures(explanation: Explanation) -> Iterator[Figure]:
     if explanation.roc:
         axes = ("false positive rate", "true positive rate")
-        yield _curves("ROC", explanation.roc, axes, diagonal=True)
+        yield _curves("ROC", explanation.roc, axes, has_diagonal=True)
     if explanation.precision_recall:
         axes = ("recall", "precision")
         yield _curves("Precision and recall", explanation.precision_recall, axes)
@@ -83,7 +82,7 @@ def _figures(explanation: Explanation) -> Iterator[Figure]:
 
 
 def _curves(
-    title: str, curves: Sequence[Curve], axes: tuple[str, str], *, diagonal: bool = False
+    title: str, curves: Sequence[Curve], axes: tuple[str, str], *, has_diagonal: bool = False
 ) -> Figure:
     rows, names = [], []
     for curve in curves[:MAX_CURVES]:
@@ -94,8 +93,7 @@ def _curves(
         # The last point belongs to the curve.
         kept = points[:-1:step] + points[-1:]
         rows += [{"x": x, "y": y, "series": names[-1]} for x, y in kept]
-    scale = {"domain": [0, 1]}
-    svg = charts.lines(rows, *axes, names, diagonal=diagonal, dots=False, x=scale, y=scale)
+    svg = charts.lines(rows, *axes, names, is_curve=True, has_diagonal=has_diagonal)
     areas = "; ".join(f"{curve.label} {number(curve.area)}" for curve in curves[:MAX_CURVES])
     note = f"The area under the curve: {areas}."
     if len(curves) > MAX_CURVES:
@@ -178,54 +176,64 @@ def _worst(source: ReportSource) -> Examples | None:
     worst = source.worst_examples
     if worst is None or not worst.rows:
         return None
-    texts = {
-        column.name for column in source.details.columns if column.type == "text"
-    } & source.hidden
-    examples = [_example(row, source, not texts) for row in worst.rows[:MAX_EXAMPLES]]
+    has_words = not (_texts(source) & source.hidden)
+    examples, room = [], MAX_PICTURES
+    for row in worst.rows[:MAX_EXAMPLES]:
+        pictures = _pictures(row, source.hidden)
+        room -= sum(len(picture.png) for picture in pictures)
+        examples.append(_example(row, source, pictures if room > 0 else [], has_words))
     note = "The rows with the largest losses. Ignored and private columns are left out."
-    if worst.base is not None:
-        note += (
-            f" Shares are added to the mean prediction, {number(worst.base)}; their sum is the "
-            "prediction."
-        )
+    if any(row.shares for row in worst.rows):
+        mean = f", {number(worst.base)}," if worst.base is not None else ""
+        note += f" The mean prediction{mean} and the shares of all columns add up to a prediction."
     return Examples("Worst examples", examples, note)
 
 
-def _example(row: WorstExample, source: ReportSource, has_words: bool) -> Example:
-    hidden = source.hidden
+def _texts(source: ReportSource) -> set[str]:
+    """Returns the columns of text, from which the words of an example may come."""
+    inferred = source.summary.columns.items()
+    return {column.name for column in source.details.columns if column.type == "text"} | {
+        name for name, column in inferred if column.settings.get("type") == "text"
+    }
+
+
+def _pictures(row: WorstExample, hidden: Collection[str]) -> list[Picture]:
     pictures = []
     for name, png in row.images.items():
-        if name not in hidden and len(png) <= MAX_PICTURE:
-            alt = f"{shorten(name, 40)}: label {shorten(row.label, 40)}, "
-            pictures.append(Picture(f"{alt}prediction {shorten(row.prediction, 40)}", png))
-        saliency = row.saliency.get(name, "")
-        if name not in hidden and saliency and len(saliency) <= MAX_PICTURE:
+        if name in hidden:
+            continue
+        label, prediction = shorten(row.label, 40), shorten(row.prediction, 40)
+        alt = f"{shorten(name, 40)}: label {label}, prediction {prediction}"
+        pictures.append(Picture(alt, png))
+        if saliency := row.saliency.get(name):
             pictures.append(Picture(f"{shorten(name, 40)}: the pixels that matter", saliency))
-    largest = max((abs(share) for _, share in row.words), default=0.0) or 1.0
-    words = [(word, share / largest) for word, share in row.words] if has_words else []
+    return pictures
+
+
+def _example(
+    row: WorstExample, source: ReportSource, pictures: Sequence[Picture], has_words: bool
+) -> Example:
+    known = [(shorten(word, 40), share) for word, share in row.words if is_number(share)]
+    largest = max((abs(share) for _, share in known), default=0.0) or 1.0
+    words = [(word, share / largest) for word, share in known[:MAX_WORDS]] if has_words else []
     shares = [
-        [shorten(one.column, 40), shorten(one.value, 40), _share(one.share)]
+        [f"{shorten(one.column, 40)} = {shorten(one.value, 40)}", signed(one.share)]
         for one in row.shares
-        if one.column not in hidden
+        if one.column not in source.hidden
     ]
     values = [
         [shorten(name, 40), shorten(value)]
         for name, value in row.values.items()
-        if name not in hidden and name not in row.images
+        if name not in source.hidden and name not in row.images
     ]
+    base = f"mean prediction {number(row.base)}" if row.base is not None else ""
+    head = ["column = value", "share"]
+    table = Table.capped("All values", ["column", "value"], values, 2, is_folded=True, limit=30)
     return Example(
         title=f"{shorten(row.label, 60)} → {shorten(row.prediction, 80)}",
-        detail=f"loss {number(row.loss)}",
+        detail=", ".join(filter(None, (f"loss {number(row.loss)}", base))),
         pictures=pictures,
-        words=words[:200],
-        shares=Table.capped("Shares", ["column", "value", "share"], shares[:6], 2)
-        if shares
-        else None,
-        values=Table.capped("All values", ["column", "value"], values, 2, is_folded=True)
-        if values
-        else None,
+        words=words,
+        shares=Table.capped("Shares", head, shares[:6]) if shares else None,
+        values=table if values else None,
     )
-
-
-def _share(share: float) -> Cell:
-    return Cell(signed(share))

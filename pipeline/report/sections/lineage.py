@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -10,7 +10,7 @@ import yaml
 from pipeline.records.details import Lineage, StepCost
 from pipeline.records.summary import ComponentSummary, State
 from pipeline.report import charts
-from pipeline.report.blocks import Block, Cell, Code, Columns, Facts, Figure, Section, Table
+from pipeline.report.blocks import Block, Cell, Code, Facts, Figure, Section, Table
 from pipeline.report.source import ReportSource
 from pipeline.report.text import NONE, duration, listed, number, shorten, size
 from trainer_module.errors import counted
@@ -34,7 +34,7 @@ def make_steps(source: ReportSource) -> Section | None:
     lineage = source.details.lineage
     if lineage is not None and lineage.edges:
         blocks.append(_graph(lineage, components))
-    blocks.append(Columns([_times(components), _costs(source)]))
+    blocks += [_bars(source), _costs(source)]
     return Section("steps", "Steps and cost", blocks)
 
 
@@ -101,9 +101,9 @@ def _graph(lineage: Lineage, components: Sequence[ComponentSummary]) -> Figure:
         dict(zip(("x", "y", "x2", "y2"), (*places[a], *places[b]), strict=True)) for a, b in edges
     ]
     message = ". ".join(f"{one.name} {one.state.value}" for one in components)
-    note = "An arrow from left to right joins a step with the steps that read its artifacts. "
+    note = "A line joins a step with the steps on its right that read its artifacts. "
     note += "Blue steps ran, grey steps were cached."
-    return Figure("Graph of the run", message, charts.graph(nodes, lines), note=note)
+    return Figure("Graph of the run", message, charts.graph(nodes, lines), note=note, is_wide=True)
 
 
 def _direct(
@@ -131,24 +131,43 @@ def _direct(
     )
 
 
+def _has_time(one: ComponentSummary) -> bool:
+    return one.state in (State.RAN, State.FAILED)
+
+
 def _detail(one: ComponentSummary) -> str:
-    has_time = one.state in (State.RAN, State.FAILED)
-    return f"{one.state.value} {duration(one.seconds)}" if has_time else one.state.value
+    return f"{one.state.value} {duration(one.seconds)}" if _has_time(one) else one.state.value
 
 
-def _times(components: Sequence[ComponentSummary]) -> Figure:
-    rows = [
-        {
-            "name": one.name,
-            "value": one.seconds if one.state in (State.RAN, State.FAILED) else 0,
-            "text": _detail(one).removeprefix("ran "),
-            "kind": _COLOUR[one.state],
-        }
-        for one in components
-    ]
+def _bars(source: ReportSource) -> Figure:
+    """Returns the time of each step, and its cost if this was measured."""
+    components, costs = source.summary.components, source.details.costs
+    panels: dict[str, Callable[[ComponentSummary], tuple[float | None, str]]] = {
+        "time": lambda one: (
+            (one.seconds, duration(one.seconds)) if _has_time(one) else (None, one.state.value)
+        )
+    }
+    if costs:
+        panels["CPU"] = lambda one: _cost(costs, one, "cpu_seconds", duration)
+        panels["peak memory"] = lambda one: _cost(costs, one, "peak_bytes", size)
+        panels["written"] = lambda one: _cost(costs, one, "written_bytes", size)
+    rows = []
+    for panel, read in panels.items():
+        for one in components:
+            value, text = read(one)
+            row = {"panel": panel, "name": one.name, "kind": _COLOUR[one.state]}
+            rows.append(row | {"value": value or 0, "text": text})
     longest = max(components, key=lambda one: one.seconds)
     message = f"Time by step. The longest: {longest.name}, {duration(longest.seconds)}."
-    return Figure("Time by step", message, charts.bars(rows, "seconds"))
+    svg = charts.bars(rows, list(panels), 880 if costs else charts.WIDTH)
+    return Figure("Cost by step" if costs else "Time by step", message, svg, is_wide=bool(costs))
+
+
+def _cost(
+    costs: Mapping[str, StepCost], one: ComponentSummary, field: str, show: Callable[[object], str]
+) -> tuple[float | None, str]:
+    value = getattr(costs.get(one.name), field, None)
+    return value, "" if value is None else show(value)
 
 
 def _costs(source: ReportSource) -> Table:
@@ -161,9 +180,8 @@ def _costs(source: ReportSource) -> Table:
     rows: list[list[str | Cell]] = []
     for one in source.summary.components:
         cost = costs.get(one.name)
-        has_time = one.state in (State.RAN, State.FAILED)
         row: list[str | Cell] = [one.name, Cell(one.state.value, _KIND[one.state])]
-        row.append(duration(one.seconds) if has_time else NONE)
+        row.append(duration(one.seconds) if _has_time(one) else NONE)
         if costs:
             row += _cost_cells(cost)
         if has_prices:

@@ -36,7 +36,8 @@ def make_slices(source: ReportSource) -> Section | None:
         if found:
             gists.append(_gist(metric, found))
             figures.append(_figure(metric, whole, found))
-    blocks += [Note(gist, "warn" if is_beyond else "") for gist, is_beyond in gists]
+    if source.details.slice_intervals:
+        blocks += [Note(gist, "warn" if is_beyond else "") for gist, is_beyond in gists]
     blocks.append(Columns(figures))
     blocks.append(Note(_explanation(source), "muted"))
     lead = f"{counted(len(slices), 'slice')}, those that differ most from the whole first."
@@ -63,7 +64,7 @@ def _figure(metric: str, whole: MetricSummary, found: Sequence[SliceDifference])
         has_interval = is_number(low) and is_number(high)
         rows.append(
             {
-                "name": shorten(one.name, 40),
+                "name": shorten(one.name, 26),
                 "value": one.value,
                 "low": low if has_interval else one.value,
                 "high": high if has_interval else one.value,

@@ -28,7 +28,7 @@ def make_training(source: ReportSource) -> Section | None:
         blocks.append(Columns(figures))
     blocks += filter(None, (_members(training), _folds(training), _importances(training)))
     if restarts := training.get("restarts"):
-        blocks.append(Items.capped("Restarts", [shorten(cause, 500) for cause in restarts]))
+        blocks.append(Items.capped("Restarts", restarts))
     return Section("training", "Training", blocks)
 
 
@@ -97,7 +97,7 @@ def _history(name: str, history: Mapping[str, Any]) -> Figure | None:
         return None
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     title = shorten(name.replace("_", " "), 40)
-    svg = charts.lines(rows, "epoch", title, names, height=150)
+    svg = charts.lines(rows, "epoch", None, names, height=150)
     return Figure(f"{title} by epoch", f"{title} by epoch: {'; '.join(gists)}", svg)
 
 

@@ -85,6 +85,7 @@ def _parallel(trials: Sequence[Trial], best: Any, objective: str) -> Figure | No
     axes[objective] = _positions(
         [{"values": {objective: trial["value"]}} for trial in trials], objective
     )
+    titles = {name: shorten(name, 22) for name in axes}
     rows: list[dict[str, Any]] = []
     for name, positions in axes.items():
         labelled: set[float] = set()
@@ -95,7 +96,7 @@ def _parallel(trials: Sequence[Trial], best: Any, objective: str) -> Figure | No
             labelled |= {position} if is_apart else set()
             rows.append(
                 {
-                    "axis": shorten(name.rpartition(".")[2], 20),
+                    "axis": titles[name],
                     "position": position,
                     "label": text if is_apart else "",
                     "trial": i,
@@ -103,7 +104,7 @@ def _parallel(trials: Sequence[Trial], best: Any, objective: str) -> Figure | No
                     "kind": "series-2" if trials[i].get("number") == best else "series-1",
                 }
             )
-    svg = charts.parallel(rows, list(dict.fromkeys(row["axis"] for row in rows)))
+    svg = charts.parallel(rows, list(titles.values()))
     message = f"The values of {counted(len(trials), 'trial')} and their {objective}."
     note = "A line is a trial; better trials are darker, and the best trial is orange."
     return Figure("Trials", message, svg, note=note)

@@ -46,7 +46,7 @@ def _leak(column: str) -> Note:
 def _importances(explanation: Explanation) -> Columns:
     rows = [
         {
-            "name": shorten(one.column, 40),
+            "name": shorten(one.column, 26),
             "value": one.increase,
             "low": one.low,
             "high": one.high,
@@ -102,9 +102,10 @@ def _effects(effects: Sequence[Effect], output: str) -> Multiples:
         ends = (min(effect.answers), max(effect.answers))
         shown = effect.model_copy(update={"values": effect.values[:8]})
         shown = shown if not effect.is_numeric else effect
+        explained = shorten(effect.output or output, 60)
         note = f"{number(effect.values[0])} to {number(effect.values[-1])}; " * effect.is_numeric
-        note += f"mean prediction {interval(ends)}"
-        message = f"{shorten(effect.column, 60)}: {output} {interval(ends)}"
+        note += f"{explained if effect.output != output else ''} {interval(ends)}".strip()
+        message = f"{shorten(effect.column, 60)}: {explained} {interval(ends)}"
         svg = small_charts.effect(shown, low, high)
         figures.append(Figure(shorten(effect.column, 40), message, svg, note=note))
     note = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline.records.summary import CertificateSummary
@@ -12,6 +12,8 @@ from pipeline.report.source import ReportSource
 from pipeline.report.text import NONE, is_number, number, percent, shorten, signed, size
 
 _LATENCY = "p50_ms_batch_1"
+MAX_BARS = 12
+"""The maximum number of variants in the chart."""
 
 
 def make_variants(source: ReportSource) -> Section | None:
@@ -24,41 +26,51 @@ def make_variants(source: ReportSource) -> Section | None:
         return Section("variants", "Variants", [note]) if skipped else None
     metric = str(report.get("metric", ""))
     blocks: list[Block] = []
-    if figure := _figure(report, variants, metric):
-        blocks.append(figure)
-    blocks.append(_table(report, variants, metric))
+    whole = source.summary.metrics.get(metric)
+    model = {
+        "name": "SavedModel",
+        "bytes": report.get("weight_bytes"),
+        "metrics": {metric: whole.value if whole else None},
+        "measured": report.get("measured"),
+    }
+    blocks.append(_figure(model, variants, metric))
+    blocks.append(_table(model, variants, metric))
     for unmet in report.get("unmet", []):
         blocks.append(Note(shorten(unmet, 500), "bad"))
     return Section("variants", "Variants", blocks)
 
 
-def _figure(
-    report: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], metric: str
-) -> Figure | None:
-    measured = [(str(one["name"]), one.get("measured") or {}, one) for one in variants]
-    rows = [
-        {
-            "x": one["bytes"] / 1000,
-            "y": figures[_LATENCY],
-            "name": f"{shorten(name, 16)} {number((one.get('metrics') or {}).get(metric))}",
-            "kind": "series-1" if one.get("accepted") else "bad",
-        }
-        for name, figures, one in measured
-        if is_number(one.get("bytes")) and is_number(figures.get(_LATENCY))
-    ]
-    if len(rows) < 2:
-        return None
+def _figure(model: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], metric: str) -> Figure:
+    """Returns the sizes, latencies and metrics beside each other."""
+    panels: dict[str, Callable[[Mapping[str, Any]], tuple[Any, str]]] = {
+        "size": lambda one: (one.get("bytes"), size(one.get("bytes"))),
+        "time for 1 row": lambda one: (
+            (one.get("measured") or {}).get(_LATENCY),
+            _milliseconds(one.get("measured") or {}, _LATENCY),
+        ),
+        metric: lambda one: (
+            (one.get("metrics") or {}).get(metric),
+            number((one.get("metrics") or {}).get(metric)),
+        ),
+    }
+    rows = []
+    for panel, read in panels.items():
+        for one in (model, *variants[:MAX_BARS]):
+            value, text = read(one)
+            kind = "line-strong" if one is model else "series-1" if one["accepted"] else "bad"
+            row = {"panel": panel, "name": shorten(one["name"], 20), "text": text, "kind": kind}
+            rows.append(row | {"value": value if is_number(value) else 0})
     message = "; ".join(
-        f"{row['name']}: {number(row['x'])} kB, {number(row['y'])} ms" for row in rows
+        f"{shorten(one['name'], 20)}: {', '.join(read(one)[1] for read in panels.values())}"
+        for one in variants[:MAX_BARS]
     )
-    note = f"The figure beside a name is {metric}. Variants in red are rejected."
-    svg = charts.labelled_points(rows, "size in kB", "ms for one row")
-    return Figure("Size, latency and metric", message, svg, note=note)
+    svg = charts.bars(rows, list(panels), 760)
+    return Figure("Size, latency and metric", message, svg, is_wide=True)
 
 
-def _table(report: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], metric: str) -> Table:
-    head = ["variant", f"{metric}", "drop", "size", "share of the size", "1 row", "p99", "verdict"]
-    rows: list[list[str | Cell]] = [_model_row(report, metric)]
+def _table(model: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], metric: str) -> Table:
+    head = ["variant", "verdict", metric, "drop", "size", "share of the size", "1 row", "p99"]
+    rows: list[list[str | Cell]] = [_model_row(model, metric)]
     for one in variants:
         measured = one.get("measured") or {}
         drop = percent(one.get("drop")) if one.get("drop_is_share") else signed(one.get("drop"))
@@ -71,23 +83,23 @@ def _table(report: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], met
         rows.append(
             [
                 shorten(one["name"], 40),
+                verdict,
                 number((one.get("metrics") or {}).get(metric)),
                 drop,
                 size(one.get("bytes")),
                 percent(one.get("size_ratio")),
                 _milliseconds(measured, _LATENCY),
                 _milliseconds(measured, "p99_ms_batch_1"),
-                verdict,
             ]
         )
-    return Table.capped("Variants of the model", head, rows)
+    return Table.capped("Variants of the model", head, rows, 2)
 
 
-def _model_row(report: Mapping[str, Any], metric: str) -> list[str | Cell]:
-    measured = report.get("measured") or {}
+def _model_row(model: Mapping[str, Any], metric: str) -> list[str | Cell]:
+    measured = model["measured"] or {}
     latencies = [_milliseconds(measured, key) for key in (_LATENCY, "p99_ms_batch_1")]
-    value = number((report.get("metrics") or {}).get(metric))
-    return ["SavedModel", value, "", size(report.get("weight_bytes")), "100%", *latencies, ""]
+    value = number(model["metrics"][metric])
+    return [model["name"], "", value, "", size(model["bytes"]), "100%", *latencies]
 
 
 def _milliseconds(measured: Mapping[str, Any], key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pipeline.records.summary import ErrorSummary, MetricSummary, RunSummary, State, Status
@@ -10,7 +11,6 @@ from pipeline.report import charts
 from pipeline.report.blocks import Block, Cell, Columns, Facts, Figure, Items, Note, Section, Table
 from pipeline.report.source import ReportSource
 from pipeline.report.text import NONE, duration, interval, is_number, number, shorten
-from trainer_module.errors import counted
 
 STATUS = {
     Status.RUNNING: ("Running", "warn"),
@@ -34,7 +34,9 @@ _NEXT = {
 }
 _UNFINISHED = "The run is in progress, or its process was killed. Run again to finish it."
 MAX_RUNS = 60
-"""The maximum number of earlier runs in the chart of metrics over time."""
+"""The maximum number of earlier runs in the charts of metrics over time."""
+MAX_HISTORIES = 3
+"""The maximum number of metrics with such a chart."""
 
 
 def make_verdict(source: ReportSource) -> Section:
@@ -42,11 +44,8 @@ def make_verdict(source: ReportSource) -> Section:
     summary = source.summary
     blocks: list[Block] = [_outcome(summary), Facts(list(_facts(source)))]
     if summary.metrics:
-        figure = _metrics_figure(source)
-        table = _metrics_table(summary)
-        blocks.append(Columns([figure, table]) if figure else table)
-    if history := _history(source):
-        blocks.append(history)
+        blocks.append(_metrics_table(summary))
+        blocks.append(Columns([*_metrics_figure(source), *_history(source)]))
     if notes := _notes(summary):
         blocks.append(Items.capped("Notes", notes))
     return Section("verdict", "Verdict", blocks)
@@ -62,9 +61,9 @@ def _outcome(summary: RunSummary) -> Note:
         return Note(_UNFINISHED, kind, title)
     if summary.status is Status.PUSHED:
         cached = all(one.state is State.CACHED for one in summary.components)
-        text = f"{reason[:1].upper()}{reason[1:]}." if reason else ""
+        text = f"{reason[:1].upper()}{reason[1:]}.\n" if reason else ""
         title = "Nothing has changed since the last push" if cached else "Blessed and pushed"
-        return Note(text or "The model was pushed.", kind, title)
+        return Note(f"{text}The model is in {summary.pushed}.", kind, title)
     if summary.waiting is not None:
         title = f"Blessed, not pushed: version {summary.waiting.version} {summary.status.value}"
         return Note(". ".join(filter(None, (summary.waiting.reason, reason))), kind, title)
@@ -92,7 +91,7 @@ def _facts(source: ReportSource) -> Iterator[tuple[str, str | Cell]]:
     if summary.blessed is not None:
         yield "blessed", Cell("yes", "good") if summary.blessed else Cell("no", "bad")
     if summary.pushed:
-        yield "pushed to", shorten(summary.pushed)
+        yield "version", shorten(Path(summary.pushed).name, 40)
     elif summary.blessed is not None:
         yield "pushed", Cell("no", "warn" if summary.blessed else "bad")
     if model := training.get("model"):
@@ -127,28 +126,24 @@ def _bound(bounds: Any, key: str) -> float | None:
     return float(bound) if is_number(bound) else None
 
 
-def _metrics_figure(source: ReportSource) -> Figure | None:
+def _metrics_figure(source: ReportSource) -> Iterator[Figure]:
     bounds = thresholds(source)
     rows = []
     for name, metric in list(source.summary.metrics.items())[:20]:
         if not is_number(metric.value):
             continue
-        low, high = metric.interval or (None, None)
-        has_interval = is_number(low) and is_number(high)
         rows.append(
             {
-                "panel": name,
                 "name": shorten(name, 24),
                 "value": metric.value,
-                "low": low if has_interval else metric.value,
-                "high": high if has_interval else metric.value,
+                **_bounds(metric),
                 "kind": _kind(metric) or "series-1",
                 "mark": next(iter(bounds.get(name, [])), None),
                 "other": metric.in_service if is_number(metric.in_service) else None,
             }
         )
     if not rows:
-        return None
+        return
     keys = [
         "Dot and bar: value and confidence interval" if _has_intervals(source.summary) else "",
         "line: threshold" if any(row["mark"] is not None for row in rows) else "",
@@ -157,7 +152,7 @@ def _metrics_figure(source: ReportSource) -> Figure | None:
     words = "; ".join(filter(None, keys))
     svg = charts.intervals(rows, "", by_panel=True)
     message = ". ".join(map(_describe, *zip(*source.summary.metrics.items(), strict=True)))
-    return Figure("Metrics on the eval split", message, svg, note=f"{words}." if words else "")
+    yield Figure("Metrics on the eval split", message, svg, note=f"{words}." if words else "")
 
 
 def _has_intervals(summary: RunSummary) -> bool:
@@ -186,19 +181,19 @@ def _metrics_table(summary: RunSummary) -> Table:
     has_intervals = _has_intervals(summary)
     has_service = any(metric.in_service is not None for metric in metrics)
     has_difference = any(metric.difference is not None for metric in metrics)
-    head = ["metric", "value"]
+    head = ["metric", "requirement", "value"]
     head += ["interval"] if has_intervals else []
     head += ["in service"] if has_service else []
     head += ["difference"] if has_difference else []
     rows: list[list[str | Cell]] = []
     for name, metric in summary.metrics.items():
-        row: list[str | Cell] = [shorten(name), Cell(number(metric.value), _kind(metric))]
+        needs = Cell(_requirement(metric), _kind(metric) or "muted")
+        row: list[str | Cell] = [shorten(name), needs, Cell(number(metric.value), _kind(metric))]
         row += [interval(metric.interval)] if has_intervals else []
         row += [number(metric.in_service)] if has_service else []
         row += [interval(metric.difference)] if has_difference else []
-        row.append(Cell(_requirement(metric), _kind(metric) or "muted"))
         rows.append(row)
-    return Table.capped("Metrics", [*head, "requirement"], rows)
+    return Table.capped("Metrics", head, rows, 2)
 
 
 def _requirement(metric: MetricSummary) -> str:
@@ -207,40 +202,37 @@ def _requirement(metric: MetricSummary) -> str:
     return f"{metric.needs}: {'met' if metric.ok else 'not met'}"
 
 
-def _history(source: ReportSource) -> Block | None:
-    """Returns the chart of the metrics of earlier runs and of this run."""
-    runs = [run for run in source.history if run.metrics and run.run_id != source.summary.run_id]
-    if not runs or not source.summary.metrics:
-        return None
-    runs = [*runs[-MAX_RUNS:], source.summary]
-    figures = [
-        Figure(f"{name} by run", message, svg)
-        for name in list(source.summary.metrics)[:4]
-        for svg, message in [_history_of(name, runs)]
-    ]
-    return Columns(figures)
+def _history(source: ReportSource) -> Iterator[Figure]:
+    """Yields charts of the metrics of earlier runs and of this run."""
+    earlier = [run for run in source.history if run.run_id != source.summary.run_id]
+    runs = [*earlier[-MAX_RUNS:], source.summary]
+    for name in list(source.summary.metrics)[:MAX_HISTORIES]:
+        rows = [_of_run(run, run.metrics[name]) for run in runs if _has_value(run, name)]
+        if len(rows) > 1:
+            values = [row["value"] for row in rows]
+            message = f"{name} in {len(rows)} runs: {number(min(values))} to {number(max(values))}"
+            message += f", now {number(values[-1])}"
+            yield Figure(f"{name} by run", message, charts.over_runs(rows))
 
 
-def _history_of(name: str, runs: list[RunSummary]) -> tuple[str, str]:
-    rows = []
-    for run in runs:
-        metric = run.metrics.get(name)
-        if metric is None or not is_number(metric.value):
-            continue
-        low, high = metric.interval or (metric.value, metric.value)
-        bounds = (low, high) if is_number(low) and is_number(high) else (metric.value,) * 2
-        newest = run.window.newest if run.window else run.started
-        rows.append(
-            {"run": shorten(newest, 24), "value": metric.value, "low": bounds[0]}
-            | {"high": bounds[1], "colour": f"var(--{STATUS[run.status][1]})"}
-        )
-    values = [row["value"] for row in rows]
-    message = f"{name} in {counted(len(rows), 'run')}: {number(min(values, default=None))} to "
-    message += f"{number(max(values, default=None))}, now {number(values[-1] if values else None)}"
-    return charts.over_runs(rows, name), message
+def _has_value(run: RunSummary, name: str) -> bool:
+    return name in run.metrics and is_number(run.metrics[name].value)
+
+
+def _of_run(run: RunSummary, metric: MetricSummary) -> dict[str, Any]:
+    newest = run.window.newest if run.window else run.started[:10]
+    kind = STATUS[run.status][1]
+    return {"name": shorten(newest, 24), "kind": kind, "value": metric.value} | _bounds(metric)
+
+
+def _bounds(metric: MetricSummary) -> dict[str, float]:
+    """Returns the interval of a metric, or its value twice."""
+    low, high = metric.interval or (metric.value, metric.value)
+    known = is_number(low) and is_number(high)
+    return {"low": low, "high": high} if known else {"low": metric.value, "high": metric.value}
 
 
 def _notes(summary: RunSummary) -> list[str]:
     restarts = [f"{cause}, and training resumed" for cause in summary.training.get("restarts", [])]
     training = summary.training.get("notes", [])
-    return [shorten(note, 1000) for note in (*summary.notes, *training, *restarts)]
+    return [*summary.notes, *training, *restarts]

@@ -1,0 +1,299 @@
+"""The report of a run: its content, hostile texts, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from example_runs import HOSTILE, as_hostile, full_run, worst_examples
+
+from components.evaluator.explanation.record import WorstExamples
+from pipeline.records.summary import MetricSummary, RunSummary, Status
+from pipeline.report.page import make_report, write_report
+from pipeline.report.slice_differences import slice_differences
+from pipeline.report.text import visible
+
+AXE = Path(__file__).parents[3] / ".tools" / "axe-core" / "axe.min.js"
+SECTIONS = ["verdict", "data", "training", "evaluation", "slices", "usage"]
+SECTIONS += ["tuning", "variants", "certificate", "steps", "lineage"]
+MAX_BYTES = 2_000_000
+
+
+class _Page(HTMLParser):
+    """The tags of a page, and its text by section."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self._section = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "section":
+            self._section = dict(attrs)["id"] or ""
+
+    def handle_data(self, data: str) -> None:
+        self.texts[self._section] = self.texts.get(self._section, "") + data
+
+    @property
+    def sections(self) -> list[str | None]:
+        return [attributes["id"] for tag, attributes in self.tags if tag == "section"]
+
+
+@pytest.fixture(scope="module")
+def full() -> str:
+    return make_report(full_run(), worst_examples())
+
+
+@pytest.fixture(scope="module")
+def hostile() -> str:
+    summary = as_hostile(full_run().model_dump(mode="json"))
+    worst = as_hostile(worst_examples().model_dump(mode="json"))
+    return make_report(RunSummary.model_validate(summary), WorstExamples.model_validate(worst))
+
+
+def test_a_full_run_has_every_section_with_its_message(full: str) -> None:
+    page = _Page(full)
+    assert page.sections == SECTIONS
+    texts = page.texts
+    assert "at least 0.93: met" in texts["verdict"]
+    assert "0.9415 to 0.9567" in texts["verdict"]
+    assert "features: {trip_miles: {max: 12}}" in texts["data"]
+    assert "12, best 11" in texts["training"]
+    assert "worker 1 was killed" in texts["training"]
+    assert "yes predicted as no (130)" in texts["evaluation"]
+    assert "auc: 2 of 2 slices differ beyond chance" in texts["slices"]
+    assert "features: {payment_type: {type: ignore}}" in texts["usage"]
+    assert "6 (best)" in texts["tuning"]
+    assert "rejected: auc drops by 0.02" in texts["variants"]
+    assert "/out/ExampleGen/1" in texts["lineage"]
+    assert len(full) < MAX_BYTES
+
+
+def test_charts_have_names_and_ids_of_their_own(full: str) -> None:
+    page = _Page(full)
+    charts = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
+    assert len(charts) > 15
+    assert all(chart.get("aria-label") for chart in charts)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"url\(#([^)]+)\)", full)) <= set(ids)
+
+
+def test_ignored_and_private_columns_keep_their_values(full: str) -> None:
+    assert "Jane Private" not in full
+    assert "ignored 7.5" not in full
+    assert "driver" in _Page(full).texts["data"]
+
+
+def test_hostile_texts_are_visible_and_no_markup(hostile: str) -> None:
+    page = _Page(hostile)
+    assert page.sections == SECTIONS
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "iframe", "object", "link", "base"})
+    assert not [name for _, attributes in page.tags for name in attributes if name[:2] == "on"]
+    sources = [attributes.get("src") for tag, attributes in page.tags if tag == "img"]
+    assert all(str(source).startswith("data:image/png;base64,") for source in sources)
+    assert not re.search(r"[\u202e\x1b\x07]", hostile)
+    assert visible(HOSTILE) in page.texts["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31m", "a\\x1b[31m"),
+        ("a\u202eb\u2066", "aU+202EbU+2066"),
+        ("\ud800\ufeff\u2028", "U+D800U+FEFFU+2028"),
+        ("naïve 東京 \u05e9\u05dc\u05d5\u05dd \u0645\u06cc\u200c\u062e 👩\u200d🔬\n", None),
+    ],
+)
+def test_invisible_characters_are_codes(text: str, shown: str | None) -> None:
+    assert visible(text) == (text if shown is None else shown)
+
+
+def test_old_summaries_have_no_details() -> None:
+    whole = full_run().model_dump(mode="json")
+    del whole["details"]
+    page = _Page(make_report(RunSummary.model_validate(whole)))
+    assert page.sections == [
+        name for name in SECTIONS if name not in {"evaluation", "usage", "lineage"}
+    ]
+    assert "cannot be compared with chance" in page.texts["slices"]
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_each_status_has_a_verdict(status: Status) -> None:
+    run = RunSummary(run_id="1", pipeline="p", status=status, started="", strategy="default")
+    page = _Page(make_report(run))
+    assert page.sections == ["verdict"]
+    assert len(page.texts["verdict"].strip()) > 20
+
+
+def test_a_failed_run_begins_with_the_error_and_the_next_step() -> None:
+    error = {"component": "ExampleGen", "message": "no label 'prize': did you mean 'price'?"}
+    run = RunSummary.model_validate(
+        {"run_id": "1", "pipeline": "p", "status": "unusable", "started": "", "strategy": ""}
+        | {"error": error | {"log": "/out/run.log"}}
+    )
+    text = _Page(make_report(run)).texts["verdict"]
+    words = (
+        "ExampleGen: unusable",
+        "did you mean",
+        "Correct the config or the data",
+        "/out/run.log",
+    )
+    places = [text.index(part) for part in words]
+    assert places == sorted(places)
+
+
+def _hollow(value: Any) -> Any:
+    """Returns a value of JSON with NaN instead of floats, and empty lists."""
+    if isinstance(value, dict):
+        return {key: _hollow(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [] if value and not isinstance(value[0], dict) else [_hollow(one) for one in value]
+    return math.nan if isinstance(value, float) else value
+
+
+def test_numbers_may_be_missing_and_lists_empty() -> None:
+    whole = full_run().model_dump()
+    hollow = RunSummary.model_construct(**_hollow(full_run().model_dump(mode="json")))
+    details = _hollow(whole["details"])
+    details["columns"] = _hollow(json.loads(json.dumps(whole["details"]["columns"])))
+    run = full_run(
+        details=details | {"slice_intervals": {}, "lineage": None},
+        training=hollow.training,
+        tuning=hollow.tuning,
+        metrics={"auc": {"value": None, "in_service": None, "needs": "", "ok": False}},
+        slices={"a=1": {"example_count": None, "auc": None}},
+        variants=hollow.variants,
+    )
+    assert "nan" not in _Page(make_report(run)).texts["verdict"].lower().split()
+
+
+def test_thousands_of_columns_and_classes_are_capped() -> None:
+    column = full_run().model_dump(mode="json")["details"]["columns"][0]
+    columns = [column | {"name": f"column {i}"} for i in range(5000)]
+    n = 10_000
+    classes = [f"class {i}" for i in range(n)]
+    details = full_run().model_dump(mode="json")["details"]
+    details["columns"] = columns
+    details["explanation"] |= {
+        "classes": classes,
+        "confusion": {"classes": classes[:40], "counts": [[1.0] * 40] * 40},
+        "roc": [{"label": name, "x": [0, 1], "y": [0, 1], "area": 0.5} for name in classes[:10]],
+    }
+    slices = {
+        f"class={name}": {"example_count": 40, "auc": 0.5, "accuracy": 0.5} for name in classes
+    }
+    html = make_report(full_run(details=details, slices=slices))
+    assert len(html) < MAX_BYTES
+    assert "24 of 5,000 columns are shown" in html
+    assert "and 4,800 more rows in summary.json" in html
+    assert "15 of 10,000 slices are shown" in html
+
+
+def test_the_report_replaces_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("earlier")
+    run = RunSummary(run_id="1", pipeline="p", started="", strategy="default")
+    write_report(run, path)
+    assert path.read_text().startswith("<!doctype html>")
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_earlier_runs_are_a_chart_over_time() -> None:
+    days = [f"2026-11-{day:02d}" for day in range(1, 31)]
+    history = [full_run(run_id=day, window={"spans": [day], "newest": day}) for day in days]
+    charts = [
+        attributes["aria-label"] or ""
+        for _, attributes in _Page(make_report(full_run(), history=history)).tags
+        if attributes.get("role") == "img"
+    ]
+    assert any(label.startswith("auc in 31 runs: 0.949 to 0.949") for label in charts)
+
+
+def _whole(value: float, low: float, high: float) -> MetricSummary:
+    return MetricSummary(value=value, in_service=None, needs="", ok=True, interval=(low, high))
+
+
+def test_the_margin_of_chance_grows_with_the_number_of_slices() -> None:
+    whole = _whole(0.8, 0.78, 0.82)
+    slices = {"a": {"example_count": 400.0, "accuracy": 0.86}}
+    ends = {"a": {"accuracy": (0.82, 0.90)}}
+    (one,) = slice_differences("accuracy", whole, slices, ends, 1600, 0.95)
+    # By hand: SE 0.0204 of the slice and 0.0102 of the whole, w 0.25; so that the margin is
+    # 1.96 sqrt(0.0204² / 2 + 0.0102²).
+    assert one.margin == pytest.approx(0.03464, abs=1e-4)
+    assert one.is_beyond_chance
+    many = {f"b{i}": {"example_count": 400.0, "accuracy": 0.8} for i in range(99)}
+    ends |= {name: {"accuracy": (0.76, 0.84)} for name in many}
+    first, *_ = slice_differences("accuracy", whole, slices | many, ends, 1600, 0.95)
+    assert first.name == "a"
+    # The quantile of 1 - 0.05 / 200 is 3.4808 instead of 1.96.
+    assert first.margin == pytest.approx(0.03464 * 3.4808 / 1.96, abs=1e-3)
+    assert not first.is_beyond_chance
+
+
+def test_few_rows_and_missing_intervals_are_not_tested() -> None:
+    slices = {
+        "few": {"example_count": 29.0, "auc": 0.1},
+        "none": {"example_count": 90.0, "auc": 0.1},
+    }
+    ends = {"few": {"auc": (0.0, 0.2)}}
+    found = slice_differences("auc", _whole(0.8, 0.78, 0.82), slices, ends, 1000, 0.95)
+    assert [one.margin for one in found] == [None, None]
+
+
+@pytest.mark.parametrize("kind", ["full", "hostile"])
+def test_a_browser_runs_nothing_and_requests_nothing(
+    kind: str, request: pytest.FixtureRequest, browser: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(request.getfixturevalue(kind))
+    browser.open(path)
+    sections = browser.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
+    assert sections == SECTIONS
+    assert browser.requests() == [path.as_uri()]
+    assert browser.errors() == []
+    assert browser.evaluate("window.hit === undefined")
+    assert browser.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    # On a phone, wide tables scroll, but the page does not.
+    browser.open(path, width=390)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_policy_stops_scripts_and_requests(browser: Browser, tmp_path: Path, full: str) -> None:
+    path = tmp_path / "report.html"
+    bad = "<script>window.hit = 1</script><img src='http://127.0.0.1:9/x' onerror='window.hit = 2'>"
+    path.write_text(full.replace("</main>", f"{bad}</main>"))
+    browser.open(path)
+    assert browser.evaluate("window.hit === undefined")
+    assert len(browser.errors()) >= 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(
+    scheme: str, browser: Browser, tmp_path: Path, full: str
+) -> None:
+    if not AXE.exists():
+        pytest.skip(f"there is no axe-core in {AXE.parent}; .ci/run brings it")
+    path = tmp_path / "report.html"
+    path.write_text(full)
+    browser.open(path, scheme=scheme)
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    browser.evaluate(AXE.read_text())
+    found = browser.evaluate("axe.run().then(r => r.violations)")
+    serious = [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
