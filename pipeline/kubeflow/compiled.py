@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from components.evaluator.explanation.record import Explanation
+from pipeline.records.details import StepCost
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.runs.observer import PushedVersion
 from trainer_module.errors import ConfigError
@@ -123,6 +124,8 @@ class ComponentResult(BaseModel):
     """The number of rows by split, if the component made examples."""
     explanation: Explanation | None = None
     """The explanation of the model, if the component wrote one."""
+    cost: StepCost | None = None
+    """The cost of the component, or None for a resolver and on a system without /proc."""
 
 
 class StepReport(BaseModel):

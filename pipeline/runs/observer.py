@@ -219,7 +219,6 @@ class RunObserver:
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
         self._run_events.record_end(self.summary, model)
-        self.note(write_for_other_tools(self.summary, self._context.layout))
 
     def note(self, notes: Sequence[str]) -> None:
         """Adds notes to a run that has ended."""
@@ -228,7 +227,8 @@ class RunObserver:
             self._write_summary()
 
     def report(self, costs: Mapping[str, StepCost] | None = None) -> str:
-        """Adds the details of a run that has ended to its summary, and writes the report.
+        """Adds the details of a run that has ended to its summary, and writes the report and the
+        files for other tools.
 
         Args:
           costs: the measured costs of components, by name.
@@ -237,6 +237,7 @@ class RunObserver:
           A line with the path of the report, or with the reason why there is no report.
         """
         line = report_run(self._context, self._files, self.summary, costs)
+        self.summary.notes += write_for_other_tools(self.summary, self._context.layout)
         self._write_summary()
         return line
 

@@ -73,7 +73,10 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
         config, event_log = context.config, EventLog(layout.event_log)
         retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
         observer.note(retention.delete_expired())
-    console.conclude(observer.summary, [])
+    # The report comes last, as it imports TFX and reads artifacts, which takes memory and time.
+    costs = {name: report.found.cost for name, report in components.items()}
+    line = observer.report({name: cost for name, cost in costs.items() if cost is not None})
+    console.conclude(observer.summary, [line])
     return observer.summary
 
 

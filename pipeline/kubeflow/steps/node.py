@@ -21,6 +21,7 @@ from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
 from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
+from pipeline.runs.costs import CostMeter
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.push_gate import PushGate
 from pipeline.runs.training import prepare_training
@@ -67,10 +68,10 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     started = time.monotonic()
     results = _earlier_results(context, record, run_id)
     summary = RunSummary(run_id=run_id, pipeline="", started="", strategy="")
-    gate = PushGate(context, results, summary)
+    gate, meter = PushGate(context, results, summary), CostMeter()
     check_stop()
     try:
-        with gate(name) as may_run, limit_workers(record.config.beam.workers):
+        with gate(name) as may_run, limit_workers(record.config.beam.workers), meter.measure(name):
             state, execution = launch(node) if may_run else (State.SKIPPED, None)
     finally:
         for handler in handlers:
@@ -81,6 +82,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     detail, result = "", ComponentResult()
     if not node.is_system:
         state, detail, result = _summarize(results, summary, name, state, execution)
+        result.cost = meter.costs.get(name)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
