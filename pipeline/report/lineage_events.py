@@ -84,6 +84,8 @@ def lineage_events(summary: RunSummary) -> list[Json]:
         job,
         "PIPELINE",
     )
+    last["inputs"] = list(_inputs(ComponentId.EXAMPLE_GEN, summary, details))
+    last["outputs"] = [] if summary.pushed is None else [_dataset_at(summary.pushed)]
     events = [
         event
         for component in summary.components

@@ -157,7 +157,7 @@ class RunObserver:
                 name=component,
                 state=state,
                 seconds=round(seconds, 3),
-                started=_show_moment(began),
+                started=_show_moment(began, "milliseconds"),
             )
         )
         self._write_summary()
@@ -269,6 +269,6 @@ class RunObserver:
         return Status.PUSHED if self.summary.pushed is not None else Status.NOT_BLESSED
 
 
-def _show_moment(seconds: float) -> str:
+def _show_moment(seconds: float, precision: str = "seconds") -> str:
     """Returns a time in seconds since 1970 as text with its UTC offset."""
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec=precision)

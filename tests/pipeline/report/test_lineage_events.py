@@ -132,7 +132,9 @@ def test_the_client_of_openlineage_makes_the_same_events(
 
 
 def test_datasets_are_named_as_openlineage_names_them() -> None:
-    events = {event["job"]["name"]: event for event in lineage_events(summary())}
+    events = {
+        event["job"]["name"]: event for event in lineage_events(summary(pushed="/out/serving/7"))
+    }
     (data,) = events["taxi.ExampleGen"]["inputs"]
     (examples,) = events["taxi.ExampleGen"]["outputs"]
     (model,) = events["taxi.Trainer"]["outputs"]
@@ -144,6 +146,8 @@ def test_datasets_are_named_as_openlineage_names_them() -> None:
     ]
     assert "secret" not in json.dumps([*events.values()])
     assert events["taxi.Trainer"]["inputs"][0]["name"] == examples["name"]
+    assert events["taxi"]["inputs"] == [data]
+    assert [one["name"] for one in events["taxi"]["outputs"]] == ["/out/serving/7"]
     for dataset in (data, examples):
         (column,) = dataset["facets"]["schema"]["fields"]
         assert column == {"name": HOSTILE, "type": "numeric"}
