@@ -14,6 +14,7 @@ import yaml
 from e2e.conftest import ROOT, Project
 from e2e.served_taxi import ask_for, multiply
 
+from components.evaluator.explanation.explain import read_explanation
 from components.example_gen.builtin import BUILTIN_DATA
 
 TAXI = ROOT / "configs" / "taxi.yaml"
@@ -33,6 +34,22 @@ def test_model_is_good_and_pushed(trained: Project) -> None:
     assert summary["metrics"]["log_loss"]["value"] < 0.4
     assert sum(summary["examples"].values()) == 15_002
     assert summary["training"]["history"]["val_loss"]
+
+
+def test_evaluation_explains_the_model(trained: Project) -> None:
+    (folder,) = (trained.output / "taxi/pipeline_root/Evaluator/evaluation").iterdir()
+    explanation = read_explanation(str(folder))
+    assert explanation is not None
+    summary = trained.summary("taxi")
+    assert explanation.rows == explanation.of == summary["examples"]["eval"]
+    # TFMA's area has 10,000 thresholds.
+    auc, loss = (summary["metrics"][name]["value"] for name in ("auc", "log_loss"))
+    assert explanation.roc[0].area == pytest.approx(auc, abs=1e-3)
+    assert explanation.loss_value == pytest.approx(loss, abs=1e-4)
+    # Tips in cash are not recorded.
+    assert explanation.importances[0].column == "payment_type"
+    assert explanation.effects[0].column == "payment_type"
+    assert explanation.notes == []
 
 
 def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> None:

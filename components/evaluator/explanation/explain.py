@@ -48,6 +48,9 @@ _FIRST_ROWS, _GROWTH = 16, 8
 """The number of rows by which the speed of a model is measured first, and the factor between the
 numbers of rows that are predicted next."""
 _MAX_EFFECTS = 6
+_TAIL_SHARE, _TINY = 0.5, 1e-300
+"""The share of the loss of 1 % of the rows with which a regression has a note. For simulated
+log-normal labels, the intervals at 95 % contained the importance in 52 to 75 % of the cases."""
 _MAX_CLASSES = 100
 """The maximum number of names of classes in the record."""
 
@@ -126,11 +129,18 @@ def explain(
     names = {column.request: column.name for column in interface.columns}
     for importance in importances.columns:
         importance.column = names[importance.column]
-    leak = importances.suspected_leak
+    if (leak := importances.suspected_leak) is not None:
+        notes.append(_leak_note(names[leak], importances.leak_share))
     explanation.importances = importances.columns
     explanation.effects = effects
     explanation.suspected_leak = None if leak is None else names[leak]
-    explanation.notes = [*notes, *importances.notes, *effect_notes, *share_notes]
+    explanation.notes = [
+        *notes,
+        *_tail_notes(model, sample),
+        *importances.notes,
+        *effect_notes,
+        *share_notes,
+    ]
     explanation.seconds = round(time.perf_counter() - started, 3)
     return explanation, worst
 
@@ -187,6 +197,26 @@ def _measure(sample: Sample, target: Target, total: int) -> Explanation:
     else:
         explanation.residuals = compute_residuals(sample)
     return explanation
+
+
+def _leak_note(column: str, share: float) -> str:
+    return (
+        f"{column!r} alone carries {share:.0%} of what the model knows, and the model is nearly "
+        "free of errors. This is right if the column is known before the label. If it is not, the "
+        "column leaks the label: set its type to `ignore` in `features`"
+    )
+
+
+def _tail_notes(model: ExplainedModel, sample: Sample) -> list[str]:
+    """Returns a note if few rows have most of the loss: the intervals then are too narrow."""
+    losses = sample.weights * model.target.losses(sample.outputs, sample.labels)
+    largest = np.sort(losses)[-max(1, len(losses) // 100) :].sum() / max(losses.sum(), _TINY)
+    if model.target.classes or largest < _TAIL_SHARE:
+        return []
+    return [
+        f"1 % of the rows have {largest:.0%} of the loss, so the intervals of the importances are "
+        "too narrow"
+    ]
 
 
 def _by_importance(interface: ModelInterface, importances: Importances) -> list[RawColumn]:

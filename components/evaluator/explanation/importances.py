@@ -24,7 +24,9 @@ _MAX_LISTED = 100
 """The maximum number of importances in the record."""
 _PARTS = 8
 """The number of parts into which a group of columns is divided."""
-_LEAK_SKILL, _LEAK_SHARE = 0.9, 0.95
+_LEAK_SKILL, _LEAK_SHARE = 0.9, 0.9
+"""The share of a constant's loss that a model with a suspected leak removes, and the share of this
+gain that the column alone keeps."""
 
 
 @dataclass
@@ -34,6 +36,8 @@ class Importances:
     columns: list[Importance] = field(default_factory=list)
     """The importances, beginning with the largest. The names are those of requests."""
     suspected_leak: str | None = None
+    leak_share: float = 0.0
+    """The share of the model's gain that the suspected column alone keeps."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -78,8 +82,9 @@ def measure_importances(
     found = Importances(ordered[:_MAX_LISTED], None, notes)
     if len(ordered) > _MAX_LISTED:
         notes.append(f"the {_MAX_LISTED} largest of {len(ordered):,} importances are listed")
-    if ordered and permuter.is_leak(ordered[0].column):
-        found.suspected_leak = ordered[0].column
+    kept = permuter.kept_gain(ordered[0].column) if ordered else 0.0
+    if kept >= _LEAK_SHARE:
+        found.suspected_leak, found.leak_share = ordered[0].column, kept
     return found
 
 
@@ -173,18 +178,19 @@ class Permuter:
         half = float(stats.t.ppf(0.975, max(count - 1, 1))) * variance**0.5
         return mean, mean - half, mean + half
 
-    def is_leak(self, column: str) -> bool:
-        """Returns whether a column alone carries nearly all that a nearly perfect model knows.
+    def kept_gain(self, column: str) -> float:
+        """Returns how much of its gain a model keeps if all other columns get the values of other
+        rows.
 
-        The model must remove 90 % of the loss of a constant prediction, and 95 % of that must
-        remain if all other columns get the values of other rows.
+        The gain is the loss of a constant prediction minus the loss of the model. The result is 0
+        for an only column, and for a model that removes less than 90 % of the constant's loss.
         """
         others = [name for name in self._sample.columns if name != column]
         average = float(np.average(self._losses, weights=self._sample.weights))
         gain = self._constant - average
         if not others or gain <= 0 or gain < _LEAK_SKILL * self._constant:
-            return False
-        return bool(self.mean_increases([others])[0] <= (1 - _LEAK_SHARE) * gain)
+            return 0.0
+        return 1 - max(float(self.mean_increases([others])[0]), 0.0) / gain
 
 
 def _screen(permuter: Permuter, names: Sequence[str], calls: int, stop: float) -> list[str]:

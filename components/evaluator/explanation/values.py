@@ -33,13 +33,18 @@ def show_text(values: Any, column: RawColumn) -> str:
     characters. A missing value is an empty text.
     """
     if not isinstance(values, np.ndarray):
-        value = show_value(values, column)
-        return "" if value is None else str(value)
+        return _to_text(show_value(values, column))
     shown = [show_value(value, column) for value in values[: 10 * _MAX_LIST]]
-    present = [str(value) for value in shown if value is not None]
+    present = [_to_text(value) for value in shown if value is not None]
     more = ["…"] if len(present) > _MAX_LIST else []
     text = ", ".join(present[:_MAX_LIST] + more)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+
+
+def _to_text(value: float | str | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "" if value is None else str(value)
 
 
 def make_thumbnail(picture: bytes) -> Image.Image | None:
