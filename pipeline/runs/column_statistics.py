@@ -16,8 +16,8 @@ MAX_COLUMNS = 200
 """The maximum number of columns with details."""
 LAST_SPAN = "last span"
 """The split of the newest span, for a window of several spans."""
-IGNORED, LABEL, WEIGHT = "ignored", "label", "weight"
-_TRAIN, _EVAL = "train", "eval"
+_LABEL = "label"
+TRAIN, _EVAL = "train", "eval"
 _BINS = 20
 _TOP_VALUES = 10
 _MAX_LENGTH = 60
@@ -53,7 +53,7 @@ def summarise_columns(
         for column in (column for part in parts for column in part.datasets[0].features):
             by_name.setdefault(_name(column), {}).setdefault(split, []).append(column)
     older = {_name(column): [column] for column in before.datasets[0].features} if before else {}
-    names = sorted(by_name, key=lambda n: (types.get(n) != LABEL, -_importance(by_name[n]), n))
+    names = sorted(by_name, key=lambda n: (types.get(n) != _LABEL, -_importance(by_name[n]), n))
     details = [
         _describe(name, by_name[name], types, name in private, older.get(name))
         for name in names[:MAX_COLUMNS]
@@ -76,9 +76,9 @@ def _name(column: Column) -> str:
 def _importance(splits: _Columns) -> float:
     """Returns the larger of a column's share of missing values and its approximate distance."""
     missing = max(_missing(columns) for columns in splits.values())
-    if _TRAIN not in splits or _EVAL not in splits:
+    if TRAIN not in splits or _EVAL not in splits:
         return missing
-    left, right = splits[_TRAIN], splits[_EVAL]
+    left, right = splits[TRAIN], splits[_EVAL]
     if not _is_numeric([left, right]):
         return max(missing, _distance(left, right) or 0.0)
     # Histograms of thousands of columns would take seconds.
@@ -95,7 +95,7 @@ def _describe(
     is_private: bool,
     older: Sequence[Column] | None,
 ) -> ColumnDetails:
-    newest = splits.get(LAST_SPAN) or splits.get(_TRAIN)
+    newest = splits.get(LAST_SPAN) or splits.get(TRAIN)
     kind = types.get(name) or ("numeric" if _is_numeric(splits.values()) else "categorical")
     shows_values = not is_private and kind != "image"
     edges = _edges(list(splits.values())) if shows_values else None
@@ -103,7 +103,7 @@ def _describe(
         name=name,
         type=kind,
         splits={split: _summarise(c, edges, shows_values) for split, c in splits.items()},
-        distance=_distance(splits.get(_TRAIN), splits.get(_EVAL)),
+        distance=_distance(splits.get(TRAIN), splits.get(_EVAL)),
         drift=_distance(older, newest),
     )
 

@@ -13,9 +13,9 @@ from pipeline.runs.process_tree import Memory, ProcessTree, read_memory, read_sh
 
 _INTERVAL = 0.05
 """The seconds between two samples of memory."""
-_SHARE = 0.005
+_SHARE = 0.003
 """The largest share of a core for the samples, and again for reading the shared memory."""
-_SHARE_AT_CHANGE = 0.05
+_SHARE_AT_CHANGE = 0.02
 """The same share if processes have begun or ended."""
 
 
@@ -55,8 +55,8 @@ class CostMeter:
 class _PeakSampler:
     """A sampler of the memory of this process and its descendants in a `with` block.
 
-    The peak is the largest sum of resident memory at one time. Forked processes share pages, whose
-    size is subtracted. Between two samples, the kernel's record of each process's highest memory
+    The peak is the largest sum of resident memory at one time. Pages that processes share since a
+    fork count once, and so do libraries. Between two samples, the kernel's record of each process's highest memory
     shows peaks that exceed its earlier peaks.
     """
 
@@ -71,6 +71,7 @@ class _PeakSampler:
         self._shared = 0
         """The bytes that would count several times."""
         self._last_reading = self._reading_seconds = 0.0
+        self._has_read = False
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="costs", daemon=True)
 
@@ -90,7 +91,8 @@ class _PeakSampler:
         while not self._has_ended.wait(pause):
             began = time.thread_time()
             self._sample()
-            pause = max(_INTERVAL, (time.thread_time() - began) / _SHARE)
+            seconds = time.thread_time() - began - self._reading_seconds * self._has_read
+            pause = max(_INTERVAL, seconds / _SHARE)
 
     def _sample(self) -> None:
         read = {pid: memory for pid in self._tree.members() if (memory := read_memory(pid))}
@@ -98,10 +100,14 @@ class _PeakSampler:
         # its second sample on.
         settled = read.keys() & self._highest.keys()
         share = _SHARE if settled == self._counted else _SHARE_AT_CHANGE
-        if time.monotonic() >= self._last_reading + self._reading_seconds / share:
+        self._has_read = time.monotonic() >= self._last_reading + self._reading_seconds / share
+        if self._has_read:
             self._read_shared(settled)
-        sizes = (self._size_since_last(pid, read[pid]) for pid in self._counted & settled)
-        self.peak = max(self.peak, sum(sizes) - self._shared)
+        counted = {pid: read[pid] for pid in self._counted & settled}
+        sizes = (self._size_since_last(pid, m) - m.of_files for pid, m in counted.items())
+        # All processes run Python with about the same libraries.
+        files = max((m.of_files for m in counted.values()), default=0)
+        self.peak = max(self.peak, sum(sizes) - self._shared + files)
         self._highest = {pid: memory.highest for pid, memory in read.items()}
 
     def _size_since_last(self, pid: int, memory: Memory) -> int:
@@ -110,7 +116,6 @@ class _PeakSampler:
 
     def _read_shared(self, processes: set[int]) -> None:
         began = time.thread_time()
-        # A process alone shares only libraries.
         self._shared = sum(map(read_shared, processes)) if len(processes) > 1 else 0
         self._counted = processes
         self._last_reading = time.monotonic()

@@ -95,37 +95,35 @@ class Memory:
     """The resident memory of a process, in bytes."""
 
     now: int
+    of_files: int
+    """The part of `now` that holds pages of files, such as libraries."""
     highest: int
     """The most memory since the process has started its program."""
 
 
 def read_memory(pid: int) -> Memory | None:
     """Returns the resident memory of a process, or None if the process has ended."""
-    try:
-        lines = (_PROC / str(pid) / "status").read_bytes().splitlines()
-    except OSError:
-        return None
-    sizes = _sizes(lines, b"VmRSS", b"VmHWM")
-    return Memory(sizes[b"VmRSS"], sizes[b"VmHWM"]) if len(sizes) == 2 else None
+    sizes = _read_sizes(pid, "status", b"VmRSS", b"RssFile", b"VmHWM")
+    return Memory(sizes[b"VmRSS"], sizes[b"RssFile"], sizes[b"VmHWM"]) if sizes else None
 
 
 def read_shared(pid: int) -> int:
-    """Returns the bytes by which the resident memory of processes exceeds the memory that they use
-    together, as far as one process contributes to this difference.
+    """Returns the bytes that count too often if the memory of forked processes is added.
 
-    This is the process's resident memory (RSS) minus its proportional memory (PSS), in which each
-    page that n processes share counts as 1/n. The result is 0 if the system does not report them.
-    The kernel visits all pages, which takes some milliseconds per gigabyte.
+    Of each page without a file that n processes share since a fork, this is the part 1 - 1/n. The
+    result is 0 if the system does not report it. The kernel visits all pages, which takes some
+    milliseconds per gigabyte.
     """
+    sizes = _read_sizes(pid, "smaps_rollup", b"Anonymous", b"Pss_Anon")
+    return sizes[b"Anonymous"] - sizes[b"Pss_Anon"] if sizes else 0
+
+
+def _read_sizes(pid: int, file: str, *names: bytes) -> dict[bytes, int]:
+    """Returns the sizes in bytes from lines such as `VmRSS: 12 kB`, or {} if a size is missing."""
     try:
-        lines = (_PROC / str(pid) / "smaps_rollup").read_bytes().splitlines()
+        lines = (_PROC / str(pid) / file).read_bytes().splitlines()
     except OSError:
-        return 0
-    sizes = _sizes(lines, b"Rss", b"Pss")
-    return sizes[b"Rss"] - sizes[b"Pss"] if len(sizes) == 2 else 0
-
-
-def _sizes(lines: list[bytes], *names: bytes) -> dict[bytes, int]:
-    """Returns the sizes in bytes of the chosen lines, which have the form `name: 12 kB`."""
+        return {}
     pairs = (line.partition(b":")[::2] for line in lines)
-    return {name: int(value.split()[0]) << 10 for name, value in pairs if name in names}
+    sizes = {name: int(value.split()[0]) << 10 for name, value in pairs if name in names}
+    return sizes if len(sizes) == len(names) else {}

@@ -49,6 +49,26 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert summary["pushed"].endswith("serving/digits/" + project.versions("digits")[0])
 
 
+def test_first_run_has_the_details_of_its_report(project: Project, first) -> None:
+    summary = project.summary("digits")
+    details = summary["details"]
+    assert details["notes"] == []
+    assert {c["name"]: c["type"] for c in details["columns"]} == {
+        "label": "label",
+        "image": "image",
+    }
+    assert list(details["costs"]) == COMPONENTS
+    trainer = details["costs"]["Trainer"]
+    # The trainer's worker imports nothing, as it is a fork; it computes for seconds.
+    assert trainer["cpu_seconds"] > summary["training"]["seconds"] / 4
+    assert trainer["peak_bytes"] > 300e6
+    assert trainer["written_bytes"] >= details["model"]["bytes"]
+    assert details["model"]["inputs"] == {"image": "string"}
+    producers = {artifact["producer"] for artifact in details["lineage"]["artifacts"]}
+    assert producers == set(COMPONENTS)
+    assert details["seconds"] < 5
+
+
 def test_first_run_leaves_no_temporary_file(project: Project, first) -> None:
     assert not list(project.temporary.iterdir())
 
@@ -117,6 +137,10 @@ def test_forced_run_is_cached_and_plan_changes_nothing(project: Project, first) 
     assert second.returncode == 0
     assert set(project.states("digits").values()) == {"cached"}
     assert second.stdout.count("cached") == len(COMPONENTS)
+    details = project.summary("digits")["details"]
+    assert details["costs"] == {}, "only what ran has costs"
+    assert len(details["columns"]) == 2
+    assert {a["producer"] for a in details["lineage"]["artifacts"]} == set(COMPONENTS)
     assert project.versions("digits") == before
 
     files = snapshot(project.output)
@@ -146,6 +170,10 @@ def test_missed_threshold_pushes_nothing(project: Project, first) -> None:
     states = project.states("digits")
     assert states["Trainer"] == "cached"
     assert (states["Evaluator"], states["Pusher"]) == ("ran", "skipped")
+    details = project.summary("digits")["details"]
+    assert "Evaluator" in details["costs"]
+    assert not {"Trainer", "Pusher"} & details["costs"].keys()
+    assert details["model"]["parameters"] > 1000
     assert project.versions("digits") == before
 
 

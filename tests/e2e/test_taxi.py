@@ -84,6 +84,18 @@ def test_unknown_column_in_a_slice_is_refused_before_training(trained: Project) 
     assert trained.states("taxi") == {"ExampleGen": "failed"}
 
 
+def test_unknown_private_column_is_refused_though_the_data_was_read(trained: Project) -> None:
+    done = trained.scopeline("run", "--config", TAXI, "--set", "report.private=[compny]")
+    assert done.returncode == 2
+    assert "report.private.0: the data has no column `compny`; did you mean `company`?" in (
+        done.stdout
+    )
+    details = trained.summary("taxi")["details"]
+    assert details["config"]["report"] == {"private": ["compny"]}
+    assert details["lineage"]["machine"]["cores"]
+    assert (details["columns"], details["costs"], details["notes"]) == ([], {}, [])
+
+
 def test_row_request_is_answered(trained: Project) -> None:
     import tensorflow as tf
 

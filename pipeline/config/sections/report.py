@@ -18,7 +18,9 @@ class ReportSettings(Settings):
     of each component; default: no prices.
     """
     private: list[str] = []
-    """The columns whose values stay out of the report and of the summary."""
+    """The columns of which the report shows no values: in statistics, effects on predictions and
+    worst examples. Anomalies and drift name values of all columns.
+    """
 
 
 def label_is_not_private(report: ReportSettings, no_features: tuple[str, ...]) -> Iterator[Issue]:

@@ -88,6 +88,18 @@ def test_a_span_without_rows_is_left_out(runs: Runs) -> None:
     assert runs.project.summary(NAME)["training"]["examples"]["train"] < 2 * 200
 
 
+def test_columns_of_the_window_are_beside_those_of_the_newest_span(runs: Runs) -> None:
+    details = runs.project.summary(NAME)["details"]
+    assert details["notes"] == []
+    age = next(column for column in details["columns"] if column["name"] == "age")
+    counted = {split: statistics["rows"] for split, statistics in age["splits"].items()}
+    examples = runs.project.summary(NAME)["examples"]
+    assert counted["last span"] == examples["train"]
+    assert counted["eval"] == examples["eval"]
+    assert counted["last span"] < counted["train"] < 2 * 200
+    assert 0 < age["drift"] < 0.2
+
+
 def test_a_plan_of_the_same_window_runs_nothing(runs: Runs) -> None:
     done = runs.project.scopeline("plan", "--config", "spans.yaml")
     assert done.returncode == 0, done.stderr

@@ -36,8 +36,9 @@ def test_the_screen_has_a_line_for_each_component_and_the_way_on(checked: Checke
     lines = checked.screen.splitlines()
     assert [line.split()[0] for line in lines[:4]] == CHECKS
     assert lines[1].endswith("train 11, eval 1")
-    assert lines[-2] == "validated: the data was read and checked"
-    assert lines[-1] == f"summary: {checked.files.summary}"
+    assert lines[-3] == "validated: the data was read and checked"
+    assert lines[-2] == f"summary: {checked.files.summary}"
+    assert lines[-1] == f"report: {checked.files.report}"
     assert "learning curves" not in checked.screen, "nothing was trained"
 
 
@@ -76,10 +77,11 @@ def test_data_that_lacks_a_column_is_unusable_and_what_is_done_is_kept(
         "log": str(run.files.log),
     }
     assert run.states == dict.fromkeys(CHECKS[:3], "cached") | {"ExampleValidator": "failed"}
-    assert run.screen.splitlines()[-3:] == [
+    assert run.screen.splitlines()[-4:] == [
         f"ExampleValidator failed: {message}",
         f"full output: {run.files.log}",
         "the next run continues after the finished components",
+        f"report: {run.files.report}",
     ]
     assert kinds(run) == [EventKind.STARTED, EventKind.CACHED, EventKind.FAILED]
     assert run.events[-1].message == f"ExampleValidator: {message}"

@@ -1,0 +1,185 @@
+"""What a run's details have at its end, whatever is left of its artifacts."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from evaluation_artifacts import Evaluations, config_of
+from small_components import Break, checks, play
+from test_observer import Recording
+
+from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
+from pipeline.config.settings import PipelineConfig
+from pipeline.records.details import StepCost
+from pipeline.records.summary import RunSummary
+from pipeline.runs import provenance
+from pipeline.runs.local import ComponentFailedError
+from pipeline.runs.provenance import config_without_secrets
+
+EFFECT = {"values": [1], "answers": [0.5], "low": [0.4], "high": [0.6], "rows": [3]}
+EXPLANATION = {
+    "rows": 3,
+    "of": 9,
+    "task": "binary",
+    "output": "probability of yes",
+    "loss": "log_loss",
+    "loss_value": 0.5,
+    "effects": [{"column": column, "is_numeric": True, **EFFECT} for column in ("side", "income")],
+}
+
+
+@pytest.fixture
+def ended(tmp_path: Path, evaluations: Evaluations) -> Recording:
+    """A run with components of every kind, and an explanation beside its metrics."""
+    config = evaluations.kept.config
+    private = config.report.model_copy(update={"private": ["income"], "price_per_hour": 7200.0})
+    recording = Recording(tmp_path, config.model_copy(update={"report": private}))
+    play(config, recording.layout, recording.observer, checks(config))
+    recording.train(evaluations.kept)
+    (evaluation,) = recording.layout.pipeline_root.glob("Evaluator/evaluation/*")
+    (evaluation / EXPLANATION_FILE).write_text(json.dumps(EXPLANATION))
+    (evaluation / EXAMPLES_FILE).write_text("{}")
+    return recording
+
+
+def test_details_of_a_run_are_complete(ended: Recording) -> None:
+    cost = StepCost(cpu_seconds=1.5, peak_bytes=2, written_bytes=3)
+    ended.observer.conclude(None)
+    seconds = {c.name: c.seconds for c in ended.observer.summary.components}
+    line = ended.observer.report({"Trainer": cost, "Nobody": cost})
+    assert line.startswith("report: ")
+    details = RunSummary.model_validate_json(ended.files.summary.read_text()).details
+    assert details is not None
+    assert details.notes == []
+    assert {c.name: c.type for c in details.columns} == {"label": "label", "side": "categorical"}
+    assert details.columns[0].splits.keys() == {"train", "eval"}
+    assert details.explanation is not None
+    assert [effect.column for effect in details.explanation.effects] == ["side"]
+    assert Path(details.worst_examples).name == EXAMPLES_FILE
+    assert "plan=gold" in json.dumps(list(details.slice_intervals)) or not details.slice_intervals
+    assert details.costs.keys() == {"Trainer"}
+    price = details.costs["Trainer"].price
+    assert price == pytest.approx(2 * seconds["Trainer"])
+    lineage = details.lineage
+    assert lineage is not None
+    artifacts = {artifact.type: artifact for artifact in lineage.artifacts}
+    assert artifacts["Model"].producer == "Trainer"
+    assert artifacts["Model"].consumers == ["Evaluator", "Pusher"]
+    assert artifacts["Model"].bytes == len(b"graph")
+    assert ("Trainer", "Evaluator") in lineage.edges
+    assert lineage.versions["tfx"].startswith("1.21")
+    assert lineage.config == ended.config.fingerprint
+    assert len(lineage.code) >= 23
+    assert int(lineage.machine["cores"]) >= 1
+    assert details.model == {"bytes": len(b"graph")}
+    assert details.seconds < 5
+
+
+def test_deleted_and_damaged_artifacts_are_noted(ended: Recording) -> None:
+    root = ended.layout.pipeline_root
+    shutil.rmtree(root / "StatisticsGen")
+    (explanation,) = root.glob(f"Evaluator/evaluation/*/{EXPLANATION_FILE}")
+    explanation.write_text('{"rows": ')
+    ended.observer.conclude(None)
+    ended.observer.report()
+    details = RunSummary.model_validate_json(ended.files.summary.read_text()).details
+    assert details is not None
+    statistics, damaged = details.notes
+    assert statistics.startswith("the statistics cannot be read: ")
+    assert damaged.startswith("the explanation cannot be read: ValidationError: ")
+    assert details.lineage is not None
+    sizes = {a.type: a.bytes for a in details.lineage.artifacts}
+    assert (sizes["ExampleStatistics"], sizes["Model"]) == (None, 5)
+    assert ended.summary["status"] == "pushed"
+
+
+def test_failed_run_has_the_details_up_to_its_failure(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, config_of({}))
+    nodes = [*checks(recording.config), Break(why="no").with_id("Trainer")]
+    with pytest.raises(ComponentFailedError) as caught:
+        play(recording.config, recording.layout, recording.observer, nodes)
+    recording.observer.conclude(caught.value)
+    recording.observer.report()
+    details = recording.summary["details"]
+    assert [column["name"] for column in details["columns"]] == ["label", "side"]
+    assert {"StatisticsGen", "SchemaGen"} <= {
+        a["producer"] for a in details["lineage"]["artifacts"]
+    }
+
+
+def test_interrupted_run_reads_no_artifacts(ended: Recording) -> None:
+    ended.observer.conclude(KeyboardInterrupt())
+    ended.observer.report()
+    details = ended.summary["details"]
+    assert details["notes"] == ["the run was stopped, so its artifacts were not read"]
+    assert details["config"]["name"] == ended.config.name
+    assert details["columns"] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "report.html"), "the disk is full"),
+        (ValueError("no such chart"), "ValueError: no such chart"),
+    ],
+)
+def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
+    error: Exception,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    page = pytest.importorskip("pipeline.report.page")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(page, "write_report", fail)
+    recording = Recording(tmp_path, config_of({}))
+    recording.observer.conclude(KeyboardInterrupt())
+    assert recording.observer.report() == f"report: not written ({reason})"
+    assert "The report could not be written" in caplog.text
+    assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
+
+
+def test_config_has_no_secrets() -> None:
+    config = PipelineConfig.model_validate(
+        {
+            "name": "quiet",
+            "data": {
+                "format": "csv",
+                "path": "https://me:pass-word@host/data.csv",
+                "label": "label",
+            },
+            "task": "binary",
+            "metadata": "mysql://user@host/database",
+            "notify": {"webhook": {"url": "https://host/token-1234"}, "occasions": ["failed"]},
+        }
+    )
+    values = config_without_secrets(config)
+    text = json.dumps(values)
+    for secret in ("pass-word", "user@host", "token-1234"):
+        assert secret not in text
+    assert values["name"] == "quiet"
+    assert "https://***@host/data.csv" in text
+    assert values["notify"] == {
+        "webhook": {"url": provenance.NOT_SHOWN},
+        "occasions": ["failed"],
+    }
+
+
+def test_code_without_git_has_a_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "pipeline").mkdir()
+    source = tmp_path / "pipeline" / "module.py"
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    source.write_text("1")
+    before = provenance.code_version()
+    source.write_text("2")
+    assert before.startswith("digest ")
+    assert provenance.code_version() != before
