@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
+from browser import EXECUTABLE, Browser
 
 from pipeline.runs.imports import freeze_imports
 
@@ -101,3 +103,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return item.get_closest_marker("e2e") is not None, rank
 
     items.sort(key=order)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser without network."""
+    if EXECUTABLE is None:
+        pytest.skip("there is no Chromium here; `apt-get install -y chromium` brings it")
+    with Browser(tmp_path_factory.mktemp("browser")) as started:
+        yield started

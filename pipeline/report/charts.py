@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -90,7 +91,9 @@ def draw(spec: Spec) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """Returns a spec with the visible forms of its texts."""
+    """Returns a spec with the visible forms of its texts, and None instead of NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):
@@ -168,7 +171,7 @@ def lines(
     """
     scale: Spec = {"domain": [0, 1]} if is_curve else {}
     encoding = {
-        "x": quantitative("x", x, scale=scale),
+        "x": quantitative("x", x, scale={"nice": False} | scale),
         "y": quantitative("y", y, scale=scale),
         "color": coloured("series", names),
         "order": {"field": "order", "type": "quantitative"},
@@ -473,10 +476,10 @@ def graph(nodes: Sequence[Row], edges: Sequence[Row]) -> str:
     }
     y = {"field": "y", "type": "quantitative", "axis": None}
     y["scale"] = {"domain": [-0.5, rows - 0.5], "reverse": True}
-    box = {"type": "rect", "width": 116, "height": 36, "cornerRadius": 4, "strokeWidth": 1.5}
+    box = {"type": "rect", "width": 102, "height": 36, "cornerRadius": 4, "strokeWidth": 1.5}
     return draw(
         {
-            "width": levels * 140,
+            "width": levels * 112,
             "height": rows * 52,
             "encoding": {"x": x, "y": y},
             "layer": [
@@ -492,12 +495,12 @@ def graph(nodes: Sequence[Row], edges: Sequence[Row]) -> str:
                 },
                 {
                     "data": {"values": values},
-                    "mark": {"type": "text", "dy": -6, "fontWeight": 600},
+                    "mark": {"type": "text", "dy": -6, "fontWeight": 600, "fontSize": 11},
                     "encoding": {"text": {"field": "name", "type": "nominal"}},
                 },
                 {
                     "data": {"values": values},
-                    "mark": {"type": "text", "dy": 9, "color": "var(--muted)"},
+                    "mark": {"type": "text", "dy": 9, "color": "var(--muted)", "fontSize": 11},
                     "encoding": {"text": {"field": "detail", "type": "nominal"}},
                 },
             ],

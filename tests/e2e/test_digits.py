@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from browser import Browser
 from e2e.conftest import RUNNER, SMALL, Project, plain, snapshot
 
 COMPONENTS = [
@@ -47,6 +48,13 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert sum(summary["examples"].values()) == 1797
     assert (summary["strategy"], summary["replicas"]) == ("mirrored", 1)
     assert summary["pushed"].endswith("serving/digits/" + project.versions("digits")[0])
+
+
+def test_first_run_writes_an_offline_report(project: Project, first, browser: Browser) -> None:
+    (report,) = project.output.glob("digits/runs/*/report.html")
+    sections = ["verdict", "data", "training", "evaluation", "certificate", "steps", "lineage"]
+    assert browser.check(report) == sections
+    assert browser.evaluate("[...document.images].filter(i => i.naturalWidth > 0).length") >= 20
 
 
 def test_first_run_has_the_details_of_its_report(project: Project, first) -> None:

@@ -6,11 +6,13 @@ import csv
 import gzip
 import json
 import math
+import re
 import struct
 from pathlib import Path
 
 import pytest
 import yaml
+from browser import Browser
 from e2e.conftest import ROOT, Project
 from e2e.served_taxi import ask_for, multiply
 
@@ -63,6 +65,13 @@ def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> Non
     )
     # Some slice is below the threshold, which does not matter.
     assert min(metrics["auc"] or 0 for metrics in slices.values()) < 0.93
+
+
+def test_the_report_shows_the_slices_beyond_chance(trained: Project, browser: Browser) -> None:
+    (report,) = trained.output.glob("taxi/runs/*/report.html")
+    assert {"data", "evaluation", "slices", "usage", "variants"} <= set(browser.check(report))
+    text = browser.evaluate("document.querySelector('#slices').innerText")
+    assert re.search(r"auc: .* differ beyond chance: .*payment_type=Credit Card", text)
 
 
 def test_a_variant_is_as_good_as_the_model_on_every_slice(trained: Project) -> None:

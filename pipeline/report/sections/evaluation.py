@@ -10,6 +10,7 @@ from components.evaluator.explanation.record import (
     Curve,
     Explanation,
     Residuals,
+    Share,
     WorstExample,
 )
 from pipeline.report import charts
@@ -63,7 +64,8 @@ def make_evaluation(source: ReportSource) -> Section | None:
 
 
 def _lead(explanation: Explanation) -> str:
-    extent = f"{explanation.rows:,} of {explanation.of:,} rows of the eval split"
+    part = "all" if explanation.rows == explanation.of else f"{explanation.rows:,} of"
+    extent = f"{part} {explanation.of:,} rows of the eval split"
     loss = f"{explanation.loss} {number(explanation.loss_value)}"
     return f"On {extent}, the model has {loss}."
 
@@ -84,8 +86,10 @@ def _figures(explanation: Explanation) -> Iterator[Figure]:
 def _curves(
     title: str, curves: Sequence[Curve], axes: tuple[str, str], *, has_diagonal: bool = False
 ) -> Figure:
+    # The classes that the model separates worst come first.
+    ranked = sorted(curves, key=lambda curve: 1.0 if curve.area is None else curve.area)
     rows, names = [], []
-    for curve in curves[:MAX_CURVES]:
+    for curve in ranked[:MAX_CURVES]:
         area = f" ({number(curve.area)})" if curve.area is not None else ""
         names.append(f"{shorten(curve.label, 24)}{area}")
         points = [(x, y) for x, y in zip(curve.x, curve.y, strict=False) if is_number(x + y)]
@@ -94,11 +98,10 @@ def _curves(
         kept = points[:-1:step] + points[-1:]
         rows += [{"x": x, "y": y, "series": names[-1]} for x, y in kept]
     svg = charts.lines(rows, *axes, names, is_curve=True, has_diagonal=has_diagonal)
-    areas = "; ".join(f"{curve.label} {number(curve.area)}" for curve in curves[:MAX_CURVES])
-    note = f"The area under the curve: {areas}."
-    if len(curves) > MAX_CURVES:
-        note += f" {MAX_CURVES} of {len(curves)} curves are shown."
-    return Figure(title, f"{title}. {note}", svg, note=shorten(note, 300))
+    note = f"Class, with the area under the curve: {', '.join(names)}."
+    if len(curves) > 1:
+        note = f"The legend has the areas under the curves; {len(names)} of {len(curves)} classes."
+    return Figure(title, f"{title}: {', '.join(names)}", svg, note=note)
 
 
 def _calibration(calibration: Calibration) -> Figure:
@@ -147,11 +150,15 @@ def _mode(bars: Sequence[dict[str, float]]) -> str:
 def _confusion(confusion: Confusion) -> list[Block]:
     """Returns the confusion matrix as a table, and its most frequent mistakes in a sentence."""
     classes = confusion.classes[:MAX_CLASSES]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for label, counts in zip(classes, confusion.counts, strict=False):
         total = sum(counts) or 1.0
         cells = [
-            Cell(number(round(count)), "", heat=round(count / total, 3))
+            Cell(
+                number(count),
+                "" if count else "muted",
+                heat=round(count / total, 3) if is_number(count / total) else 0.0,
+            )
             for count in counts[: len(classes)]
         ]
         rows.append([shorten(label, 40), *cells])
@@ -210,6 +217,12 @@ def _pictures(row: WorstExample, hidden: Collection[str]) -> list[Picture]:
     return pictures
 
 
+def _pair(share: Share, row: WorstExample) -> str:
+    """Returns a column with its value; a share of several columns together has no value."""
+    name, value = shorten(share.column, 40), shorten(share.value, 40)
+    return f"{name} = {value or 'missing'}" if share.column in row.values else name
+
+
 def _example(
     row: WorstExample, source: ReportSource, pictures: Sequence[Picture], has_words: bool
 ) -> Example:
@@ -217,7 +230,7 @@ def _example(
     largest = max((abs(share) for _, share in known), default=0.0) or 1.0
     words = [(word, share / largest) for word, share in known[:MAX_WORDS]] if has_words else []
     shares = [
-        [f"{shorten(one.column, 40)} = {shorten(one.value, 40)}", signed(one.share)]
+        [_pair(one, row), signed(one.share)]
         for one in row.shares
         if one.column not in source.hidden
     ]

@@ -34,7 +34,9 @@ def make_steps(source: ReportSource) -> Section | None:
     lineage = source.details.lineage
     if lineage is not None and lineage.edges:
         blocks.append(_graph(lineage, components))
-    blocks += [_bars(source), _costs(source)]
+    if len(components) > 1:
+        blocks.append(_bars(source))
+    blocks.append(_costs(source))
     return Section("steps", "Steps and cost", blocks)
 
 
@@ -151,15 +153,15 @@ def _bars(source: ReportSource) -> Figure:
         panels["CPU"] = lambda one: _cost(costs, one, "cpu_seconds", duration)
         panels["peak memory"] = lambda one: _cost(costs, one, "peak_bytes", size)
         panels["written"] = lambda one: _cost(costs, one, "written_bytes", size)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for panel, read in panels.items():
         for one in components:
             value, text = read(one)
-            row = {"panel": panel, "name": one.name, "kind": _COLOUR[one.state]}
-            rows.append(row | {"value": value or 0, "text": text})
+            row = {"panel": panel, "name": one.name, "value": value or 0, "text": text}
+            rows.append(row | {"kind": _COLOUR[one.state]})
     longest = max(components, key=lambda one: one.seconds)
     message = f"Time by step. The longest: {longest.name}, {duration(longest.seconds)}."
-    svg = charts.bars(rows, list(panels), 880 if costs else charts.WIDTH)
+    svg = charts.bars(rows, list(panels), 820 if costs else charts.WIDTH)
     return Figure("Cost by step" if costs else "Time by step", message, svg, is_wide=bool(costs))
 
 

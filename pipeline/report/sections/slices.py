@@ -37,7 +37,8 @@ def make_slices(source: ReportSource) -> Section | None:
             gists.append(_gist(metric, found))
             figures.append(_figure(metric, whole, found))
     if source.details.slice_intervals:
-        blocks += [Note(gist, "warn" if is_beyond else "") for gist, is_beyond in gists]
+        kind = "warn" if any(is_beyond for _, is_beyond in gists) else ""
+        blocks.append(Note("\n".join(gist for gist, _ in gists), kind))
     blocks.append(Columns(figures))
     blocks.append(Note(_explanation(source), "muted"))
     lead = f"{counted(len(slices), 'slice')}, those that differ most from the whole first."
@@ -84,7 +85,7 @@ def _figure(metric: str, whole: MetricSummary, found: Sequence[SliceDifference])
 
 
 def _table(metric: str, found: Sequence[SliceDifference]) -> Table:
-    rows = [
+    rows: list[list[str | Cell]] = [
         [
             shorten(one.name, 80),
             f"{one.rows:,}",

@@ -106,7 +106,7 @@ def _members(training: Mapping[str, Any]) -> Table | None:
     if not isinstance(members, Mapping) or not members:
         return None
     ranked = sorted(members.items(), key=lambda item: -(item[1].get("weight") or 0.0))
-    rows = [
+    rows: list[list[str | Cell]] = [
         [
             Cell(name, "" if member.get("weight") else "muted"),
             Cell(percent(member.get("weight")), "" if member.get("weight") else "muted"),

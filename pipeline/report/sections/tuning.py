@@ -112,7 +112,7 @@ def _parallel(trials: Sequence[Trial], best: Any, objective: str) -> Figure | No
 
 def _leaderboard(trials: Sequence[Trial], best: Any, objective: str) -> Table:
     names = _parameters(trials)[:12]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for trial in trials:
         is_best = trial.get("number") == best
         value = trial.get("value")

@@ -61,7 +61,7 @@ def _outcome(summary: RunSummary) -> Note:
         return Note(_UNFINISHED, kind, title)
     if summary.status is Status.PUSHED:
         cached = all(one.state is State.CACHED for one in summary.components)
-        text = f"{reason[:1].upper()}{reason[1:]}.\n" if reason else ""
+        text = f"{reason}.\n" if reason else ""
         title = "Nothing has changed since the last push" if cached else "Blessed and pushed"
         return Note(f"{text}The model is in {summary.pushed}.", kind, title)
     if summary.waiting is not None:
@@ -208,7 +208,7 @@ def _history(source: ReportSource) -> Iterator[Figure]:
     runs = [*earlier[-MAX_RUNS:], source.summary]
     for name in list(source.summary.metrics)[:MAX_HISTORIES]:
         rows = [_of_run(run, run.metrics[name]) for run in runs if _has_value(run, name)]
-        if len(rows) > 1:
+        if len(rows) > 2:
             values = [row["value"] for row in rows]
             message = f"{name} in {len(rows)} runs: {number(min(values))} to {number(max(values))}"
             message += f", now {number(values[-1])}"

@@ -303,7 +303,7 @@ def worst_examples() -> WorstExamples:
         "saliency": {"picture": _png()},
         "words": [("a", 0.01), ("dreadful", -0.4), ("film", 0.1)],
     }
-    return WorstExamples.model_validate({"base": 0.26, "rows": [row] * 25})
+    return WorstExamples.model_validate({"base": 0.26, "rows": [row] * 10})
 
 
 _NAMED = ("splits", "columns", "metrics", "slices", "slice_intervals", "costs", "ways", "versions")

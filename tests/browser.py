@@ -114,6 +114,15 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
+    def check(self, path: Path) -> list[str]:
+        """Opens a file, which must request and report nothing; returns the ids of its sections."""
+        self.open(path)
+        assert self.requests() == [path.as_uri()]
+        assert self.errors() == []
+        sections = self.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
+        assert isinstance(sections, list)
+        return sections
+
     def requests(self) -> list[str]:
         """Returns the addresses that the page has requested, itself included; no data URLs."""
         sent = (e for e in self.events if e["method"] == "Network.requestWillBeSent")
