@@ -25,7 +25,7 @@ from pipeline.runs.observer import PushedVersion, RunObserver, RunResults
 from pipeline.versions.retention import Retention
 
 _NO_REPORT = (
-    "<!DOCTYPE html><title>no report</title>"
+    "<!doctype html><title>no report</title>"
     "<p>This run has no report; the log of the step conclude gives the reason.</p>"
 )
 

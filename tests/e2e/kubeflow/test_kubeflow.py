@@ -115,7 +115,7 @@ def test_the_ui_shows_data_metrics_model_and_report(digits: Cluster, first: Run)
         assert len(matrix["rows"]) == len(matrix["annotationSpecs"]) == 10
     assert shown["pusher"]["model"].metadata == {"pushed": True, "served": told.pushed}
     report = Path(shown["conclude"]["report"].uri).read_text()
-    assert report.startswith("<!DOCTYPE html>")
+    assert report.startswith("<!doctype html>")
     assert told.run_id in report
 
 

@@ -334,7 +334,7 @@ def test_the_end_of_a_run_is_told_from_reports_alone(tmp_path: Path, capfd: Any)
     details = RunSummary.model_validate_json(files.summary.read_text()).details
     assert details is not None
     assert any(note.startswith("the metadata cannot be read") for note in details.notes)
-    assert files.report.read_text().startswith("<!DOCTYPE html>")
+    assert files.report.read_text().startswith("<!doctype html>")
     assert files.lineage_events.exists()
     assert "scopeline_run_exit_code" in pod.layout.run_metrics.read_text()
 
