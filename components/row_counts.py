@@ -48,6 +48,18 @@ def read_row_counts(files: Iterable[str]) -> dict[str, int]:
     return counts
 
 
+def rows_per_split(uri: str) -> dict[str, int]:
+    """Returns the stored number of rows by split, or an empty mapping if none is stored.
+
+    Args:
+      uri: the folder of the examples.
+    """
+    rows: Counter[str] = Counter()
+    for file, count in _read(posixpath.join(uri, ROWS_FILE)).items():
+        rows[posixpath.dirname(file).removeprefix("Split-")] += count
+    return dict(rows)
+
+
 def _read(path: str) -> dict[str, int]:
     if not fileio.exists(path):
         return {}

@@ -131,6 +131,11 @@ class Layout:
         return self.root / "schedule.prom"
 
     @property
+    def run_metrics(self) -> Path:
+        """The file with metrics of the last run, in Prometheus format."""
+        return self.root / "run.prom"
+
+    @property
     def builtin(self) -> Path:
         """The folder of unpacked data of `builtin:`."""
         return self.output / "builtin"
@@ -167,6 +172,11 @@ class RunLayout:
     def report(self) -> Path:
         """The report of the run for a browser."""
         return self.root / "report.html"
+
+    @property
+    def lineage_events(self) -> Path:
+        """The OpenLineage events of the run, one JSON object per line."""
+        return self.root / "openlineage.json"
 
 
 def new_run_id() -> str:

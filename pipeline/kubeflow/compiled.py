@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from components.evaluator.explanation.record import Explanation
+from pipeline.records.details import StepCost
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.runs.observer import PushedVersion
 from trainer_module.errors import ConfigError
@@ -118,6 +120,12 @@ class ComponentResult(BaseModel):
     """The URI of the model, if the component made it."""
     pushed: PushedVersion | None = None
     """The pushed version, if the component pushed one."""
+    rows: dict[str, int] = {}
+    """The number of rows by split, if the component made examples."""
+    explanation: Explanation | None = None
+    """The explanation of the model, if the component wrote one."""
+    cost: StepCost | None = None
+    """The cost of the component, or None for a resolver and on a system without /proc."""
 
 
 class StepReport(BaseModel):
@@ -135,6 +143,8 @@ class StepReport(BaseModel):
     """The status of the run, if the step failed."""
     has_drifted: bool = False
     """Whether the step failed only because of drift."""
+    ended: float | None = None
+    """The end of the step in seconds since 1970, or None in reports of older versions."""
     execution: int | None = None
     """The id of the execution in the metadata."""
     found: ComponentResult = ComponentResult()

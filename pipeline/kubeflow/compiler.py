@@ -7,6 +7,7 @@ The module does not postpone annotations, because kfp reads the annotations of p
 """
 
 from collections.abc import Mapping
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pipeline.kubeflow.cluster_layout import (
     variables_of,
 )
 from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline, pack_argument
+from pipeline.kubeflow.declared_outputs import outputs_of
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.nodes import compile_graph, split_into_nodes
 from pipeline.kubeflow.run_parameters import default_parameters
@@ -34,6 +36,10 @@ from trainer_module.scratch import ScratchFolder
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
 """The command of every container. With -P, modules in the working directory cannot shadow the
 modules of the image.
+"""
+EXECUTOR_INPUT = "{{$}}"
+"""The placeholder that the launcher replaces by its ExecutorInput as JSON: the declared outputs
+with their URIs, and the file from which the launcher reads their metadata.
 """
 RETRY_SECONDS = 10
 """The wait before a failed step is retried; it doubles each time."""
@@ -67,17 +73,22 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     def configure(task: dsl.PipelineTask, name: str) -> dsl.PipelineTask:
         return _configure(task, kubeflow, variables, name)
 
+    has_classes = config.family.has_label and config.task.is_classification
+
+    def make_task(name: str, arguments: list[str]) -> dsl.PipelineTask:
+        outputs = outputs_of(name, has_classes)
+        return configure(_make_task(kubeflow, name, arguments, outputs), name)
+
     def steps_of_a_run(epochs: int, strategy: str, span: str) -> None:
-        finalize = _make_task(kubeflow, FINALIZE, ["conclude", "--config", packed_config])
-        with dsl.ExitHandler(configure(finalize, FINALIZE)):
+        finalize = make_task(FINALIZE, ["conclude", "--config", packed_config])
+        with dsl.ExitHandler(finalize):
             setup = _setup_component(kubeflow, packed_config)(
                 run_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER, epochs=epochs, strategy=strategy, span=span
             )
             tasks = {SETUP: configure(setup, SETUP)}
             for node, packed in nodes.items():
                 arguments = ["run", "--root", run_root(layout), "--node", packed]
-                task = _make_task(kubeflow, node, arguments)
-                tasks[node] = configure(task, node)
+                task = tasks[node] = make_task(node, arguments)
                 task.after(*(tasks[before] for before in (upstream[node] or [SETUP])))
 
     defaults = default_parameters(config)
@@ -101,17 +112,44 @@ def _config_for_steps(config: PipelineConfig) -> str:
     return config.model_dump_json(by_alias=True, exclude_unset=True, exclude=KEYS_NO_STEP_READS)
 
 
-def _make_task(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> dsl.PipelineTask:
-    """Returns a task with a container, whose arguments are constant except for the run's id."""
+def _make_task(
+    kubeflow: KubeflowSettings, name: str, arguments: list[str], outputs: Mapping[str, str]
+) -> dsl.PipelineTask:
+    """Returns a task with a container, whose arguments are constant except for the run's id.
 
-    def container(run_id: str) -> dsl.ContainerSpec:
+    Args:
+      kubeflow: the settings of Kubeflow.
+      name: the node, or `FINALIZE`.
+      arguments: the constant arguments.
+      outputs: the types of the declared outputs, such as `Metrics`, by name.
+    """
+
+    def container(run_id: str, *artifacts: Any) -> dsl.ContainerSpec:
+        paths = [
+            f"--output={output}={artifact.path}"
+            for output, artifact in zip(outputs, artifacts, strict=True)
+        ]
         return dsl.ContainerSpec(
             image=kubeflow.image,
             command=list(COMMAND),
-            args=[*arguments, "--run-id", run_id],
+            args=[
+                *(*arguments, "--run-id", run_id),
+                *(("--executor-input", EXECUTOR_INPUT, *paths) if outputs else ()),
+            ],
         )
 
+    annotations: dict[str, Any] = {
+        "run_id": str,
+        **{output: dsl.Output[getattr(dsl, kind)] for output, kind in outputs.items()},
+    }
     container.__name__ = task_name(name)
+    # kfp reads the inputs and outputs of a container from its signature.
+    container.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(parameter, Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
+            for parameter, annotation in annotations.items()
+        ]
+    )
     return dsl.container_component(container)(run_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER)
 
 

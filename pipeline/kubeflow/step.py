@@ -32,6 +32,7 @@ from pipeline.kubeflow.compiled import (
     unpack,
 )
 from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
+from pipeline.kubeflow.steps.outputs import OutputWriter, describe_node
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
@@ -71,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", required=True, help="the config, packed")
     for command in (begin, run, conclude):
         command.add_argument("--run-id", required=True)
+    for command in (run, conclude):
+        command.add_argument("--executor-input", help="the declared outputs, from the launcher")
+        command.add_argument("--output", action="append", default=[], help="NAME=PATH of an output")
     return parser
 
 
@@ -138,7 +142,11 @@ def _run_named(name: str, arguments: argparse.Namespace) -> int:
     run_record = record
 
     def work(console: RunConsole) -> StepReport:
-        return run_node(arguments.node, run_record, arguments.run_id, console)
+        report = run_node(arguments.node, run_record, arguments.run_id, console)
+        OutputWriter.of(arguments.executor_input, arguments.output).write(
+            lambda: describe_node(report)
+        )
+        return report
 
     return _execute(record.config, name, arguments.run_id, work)
 
@@ -147,10 +155,14 @@ def _finalize_run(arguments: argparse.Namespace) -> int:
     config = _read_config(FINALIZE, arguments.config)
 
     def work(console: RunConsole) -> StepReport:
-        from pipeline.kubeflow.steps.finalize import finalize_run
+        from pipeline.kubeflow.steps.finalize import describe_conclusion, finalize_run
 
         summary = finalize_run(config, arguments.run_id, console)
-        console.write(SUMMARY_MARK + summary.model_dump_json())
+        # The log is for the client, which shows no details.
+        console.write(SUMMARY_MARK + summary.model_dump_json(exclude={"details"}))
+        OutputWriter.of(arguments.executor_input, arguments.output).write(
+            lambda: describe_conclusion(config, arguments.run_id, summary)
+        )
         return StepReport(step=FINALIZE, state=State.RAN, seconds=0, is_shown=False)
 
     return _execute(config, FINALIZE, arguments.run_id, work)
@@ -192,7 +204,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
                 console.stop()
                 report = reports[0] if error is None else _describe_failure(config, name, error)
                 seconds = round(time.monotonic() - started, 3)
-                reports[:] = [report.model_copy(update={"seconds": seconds})]
+                reports[:] = [report.model_copy(update={"seconds": seconds, "ended": time.time()})]
                 if error is not None:
                     console.finished(name, State.FAILED, reports[0].seconds, report.detail)
                 folder.write_report(reports[0])

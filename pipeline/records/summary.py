@@ -93,6 +93,8 @@ class ComponentSummary(BaseModel):
     name: str
     state: State
     seconds: float
+    started: str | None = None
+    """The time of the start with its UTC offset, or None in summaries of older versions."""
 
 
 class MetricSummary(BaseModel):

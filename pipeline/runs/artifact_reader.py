@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import posixpath
 from collections.abc import Sequence
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ml_metadata.proto import metadata_store_pb2
+from pydantic import ValidationError
 from tfx.components.evaluator import constants as evaluator_constants
 from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
 from components.column_types.choice import Choice, read_choices
+from components.evaluator.explanation.record import EXPLANATION_FILE, Explanation
 from components.evaluator.gate import GateReport
 from components.evaluator.gate import read_report as read_report_of_gate
 from components.example_gen.notes import read_notes
@@ -24,6 +27,7 @@ from components.infra_validator.component import BLESSED_PROPERTY, read_certific
 from components.optimizer.artifacts import read_report
 from components.optimizer.report import OptimizerReport
 from components.pusher.versions import WITHDRAWN_PROPERTY
+from components.row_counts import rows_per_split
 from components.schema_reader import read_schema_artifact
 from components.tuner.records import read_leaderboard
 from pipeline.component_ids import ComponentId
@@ -34,6 +38,8 @@ from trainer_module.families import family_of
 
 if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
+
+logger = logging.getLogger(__name__)
 
 
 class ArtifactReader:
@@ -115,6 +121,22 @@ class ArtifactReader:
         """Returns the URI of the examples."""
         (examples,) = self.outputs(ComponentId.EXAMPLE_GEN, "examples")
         return str(examples.uri)
+
+    def example_rows(self) -> dict[str, int]:
+        """Returns the number of rows that ExampleGen has written, by split."""
+        return rows_per_split(self.examples_uri())
+
+    def explanation(self) -> Explanation | None:
+        """Returns the Evaluator's explanation of the model, or None if there is none to read."""
+        for artifact in self.outputs(ComponentId.EVALUATOR, "evaluation"):
+            path = posixpath.join(artifact.uri, EXPLANATION_FILE)
+            if fileio.exists(path):
+                with fileio.open(path, "r") as opened:
+                    try:
+                        return Explanation.model_validate_json(opened.read())
+                    except ValidationError:
+                        logger.warning("%s: written by another version, not read", path)
+        return None
 
     def notes(self) -> list[str]:
         """Returns ExampleGen's notes on the data."""

@@ -26,6 +26,7 @@ from pipeline.records.summary import (
     Status,
     WindowSummary,
 )
+from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.reporting import report_run
@@ -119,7 +120,7 @@ class RunObserver:
         self.summary = RunSummary(
             run_id=files.root.name,
             pipeline=config.name,
-            started=datetime.fromtimestamp(started).astimezone().isoformat(timespec="seconds"),
+            started=_show_moment(started),
             strategy=config.train.strategy.kind,
             window=None if window is None else WindowSummary.of(window),
             notes=[] if window is None else list(window.notes),
@@ -132,11 +133,32 @@ class RunObserver:
         self._run_events.record_start()
         self._console.started(component)
 
-    def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
-        """Reads the results of a component that has ended, and shows them."""
+    def finished(
+        self,
+        component: str,
+        state: State,
+        seconds: float,
+        execution: int | None,
+        ended: float | None = None,
+    ) -> None:
+        """Reads the results of a component that has ended, and shows them.
+
+        Args:
+          component: the component.
+          state: the state of its execution in TFX.
+          seconds: its duration.
+          execution: the id of the execution in the metadata, or None.
+          ended: its end in seconds since 1970; default: now.
+        """
+        began = (time.time() if ended is None else ended) - seconds
         state, detail = self._results.read(component, state, execution, self.summary)
         self.summary.components.append(
-            ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
+            ComponentSummary(
+                name=component,
+                state=state,
+                seconds=round(seconds, 3),
+                started=_show_moment(began, "milliseconds"),
+            )
         )
         self._write_summary()
         self._console.finished(component, state, seconds, detail)
@@ -205,7 +227,8 @@ class RunObserver:
             self._write_summary()
 
     def report(self, costs: Mapping[str, StepCost] | None = None) -> str:
-        """Adds the details of a run that has ended to its summary, and writes the report.
+        """Adds the details of a run that has ended to its summary, and writes the report and the
+        files for other tools.
 
         Args:
           costs: the measured costs of components, by name.
@@ -214,6 +237,7 @@ class RunObserver:
           A line with the path of the report, or with the reason why there is no report.
         """
         line = report_run(self._context, self._files, self.summary, costs)
+        self.summary.notes += write_for_other_tools(self.summary, self._context.layout)
         self._write_summary()
         return line
 
@@ -243,3 +267,8 @@ class RunObserver:
         if self.summary.waiting is not None:
             return self.summary.waiting.status
         return Status.PUSHED if self.summary.pushed is not None else Status.NOT_BLESSED
+
+
+def _show_moment(seconds: float, precision: str = "seconds") -> str:
+    """Returns a time in seconds since 1970 as text with its UTC offset."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec=precision)

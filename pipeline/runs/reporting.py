@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 from components.disk import is_disk_full
@@ -65,8 +66,12 @@ def _read_examples(summary: RunSummary) -> WorstExamples | None:
 
 
 def _read_history(files: RunLayout) -> list[RunSummary]:
-    """Returns the readable summaries of the newest earlier runs, the oldest first."""
-    folders = sorted(p for p in files.root.parent.iterdir() if p.name < files.root.name)
+    """Returns the readable summaries of the newest earlier runs, the oldest first.
+
+    The names of runs on Kubeflow have no order, but each run writes into its folder.
+    """
+    others = (folder for folder in files.root.parent.iterdir() if folder != files.root)
+    folders = sorted(others, key=lambda folder: folder.stat().st_mtime)
     history = []
     for folder in folders[-_MAX_HISTORY:]:
         try:
@@ -74,4 +79,4 @@ def _read_history(files: RunLayout) -> list[RunSummary]:
             history.append(RunSummary.model_validate_json(text))
         except (OSError, ValueError):
             logger.info("The summary in %s cannot be read", folder)
-    return history
+    return sorted(history, key=lambda run: datetime.fromisoformat(run.started))

@@ -25,8 +25,10 @@ from typing import Any
 
 import warm
 from google.protobuf import json_format
+from kfp.local.executor_input_utils import construct_executor_input
+from kfp.local.executor_output_utils import get_outputs_for_task
 from kfp.pipeline_spec import pipeline_spec_pb2
-from kfp_rules import INPUT, Spec, parse
+from kfp_rules import EXECUTOR_INPUT, INPUT, OUTPUT, Spec, parse
 
 EXIT_TASK = pipeline_spec_pb2.PipelineTaskSpec.TriggerPolicy.ALL_UPSTREAM_TASKS_COMPLETED
 _REFERENCE = re.compile(r"\$(\$|\(([^)]+)\))")
@@ -74,6 +76,8 @@ class TaskRun:
     attempts: list[Attempt] = field(default_factory=list)
     error: str = ""
     """Why no pod could start."""
+    outputs: dict[str, Any] = field(default_factory=dict)
+    """The artifacts of kfp that it has written, by name, as kfp's local runner reads them."""
     started: float = 0.0
     ended: float = 0.0
 
@@ -197,8 +201,7 @@ class Execution:
             if component.HasField("dag"):
                 record.state = self._run_dag(component.dag, inputs)
             else:
-                container = self.spec.executors[component.executor_label].container
-                record.state = self._run_container(record, task, container, inputs)
+                record.state = self._run_container(record, task, component, inputs)
         except BackendError as error:
             record.state, record.error = State.FAILED, str(error)
             return record.state
@@ -216,7 +219,8 @@ class Execution:
         value = json_format.MessageToDict(source.runtime_value.constant)
         return self.run_id if value == "{{$.pipeline_job_uuid}}" else value
 
-    def _run_container(self, record: TaskRun, task: Any, container: Any, inputs: Values) -> State:
+    def _run_container(self, record: TaskRun, task: Any, component: Any, inputs: Values) -> State:
+        container = self.spec.executors[component.executor_label].container
         config = self.spec.config(task)
         secrets = self._secret_variables(config)
         for mount in config.pvc_mount:
@@ -240,12 +244,16 @@ class Execution:
             fields = {"metadata.name": pod, "metadata.namespace": "kubeflow"}
             own |= {one.name: fields[one.field_path] for one in config.field_path_as_env}
             environment = {**self.cluster.image_env, **_METADATA_CONFIG, "HOSTNAME": pod, **own}
-            command = [_expand(word, own) for word in words]
+            # The outputs of an attempt are in its own pod.
+            outputs = self.folder / record.name / str(number) / "outputs"
+            given = construct_executor_input(component, inputs, str(outputs), True)
+            command = [_expand(word, own) for word in _with_outputs(words, given)]
             attempt = Attempt(self.folder / record.name / str(number) / "main.log")
             record.attempts.append(attempt)
             deadline = config.active_deadline_seconds or None
             attempt.exit_code = self._run_pod(record.name, number, command, environment, deadline)
             if attempt.exit_code == 0:
+                record.outputs = get_outputs_for_task(given, component)
                 return State.SUCCEEDED
         return State.FAILED
 
@@ -312,6 +320,17 @@ def _text_of(value: Any) -> str:
     """A value as the driver and the launcher write it: 3.0 becomes 3."""
     is_whole = isinstance(value, float) and value.is_integer()
     return value if isinstance(value, str) else json.dumps(int(value) if is_whole else value)
+
+
+def _with_outputs(words: list[str], given: Any) -> list[str]:
+    """Replaces the placeholders of outputs, as the launcher does."""
+    artifacts, text = given.outputs.artifacts, json_format.MessageToJson(given, indent=None)
+    return [
+        OUTPUT.sub(lambda match: artifacts[match[1]].artifacts[0].uri, word).replace(
+            EXECUTOR_INPUT, text
+        )
+        for word in words
+    ]
 
 
 def _expand(word: str, environment: Mapping[str, str]) -> str:

@@ -28,6 +28,11 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,55}[a-z0-9])?")
 CONSTANTS = ("{{$.pipeline_job_uuid}}", "{{$.pipeline_job_name}}")
 """Placeholders that stand for a whole input in every version."""
 INPUT = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
+EXECUTOR_INPUT = "{{$}}"
+"""What the launcher replaces by the inputs and outputs of a task, as JSON."""
+OUTPUT = re.compile(r"\{\{\$\.outputs\.artifacts\['([^']+)'\]\.path\}\}")
+KINDS = ("Dataset", "Model", "Metrics", "ClassificationMetrics", "HTML")
+"""Artifacts that the UI has a view for."""
 REFERENCE = re.compile(r"\$\$|\$\([^)]*\)")
 VARIABLE = re.compile(r"(?!KFP_|ARGO_)[A-Za-z_][A-Za-z0-9_]*")
 MOST_WORKFLOW_BYTES = 1_000_000
@@ -182,10 +187,35 @@ def placeholders_are_those_of_old_launchers(spec: Spec) -> Iterator[str]:
     """
     for label, container in spec.containers():
         for word in (*container.command, *container.args):
-            if "{{" in INPUT.sub("", word):
+            if "{{" in OUTPUT.sub("", INPUT.sub("", word)).replace(EXECUTOR_INPUT, ""):
                 yield f"{label}: nothing replaces the placeholder in {word[:100]!r}"
             if word.lstrip().startswith(('{"IfPresent"', '{"Concat"')):
                 yield f"{label}: {word[:100]!r} is no text to older versions"
+
+
+def outputs_reach_the_ui(spec: Spec) -> Iterator[str]:
+    """v2/component/launcher_v2.go (getPlaceholders, uploadOutputArtifacts), and
+    frontend/src/components/viewers/MetricsVisualizations.tsx.
+
+    A container finds its outputs, and the file for their metadata, in the executor's input. Newer
+    launchers have an output of their own, executor-logs.
+    """
+    for component in spec.pipeline.components.values():
+        if (executor := spec.executors.get(component.executor_label)) is None:
+            continue
+        label, declared = component.executor_label, component.output_definitions.artifacts
+        words = executor.container.args
+        named = {name for word in words for name in OUTPUT.findall(word)}
+        for name in sorted(named ^ set(declared)):
+            yield f"{label}: the output {name!r} is not both declared and given to the container"
+        if declared and EXECUTOR_INPUT not in words:
+            yield f"{label}: cannot say the metadata of its outputs without {EXECUTOR_INPUT}"
+        for name, output in sorted(declared.items()):
+            if (
+                output.artifact_type.schema_title.removeprefix("system.") not in KINDS
+                or name == "executor-logs"
+            ):
+                yield f"{label}: {name!r}, {output.artifact_type.schema_title}, is not shown"
 
 
 def nothing_is_expanded_by_accident(spec: Spec) -> Iterator[str]:
@@ -244,6 +274,7 @@ RULES: tuple[Rule, ...] = (
     retries_reach_to_the_end,
     the_workflow_fits_into_one_object,
     placeholders_are_those_of_old_launchers,
+    outputs_reach_the_ui,
     nothing_is_expanded_by_accident,
     arguments_are_short_enough,
     variables_are_named_once,

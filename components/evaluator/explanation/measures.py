@@ -36,8 +36,11 @@ def compute_curves(sample: Sample, classes: tuple[str, ...]) -> tuple[list[Curve
         weights = sample.weights
         if not (weights[is_class].sum() > 0 and weights[~is_class].sum() > 0):
             continue
-        false, true, _ = roc_curve(is_class, score, sample_weight=weights)
-        roc.append(_curve(classes[index], false, true, float(area_under(false, true)), points))
+        false, true, thresholds = roc_curve(is_class, score, sample_weight=weights)
+        area = float(area_under(false, true))
+        # The first threshold is infinite, above every probability.
+        curve = _curve(classes[index], false, true, area, points, np.minimum(thresholds, 1.0))
+        roc.append(curve)
         precision, recall, _ = precision_recall_curve(is_class, score, sample_weight=weights)
         area = float(average_precision_score(is_class, score, sample_weight=weights))
         curve = _curve(classes[index], recall[::-1], precision[::-1], area, points)
@@ -50,12 +53,25 @@ def _most_frequent(sample: Sample, classes: int) -> np.ndarray:
     return np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
 
 
-def _curve(label: str, x: np.ndarray, y: np.ndarray, area: float, points: int) -> Curve:
+def _curve(
+    label: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    area: float,
+    points: int,
+    thresholds: np.ndarray | None = None,
+) -> Curve:
     """Returns a curve with points at about equal distances along it."""
     length = np.concatenate([[0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
     places = np.searchsorted(length, np.linspace(0, length[-1], points))
     kept = np.unique(np.concatenate([[0], np.minimum(places, len(x) - 1), [len(x) - 1]]))
-    return Curve(label=label, x=_rounded(x[kept]), y=_rounded(y[kept]), area=area)
+    return Curve(
+        label=label,
+        x=_rounded(x[kept]),
+        y=_rounded(y[kept]),
+        area=area,
+        thresholds=[] if thresholds is None else _rounded(thresholds[kept]),
+    )
 
 
 def _rounded(values: np.ndarray) -> list[float]:

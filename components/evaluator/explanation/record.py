@@ -18,6 +18,8 @@ class Curve(BaseModel):
     x: list[float]
     y: list[float]
     area: float | None = None
+    thresholds: list[float] = []
+    """The threshold of the prediction at each point, or an empty list if it is not known."""
 
 
 class Calibration(BaseModel):

@@ -12,6 +12,7 @@ from pipeline.data.files import DataLocation
 from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SETUP, ComponentResult, StepReport
+from pipeline.kubeflow.steps.outputs import Content, describe_run
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunFolder, RunRecord, is_alone
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
@@ -22,6 +23,11 @@ from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import PushedVersion, RunObserver, RunResults
 from pipeline.versions.retention import Retention
+
+_NO_REPORT = (
+    "<!doctype html><title>no report</title>"
+    "<p>This run has no report; the log of the step conclude gives the reason.</p>"
+)
 
 
 @deliveries()
@@ -51,7 +57,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
     for name, report in components.items():
         if report.is_shown:
             observer.started(name)
-            observer.finished(name, report.state, report.seconds, report.execution)
+            observer.finished(name, report.state, report.seconds, report.execution, report.ended)
     failed = _find_failure(reports)
     if failed is None:
         observer.restore_served_version()
@@ -67,8 +73,30 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
         config, event_log = context.config, EventLog(layout.event_log)
         retention = Retention(config.schedule, config.drift, config.metadata, layout, event_log)
         observer.note(retention.delete_expired())
-    console.conclude(observer.summary, [])
+    # The report comes last, as it imports TFX and reads artifacts, which takes memory and time.
+    costs = {name: report.found.cost for name, report in components.items()}
+    line = observer.report({name: cost for name, cost in costs.items() if cost is not None})
+    console.conclude(observer.summary, [line])
     return observer.summary
+
+
+def describe_conclusion(
+    compiled_config: PipelineConfig, run_id: str, summary: RunSummary
+) -> dict[str, Content]:
+    """Returns the outputs of the last step, for Kubeflow's UI.
+
+    Args:
+      compiled_config: the config as it was compiled.
+      run_id: the run's id.
+      summary: the summary of the run.
+    """
+    layout = cluster_layout(compiled_config)
+    evaluated = RunFolder(run_root(layout), run_id).read_report(ComponentId.EVALUATOR)
+    explanation = None if evaluated is None else evaluated.found.explanation
+    path = layout.run(run_id).report
+    # The UI shows an error for a missing file.
+    report = path.read_text() if path.exists() else _NO_REPORT
+    return describe_run(summary, explanation, report)
 
 
 def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None:

@@ -7,6 +7,7 @@ import time
 from datetime import datetime
 
 from components.beam_workers.options import limit_workers
+from components.evaluator.explanation.record import Explanation
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.processes.stopping import check_stop
 from pipeline.component_ids import TRAINING, ComponentId
@@ -22,6 +23,7 @@ from pipeline.records.summary import RunSummary, State, WindowSummary
 from pipeline.run_context import RunContext
 from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
+from pipeline.runs.costs import CostMeter
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.push_gate import PushGate
 from pipeline.runs.training import prepare_training
@@ -69,10 +71,10 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     results = _earlier_results(context, record, run_id)
     summary = RunSummary(run_id=run_id, pipeline="", started="", strategy="")
     card = _earlier_summary(record, context, run_id) if name == ComponentId.PUSHER else None
-    gate = PushGate(context, results, summary, card)
+    gate, meter = PushGate(context, results, summary, card), CostMeter()
     check_stop()
     try:
-        with gate(name) as may_run, limit_workers(record.config.beam.workers):
+        with gate(name) as may_run, limit_workers(record.config.beam.workers), meter.measure(name):
             state, execution = launch(node) if may_run else (State.SKIPPED, None)
     finally:
         for handler in handlers:
@@ -83,6 +85,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     detail, result = "", ComponentResult()
     if not node.is_system:
         state, detail, result = _summarize(results, summary, name, state, execution)
+        result.cost = meter.costs.get(name)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -144,8 +147,17 @@ def _summarize(
         examples=results.examples_uri() if name == ComponentId.EXAMPLE_GEN else None,
         model=results.model_uri() if name == ComponentId.TRAINER else None,
         pushed=results.pushed_version() if name == ComponentId.PUSHER else None,
+        rows=results.example_rows() if name == ComponentId.EXAMPLE_GEN else {},
+        explanation=_shown_part(results.explanation()) if name == ComponentId.EVALUATOR else None,
     )
     return state, detail, result
+
+
+def _shown_part(explanation: Explanation | None) -> Explanation | None:
+    """Returns an explanation with what Kubeflow's UI shows, and without values of columns."""
+    if explanation is None:
+        return None
+    return explanation.model_copy(update={"importances": [], "effects": []})
 
 
 def _pod_settings(config: PipelineConfig) -> PodSettings | None:

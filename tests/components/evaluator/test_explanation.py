@@ -85,6 +85,10 @@ def test_weighted_curves_and_loss_are_those_of_scikit_learn(explained: Any) -> N
     assert precision_recall.area == pytest.approx(average)
     # The points that are left give the same area.
     assert np.trapezoid(roc.y, roc.x) == pytest.approx(roc.area, abs=1e-3)
+    assert len(roc.thresholds) == len(roc.x)
+    middle = len(roc.x) // 2
+    found = np.average(scores >= roc.thresholds[middle], weights=weights * rows["label"])
+    assert roc.y[middle] == pytest.approx(found, abs=0.01)
     loss = log_loss(rows["label"], scores, sample_weight=weights)
     assert explanation.loss_value == pytest.approx(loss, rel=1e-5)
     assert np.sum(explanation.confusion.counts) == pytest.approx(weights.sum())

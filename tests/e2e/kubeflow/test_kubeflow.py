@@ -103,6 +103,30 @@ def test_variants_are_pushed_with_the_model(first: Run) -> None:
     assert read_manifest(Path(str(told.pushed))).keys() == {"float"}
 
 
+def test_the_ui_shows_data_metrics_model_and_report(digits: Cluster, first: Run) -> None:
+    told = summary(first)
+    shown = {name: task.outputs for name, task in first.tasks.items() if task.outputs}
+    assert {name: set(outputs) for name, outputs in shown.items()} == {
+        "examplegen": {"examples"},
+        "evaluator": {"classification", "metrics"},
+        "pusher": {"model"},
+        "conclude": {"classification", "metrics", "report"},
+    }
+    rows = {f"rows_{split}": count for split, count in told.examples.items()}
+    data = shown["examplegen"]["examples"].metadata
+    assert rows.items() <= data.items()
+    assert Path(data["uri"]).is_relative_to(digits.volume)
+    expected = {name: metric.value for name, metric in told.metrics.items()}
+    for step in ("evaluator", "conclude"):
+        assert shown[step]["metrics"].metadata == {**expected, "blessed": 1}
+        matrix = shown[step]["classification"].metadata["confusionMatrix"]
+        assert len(matrix["rows"]) == len(matrix["annotationSpecs"]) == 10
+    assert shown["pusher"]["model"].metadata == {"pushed": True, "served": told.pushed}
+    report = Path(shown["conclude"]["report"].uri).read_text()
+    assert report.startswith("<!doctype html>")
+    assert told.run_id in report
+
+
 def test_no_log_holds_the_password(digits: Cluster, first: Run) -> None:
     logs = [*digits.pods.rglob("*.log"), *(digits.volume / "output/digits/runs").rglob("*")]
     texts = [log.read_text(errors="replace") for log in logs if log.is_file()]

@@ -116,6 +116,10 @@ def _container(spec: Any) -> Any:
     return spec["deploymentSpec"]["executors"]["exec-trainer"]["container"]
 
 
+def _evaluator(spec: Any) -> Any:
+    return spec["deploymentSpec"]["executors"]["exec-evaluator"]["container"]
+
+
 def _task(spec: Any) -> Any:
     return spec["components"]["comp-exit-handler-1"]["dag"]["tasks"]["trainer"]
 
@@ -141,6 +145,14 @@ def _config(platform: Any) -> Any:
         ),
         (lambda s, _: _container(s)["args"].append("x" * 120_000), "a run would take 1,"),
         (lambda s, _: _container(s)["args"].append("{{$.other}}"), "replaces the placeholder"),
+        (
+            lambda s, _: _evaluator(s)["args"].remove("{{$}}"),
+            "exec-evaluator: cannot say the metadata of its outputs without {{$}}",
+        ),
+        (
+            lambda s, _: s["components"]["comp-evaluator"].pop("outputDefinitions"),
+            "the output 'metrics' is not both declared and given to the container",
+        ),
         (lambda s, _: _container(s)["args"].append("costs $$5"), "Kubernetes changes '$$'"),
         (lambda s, _: _container(s)["args"].append("é" * 65_536), "argument takes 131,072 bytes"),
         (
@@ -195,6 +207,33 @@ def test_every_node_is_a_step_after_those_that_it_needs(
         assert task["retryPolicy"]["backoffMaxDuration"] == f"{2 * 7200 + 40}s"
         assert task["retryPolicy"]["backoffDuration"] == "10s"
         assert task["retryPolicy"]["backoffFactor"] == 2
+
+
+def test_steps_declare_what_the_ui_shows(
+    config: PipelineConfig, documents: list[dict[str, Any]]
+) -> None:
+    def declared(spec: dict[str, Any]) -> dict[str, dict[str, str]]:
+        return {
+            label.removeprefix("comp-"): {
+                name: output["artifactType"]["schemaTitle"]
+                for name, output in component["outputDefinitions"]["artifacts"].items()
+            }
+            for label, component in spec["components"].items()
+            if "outputDefinitions" in component
+        }
+
+    evaluation = {"metrics": "system.Metrics", "classification": "system.ClassificationMetrics"}
+    assert declared(documents[0]) == {
+        "examplegen": {"examples": "system.Dataset"},
+        "evaluator": evaluation,
+        "pusher": {"model": "system.Model"},
+        "conclude": {**evaluation, "report": "system.HTML"},
+    }
+    regression = PipelineConfig.model_validate(
+        config.model_dump(mode="json", by_alias=True, exclude_unset=True) | {"task": "regression"}
+    )
+    spec = next(yaml.safe_load_all(compile_shallow(regression).yaml))
+    assert declared(spec)["evaluator"] == {"metrics": "system.Metrics"}
 
 
 def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -> None:

@@ -323,13 +323,20 @@ def test_the_end_of_a_run_is_told_from_reports_alone(tmp_path: Path, capfd: Any)
         folder.write_report(report)
     pod.layout.metadata.unlink(missing_ok=True)
     pod.layout.metadata.mkdir()
-    assert run_cold(pod, "conclude", "--config", pod.told) == "0 set()", "nor was TFX imported"
     summary = pod.conclude()
     assert (summary.status, summary.reason) == (Status.NOT_BLESSED, "accuracy is 0.5")
     assert (summary.strategy, summary.training) == ("mirrored", {"epochs": 2})
     assert math.isnan(summary.metrics["auc"].value)
     assert [component.name for component in summary.components] == record["shown"]
     assert len(pod.ends) == 1
+    assert summary.details is None, "the log has none"
+    files = pod.layout.run(RUN)
+    details = RunSummary.model_validate_json(files.summary.read_text()).details
+    assert details is not None
+    assert any(note.startswith("the metadata cannot be read") for note in details.notes)
+    assert files.report.read_text().startswith("<!doctype html>")
+    assert files.lineage_events.exists()
+    assert "scopeline_run_exit_code" in pod.layout.run_metrics.read_text()
 
 
 def test_a_model_that_waits_is_written_down_by_the_last_step(tmp_path: Path, capfd: Any) -> None:

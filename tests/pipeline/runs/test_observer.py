@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,10 @@ def test_components_are_written_down_as_they_end(tmp_path: Path) -> None:
     assert recording.states == {}
     assert recording.kinds() == [EventKind.STARTED]
     observer.finished("SchemaGen", State.RAN, 1.23456, None)
-    assert recording.summary["components"] == [
-        {"name": "SchemaGen", "state": "ran", "seconds": 1.235}
-    ]
+    (component,) = recording.summary["components"]
+    began = datetime.fromisoformat(component.pop("started"))
+    assert component == {"name": "SchemaGen", "state": "ran", "seconds": 1.235}
+    assert timedelta(seconds=1) < datetime.now().astimezone() - began < timedelta(minutes=1)
     observer.started("Trainer")
     assert [line.split()[0] for line in recording.lines] == ["SchemaGen"]
     assert recording.summary["status"] == "running"

@@ -1,0 +1,164 @@
+"""The OpenLineage events of a run, compared with what OpenLineage's own client makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from openlineage.client import event_v2, facet_v2
+from openlineage.client.serde import Serde
+
+from pipeline.records.details import ArtifactDetails, ColumnDetails, Lineage, RunDetails
+from pipeline.records.summary import ComponentSummary, ErrorSummary, RunSummary, State, Status
+from pipeline.report.lineage_events import lineage_events, write_lineage_events
+
+FACETS: dict[str, Any] = {
+    kind._get_schema(): kind
+    for module in vars(facet_v2).values()
+    if isinstance(module, ModuleType)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, facet_v2.BaseFacet)
+}
+"""The client's classes by the URL of their schema."""
+HOSTILE = '<b>"\n\u202e\x00'
+
+
+def facets(told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: FACETS[facet["_schemaURL"]](
+            producer=facet["_producer"],
+            **{key: value for key, value in facet.items() if not key.startswith("_")},
+        )
+        for name, facet in told.items()
+    }
+
+
+def datasets(kind: Any, own: str, told: list[dict[str, Any]]) -> list[Any]:
+    return [
+        kind(
+            **{key: value for key, value in one.items() if not isinstance(value, dict)},
+            facets=facets(one["facets"]),
+            **{own: facets(one[own]) if own in one else None},
+        )
+        for one in told
+    ]
+
+
+def rebuild(told: dict[str, Any]) -> Any:
+    """Makes an event by the client's classes, which take no key that the schema does not have."""
+    return event_v2.RunEvent(
+        eventType=event_v2.RunState(told["eventType"]),
+        eventTime=told["eventTime"],
+        producer=told["producer"],
+        run=event_v2.Run(told["run"]["runId"], facets(told["run"]["facets"])),
+        job=event_v2.Job(**{**told["job"], "facets": facets(told["job"]["facets"])}),
+        inputs=datasets(event_v2.InputDataset, "inputFacets", told["inputs"]),
+        outputs=datasets(event_v2.OutputDataset, "outputFacets", told["outputs"]),
+    )
+
+
+def summary(status: Status = Status.PUSHED, **fields: Any) -> RunSummary:
+    last = State.FAILED if status is Status.FAILED else State.RAN
+    components = [
+        ("ExampleGen", State.RAN, "2026-11-27T03:00:05+00:00"),
+        ("Trainer", last, "2026-11-27T03:00:20+00:00"),
+        ("Pusher", State.SKIPPED, "2026-11-27T03:00:40+00:00"),
+    ]
+    lineage = Lineage(
+        artifacts=[
+            ArtifactDetails(
+                id=1,
+                type="Examples",
+                uri="/out/ExampleGen/1",
+                producer="ExampleGen",
+                consumers=["Trainer"],
+                bytes=512,
+            ),
+            ArtifactDetails(
+                id=2, type="Model", uri="gs://bucket/a b/2", producer="Trainer", bytes=None
+            ),
+        ],
+        config="c0ffee",
+        versions={"tfx": "1.21.0"},
+    )
+    details = RunDetails(
+        config={"data": {"format": "csv", "path": "s3://me:secret@store/in/*.csv?token=secret"}},
+        columns=[ColumnDetails(name=HOSTILE, type="numeric", splits={})],
+        lineage=lineage,
+    )
+    return RunSummary(
+        run_id="2026-11-27T03-00-00.000000",
+        pipeline="taxi",
+        status=status,
+        started="2026-11-27T03:00:00+00:00",
+        seconds=60,
+        strategy="mirrored",
+        components=[
+            ComponentSummary(name=name, state=state, seconds=10, started=started)
+            for name, state, started in components
+        ],
+        examples={"train": 8, "eval": 2},
+        details=details,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [(Status.NOT_BLESSED, "COMPLETE"), (Status.FAILED, "FAIL"), (Status.INTERRUPTED, "ABORT")],
+)
+def test_the_client_of_openlineage_makes_the_same_events(
+    status: Status, end: str, tmp_path: Path
+) -> None:
+    error = ErrorSummary(component="Trainer", message=HOSTILE, log="run.log")
+    write_lineage_events(summary(status, error=error), tmp_path / "openlineage.json")
+    events = [json.loads(line) for line in (tmp_path / "openlineage.json").open()]
+    for event in events:
+        assert Serde.to_dict(rebuild(event)) == event
+    assert [(event["eventType"], event["job"]["name"]) for event in events] == [
+        ("START", "taxi"),
+        ("START", "taxi.ExampleGen"),
+        ("COMPLETE", "taxi.ExampleGen"),
+        ("START", "taxi.Trainer"),
+        ("FAIL" if status is Status.FAILED else "COMPLETE", "taxi.Trainer"),
+        (end, "taxi"),
+    ]
+    runs = {event["job"]["name"]: event["run"] for event in events}
+    parent = runs["taxi.Trainer"]["facets"]["parent"]
+    assert parent["run"]["runId"] == runs["taxi"]["runId"] != runs["taxi.Trainer"]["runId"]
+
+
+def test_datasets_are_named_as_openlineage_names_them() -> None:
+    events = {
+        event["job"]["name"]: event for event in lineage_events(summary(pushed="/out/serving/7"))
+    }
+    (data,) = events["taxi.ExampleGen"]["inputs"]
+    (examples,) = events["taxi.ExampleGen"]["outputs"]
+    (model,) = events["taxi.Trainer"]["outputs"]
+    names = [(one["namespace"], one["name"]) for one in (data, examples, model)]
+    assert names == [
+        ("s3://store", "in/*.csv"),
+        ("file", "/out/ExampleGen/1"),
+        ("gs://bucket", "a b/2"),
+    ]
+    assert "secret" not in json.dumps([*events.values()])
+    assert events["taxi.Trainer"]["inputs"][0]["name"] == examples["name"]
+    assert events["taxi"]["inputs"] == [data]
+    assert [one["name"] for one in events["taxi"]["outputs"]] == ["/out/serving/7"]
+    for dataset in (data, examples):
+        (column,) = dataset["facets"]["schema"]["fields"]
+        assert column == {"name": HOSTILE, "type": "numeric"}
+    statistics = examples["outputFacets"]["outputStatistics"]
+    assert (statistics["rowCount"], statistics["size"]) == (10, 512)
+    assert model["facets"]["dataSource"]["uri"] == "gs://bucket/a%20b/2"
+
+
+def test_a_summary_of_an_older_version_has_events_without_datasets() -> None:
+    older = summary().model_copy(update={"details": None})
+    older.components[0].started = None
+    for event in lineage_events(older):
+        assert Serde.to_dict(rebuild(event)) == event
+        assert event["inputs"] == event["outputs"] == []
