@@ -321,10 +321,11 @@ def write_predictions(
     with quiet_console(verbose) as console:
         from components.serving.model import import_tensorflow, load_model
 
-        import_tensorflow()
-        from components.serving.batch.job import PredictionJob, predict
+        with console.status("loading the model"):
+            import_tensorflow()
+            from components.serving.batch.job import PredictionJob, predict
 
-        model = load_model(chosen.folder, chosen.variant)
+            model = load_model(chosen.folder, chosen.variant)
         job = PredictionJob(model, source, output, batch_rows, chosen.on_unreadable)
         began = time.monotonic()
         with _progress(console) as bar:

@@ -146,9 +146,11 @@ class StepProgress(BaseModel):
 
     message: str
     """A message for the console: `epoch 3 of 12`."""
-    done: int | None = None
-    total: int | None = None
+    done: float | None = None
+    total: float | None = None
     detail: str = ""
+    left: str = ""
+    """The words before the time left, as in `report_step`."""
 
 
 class ProgressLines(logging.Handler):
@@ -176,6 +178,7 @@ class ProgressLines(logging.Handler):
             done=done,
             total=total,
             detail=getattr(record, "detail", ""),
+            left=getattr(record, "left", ""),
         )
         self._console.write(PROGRESS_MARK + progress.model_dump_json())
 
