@@ -69,7 +69,9 @@ def report_rows(total: int, workers: int) -> Iterator[None]:
 
 
 def _report(counts: np.ndarray, total: int, has_ended: threading.Event) -> None:
-    while not has_ended.wait(_PERIOD):
+    is_last = False
+    while not is_last:
+        is_last = has_ended.wait(_PERIOD)
         rows, announced = map(int, counts.sum(axis=0))
         if rows:
             _show(rows, total or announced)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import time
 
-from trainer_module.settings.durations import show_seconds
-
-MIN_SECONDS = 2.0
-"""The seconds of work from which the pace is known."""
+MIN_SECONDS, SHORT_SECONDS, MIN_SHARE = 2.0, 10.0, 0.1
+"""The pace is known from `MIN_SECONDS` of work on, if `MIN_SHARE` of the work is done, and from
+`SHORT_SECONDS` on otherwise: the first units often take longer."""
 
 
 class Pace:
@@ -36,14 +35,16 @@ class Pace:
             self._total, self._first = total, (now, done)
         self._last = (now, done)
         seconds, units = now - self._first[0], done - self._first[1]
-        if seconds < MIN_SECONDS or units <= 0 or done >= total:
+        is_early = seconds < SHORT_SECONDS and units < MIN_SHARE * total
+        if seconds < MIN_SECONDS or is_early or units <= 0 or done >= total:
             return ""
         return f"{left} {_show(seconds * (total - done) / units)} left"
 
 
 def _show(seconds: float) -> str:
     """Returns a duration, rounded up to 5 s, or to a minute or an hour if it is long."""
-    if seconds <= 60:
-        return show_seconds(max(5, 5 * math.ceil(seconds / 5)))
+    rounded = max(5, 5 * math.ceil(seconds / 5))
+    if rounded < 60:
+        return f"{rounded} s"
     minutes = math.ceil(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
