@@ -5,6 +5,7 @@ Each process of a Beam pipeline counts in a line of its own of an array in share
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -36,10 +37,14 @@ def expect_rows(rows: int) -> None:
 
 
 def share_counts(path: str, line: int) -> None:
-    """Makes this process count in a line of the array at a path."""
+    """Makes this process count in a line of the array at a path.
+
+    If the pipeline has ended in the meantime, nothing changes.
+    """
     global _counts, _line
-    _counts = np.memmap(path, np.int64, "r+").reshape(-1, 2)
-    _line = line % len(_counts)
+    with contextlib.suppress(OSError):
+        _counts = np.memmap(path, np.int64, "r+").reshape(-1, 2)
+        _line = line % len(_counts)
 
 
 @contextmanager
@@ -69,11 +74,11 @@ def report_rows(total: int, workers: int) -> Iterator[None]:
 
 
 def _report(counts: np.ndarray, total: int, has_ended: threading.Event) -> None:
-    is_last = False
+    shown, is_last = (0, 0), False
     while not is_last:
         is_last = has_ended.wait(_PERIOD)
         rows, announced = map(int, counts.sum(axis=0))
-        if rows:
+        if shown != (shown := (rows, announced)):
             _show(rows, total or announced)
 
 

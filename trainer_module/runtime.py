@@ -124,10 +124,13 @@ def report_notice(text: str) -> None:
     logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})
 
 
-def report_search(done: int, total: int | None, detail: str) -> None:
-    """Logs how many trials of a search have ended, and their total number if it is fixed."""
+def report_search(done: int, total: int | None, detail: str, left: str = "") -> None:
+    """Logs how many trials of a search have ended, and their total number if it is fixed.
+
+    The other arguments are those of `report_step`.
+    """
     of_total = "" if total is None else f" of {total}"
-    report_step(f"{done}{of_total} trials", done, total, detail)
+    report_step(f"{done}{of_total} trials", done, total, detail, left)
 
 
 def report_trial(trial: dict[str, Any]) -> None:
