@@ -66,7 +66,7 @@ SUMMARY_MARK = "scopeline-summary: "
 """The beginning of the line with the run's whole summary, in the last step's log."""
 PROGRESS_MARK = "scopeline-progress: "
 """The beginning of lines with the progress of a step."""
-REPORT_SECONDS = 10
+REPORT_SECONDS = 5
 """The minimum time between two lines of progress."""
 _MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
 _MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())

@@ -124,18 +124,19 @@ _REPORT_SECONDS = 1.0
 """The minimum time between two reports about the steps of an epoch."""
 
 
-class Progress(tf_keras.callbacks.Callback):
+class Progress(StepCallback):
     """Reports each epoch, and the steps of long epochs, through the progress logger."""
 
-    def __init__(self, unit: str = EPOCH, steps: int = 1, may_stop: bool = False) -> None:
+    def __init__(self, unit: str, steps: int, may_stop: bool, is_synchronous: bool) -> None:
         """Sets the words of the reports.
 
         Args:
           unit: the word for an epoch.
           steps: the number of steps of an epoch.
           may_stop: whether training may end before the last epoch.
+          is_synchronous: whether steps have an order; if not, only epochs are reported.
         """
-        super().__init__()
+        super().__init__(needs_step_calls=is_synchronous, takes_tensors=is_synchronous)
         self._unit, self._steps, self._left = unit, steps, AT_MOST if may_stop else ABOUT
         self._epoch, self._detail, self._next = 0, "", 0.0
 
@@ -255,14 +256,16 @@ def make_callbacks(
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings, monitor = inputs.settings, inputs.settings.target.monitor
+    has_step_hooks = hooks_of(inputs.strategy).has_step_hooks
     stopping = choose_stopping(settings.train, plan.steps) if plan.chooses_epoch else None
+    may_stop = stopping is not None or bool(settings.train.callbacks)
     callbacks = [
         EpochTimes(),
         # The evaluator precedes all callbacks that read its metrics.
         *([evaluator] if evaluator else []),
         LearningRate(),
-        StopOnNaN(plan.steps, losses, monitor, hooks_of(inputs.strategy).has_step_hooks),
-        Progress(f"{inputs.prefix}{EPOCH}", plan.steps, may_stop=stopping is not None),
+        StopOnNaN(plan.steps, losses, monitor, has_step_hooks),
+        Progress(f"{inputs.prefix}{EPOCH}", plan.steps, may_stop, has_step_hooks),
         open_board(inputs),
         BestEpoch(monitor, plan.first_pruned_epoch, plan.chooses_epoch),
     ]
