@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import logging
 from collections.abc import Sequence
 
 import pytest
 
 from pipeline.runs import pace
+from pipeline.runs.console import RunConsole
 from pipeline.runs.pace import Pace
 from trainer_module.runtime import ABOUT, AT_MOST
 
@@ -63,3 +66,15 @@ def test_a_maximum_is_called_one_and_uneven_parts_have_no_time(
         assert tested.time_left(second, 10, "") == ""
         found = even.time_left(second, 10, AT_MOST)
     assert found == "at most 5 s left"
+
+
+def test_a_log_has_the_time_left_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(pace.time, "monotonic", lambda: 0)
+    console = RunConsole(stream)
+    console.started("Transform")
+    for second, rows in ((0, 0), (10, 10), (30, 30), (40, 40)):
+        monkeypatch.setattr(pace.time, "monotonic", lambda second=second: second)
+        fields = {"msg": f"{rows} of 90 rows read", "done": rows, "total": 90, "left": ABOUT}
+        console.emit(logging.makeLogRecord(fields))
+    assert stream.getvalue() == "  Transform         30 of 90 rows read, about 1 min left\n"
