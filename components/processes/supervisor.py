@@ -196,8 +196,8 @@ class Supervisor:
 
     def _start_all(self) -> None:
         specs = self._job.specs
-        report_step("starts the process" if len(specs) == 1 else f"starts {len(specs)} processes")
         if len(specs) > 1:
+            report_step(f"starts {len(specs)} processes")
             self._cluster = self._launcher.allocate([spec.place for spec in specs])
         self._missing, self._next_check = [], time.monotonic() + FIRST_CHECK_SECONDS
         self._members = []
