@@ -10,7 +10,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.row_counts import read_row_counts
+from components.row_counts import count_rows_of, read_row_counts
+from components.row_progress import report_batches
 from components.split_files import split_files
 from components.tfrecords import read_batches, rows_for_columns
 from trainer_module.data.order import spread_rows
@@ -34,10 +35,11 @@ def read_columns(
       features: the names and types of the columns to read.
     """
     decoder = _decoder(features)
+    files = sorted(split_files(examples, split))
     # The files are read one after the other, as a process may open only a limited number of files.
-    for file in sorted(split_files(examples, split)):
-        for records in read_batches(file, lambda _: _BATCH_RECORDS):
-            yield decoder.DecodeBatch(records.tolist())
+    batches = (batch for file in files for batch in read_batches(file, lambda _: _BATCH_RECORDS))
+    for records in report_batches(batches, count_rows_of(files)):
+        yield decoder.DecodeBatch(records.tolist())
 
 
 def read_sample(
@@ -79,15 +81,15 @@ def read_spread(files: Sequence[str], max_rows: int) -> Iterator[np.ndarray]:
     """
     chosen_rows, start = spread_rows(count_rows(files), max_rows), 0
     waiting = list[np.ndarray]()
-    for file in files:
-        for records in read_batches(file, rows_for_columns):
-            end = start + len(records)
-            batch_rows = chosen_rows[slice(*np.searchsorted(chosen_rows, [start, end]))]
-            waiting.append(records[batch_rows - start])
-            start = end
-            if sum(map(len, waiting)) >= _BATCH_RECORDS:
-                yield np.concatenate(waiting)
-                waiting.clear()
+    batches = (batch for file in files for batch in read_batches(file, rows_for_columns))
+    for records in report_batches(batches, sum(counts)):
+        end = start + len(records)
+        batch_rows = chosen_rows[slice(*np.searchsorted(chosen_rows, [start, end]))]
+        waiting.append(records[batch_rows - start])
+        start = end
+        if sum(map(len, waiting)) >= _BATCH_RECORDS:
+            yield np.concatenate(waiting)
+            waiting.clear()
     if any(map(len, waiting)):
         yield np.concatenate(waiting)
 

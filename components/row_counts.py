@@ -60,6 +60,12 @@ def rows_per_split(uri: str) -> dict[str, int]:
     return dict(rows)
 
 
+def count_rows_of(files: Sequence[str]) -> int:
+    """Returns the number of rows of example files, or 0 if the number of a file is not stored."""
+    stored = read_row_counts(files)
+    return sum(stored[file] for file in files) if all(file in stored for file in files) else 0
+
+
 def _read(path: str) -> dict[str, int]:
     if not fileio.exists(path):
         return {}

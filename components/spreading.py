@@ -32,6 +32,11 @@ class SpreadFiles(beam.PTransform):
         self.runs_models = runs_models
         self.is_counted = is_counted
 
+    @property
+    def reads_examples(self) -> bool:
+        """Whether the files contain examples that an earlier component has written."""
+        return self.is_counted or self.runs_models
+
     def expand(self, pipeline: Any) -> beam.PCollection:
         """Distributes the elements over processes."""
         return pipeline | "Create" >> beam.Create(self.elements) | "Spread" >> beam.Reshuffle()

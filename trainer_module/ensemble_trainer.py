@@ -50,7 +50,7 @@ from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
 from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.problem import Problem
-from trainer_module.runtime import report_progress
+from trainer_module.runtime import report_part, report_progress, report_step
 from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER, ForestSettings
 from trainer_module.trainer import train as train_network
 from trainer_module.training.folds import train_best_length, train_on_part
@@ -158,6 +158,11 @@ class MemberTrainings:
         """The names of the members to train, in their order."""
         return list(self.inputs.settings.model.ensemble_members)
 
+    @property
+    def unit(self) -> str:
+        """The word for a member in the reported progress."""
+        return f"{self.inputs.prefix}member"
+
     @functools.cached_property
     def folds(self) -> Folds:
         """The parts of the train split that members hold out."""
@@ -214,6 +219,7 @@ class MemberTrainings:
     def try_member(self, name: str, fit: Callable[[], Member]) -> None:
         """Trains a member; a failure leaves the other members."""
         started = time.monotonic()
+        report_part(len(self.seconds) + 1, len(self.names), self.unit, name)
         try:
             found = fit()
             if np.isinf(found.unseen).any():
@@ -223,8 +229,13 @@ class MemberTrainings:
             logger.warning("member %s of the ensemble failed", name, exc_info=True)
             self.failures[name] = error
         self.seconds[name] = time.monotonic() - started
-        done = len(self.members) + len(self.failures)
-        report_progress(done, len(self.names), f"{self.inputs.prefix}member", name)
+        report_progress(len(self.seconds), len(self.names), self.unit, name)
+
+    def report_forest(self, name: str, done: int, detail: str) -> None:
+        """Reports a grown forest of a member."""
+        number, total = len(self.seconds) + 1, len(self.names)
+        text = f"{self.unit} {number} of {total}, forest {done}"
+        report_step(text, number - 1, total, f"{name}, {detail}")
 
 
 def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[], Member]]]:
@@ -233,18 +244,20 @@ def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[
     problem, settings = inputs.data.problem, inputs.settings
 
     alike, plain = without_class_weights(inputs.data, examples)
-    seed = settings.train.global_seed
+    seed, report = settings.train.global_seed, trainings.report_forest
+    boosted = functools.partial(report, "boosted")
 
     def averaged(kind: str, options: ForestSettings) -> Callable[[], Member]:
         def fit() -> Member:
-            grown = grow_averaged(kind, alike, plain, folds, AVERAGED_TREES, seed, options)
+            given = (alike, plain, folds, AVERAGED_TREES, seed, options)
+            grown = grow_averaged(kind, *given, functools.partial(report, kind))
             move_thresholds(grown.forest, examples.values)
             return forest_member(plain, grown, kind)
 
         return fit
 
     fits: dict[str, tuple[Problem, Callable[[], Member]]] = {
-        "boosted": (problem, lambda: grow_boosted(examples, problem, settings, folds)),
+        "boosted": (problem, lambda: grow_boosted(examples, problem, settings, folds, boosted)),
         "random": (plain, averaged("random", settings.model.random)),
         "extra": (plain, averaged("extra", settings.model.extra)),
         "linear": (problem, lambda: fit_linear(examples, problem, folds, seed)),

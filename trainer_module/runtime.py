@@ -77,10 +77,39 @@ EPOCH = "epoch"
 """The unit of training progress, with a prefix if a run trains several models."""
 
 
-def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
-    """Logs `done` of `total` units, with both numbers and the detail as extra attributes."""
-    extra = {"done": done, "total": total, "unit": unit, "detail": detail}
-    logging.getLogger(PROGRESS_LOGGER).info("%s %d of %d", unit, done, total, extra=extra)
+ABOUT, AT_MOST = "about", "at most"
+"""The words before the time left: whether `total` is the exact number of units, or a maximum."""
+
+
+def report_step(
+    text: str,
+    done: float | None = None,
+    total: float | None = None,
+    detail: str = "",
+    left: str = "",
+) -> None:
+    """Logs what the component does now, and how far it is.
+
+    Args:
+      text: what the component does, or `done` of `total` in words.
+      done: the finished units, or None if unknown.
+      total: the number of all units, or None if unknown.
+      detail: more details, such as the losses of an epoch.
+      left: `ABOUT` or `AT_MOST` if the units take about the same time, so that the pace so far
+        tells the time left; otherwise an empty string.
+    """
+    extra = {"done": done, "total": total, "detail": detail, "left": left}
+    logging.getLogger(PROGRESS_LOGGER).info("%s", text, extra=extra)
+
+
+def report_progress(done: int, total: int, unit: str, detail: str = "", left: str = "") -> None:
+    """Logs `done` of `total` units; the other arguments are those of `report_step`."""
+    report_step(f"{unit} {done} of {total}", done, total, detail, left)
+
+
+def report_part(number: int, total: int, unit: str, detail: str = "") -> None:
+    """Logs that part `number` of `total` parts begins; the parts are counted from 1."""
+    report_step(f"{unit} {number} of {total}", number - 1, total, detail)
 
 
 def report_ready() -> None:
@@ -95,11 +124,13 @@ def report_notice(text: str) -> None:
     logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})
 
 
-def report_search(done: int, total: int | None, detail: str) -> None:
-    """Logs how many trials of a search have ended, and their total number if it is fixed."""
-    extra = {"done": done, "total": total, "unit": "trial", "detail": detail}
+def report_search(done: int, total: int | None, detail: str, left: str = "") -> None:
+    """Logs how many trials of a search have ended, and their total number if it is fixed.
+
+    The other arguments are those of `report_step`.
+    """
     of_total = "" if total is None else f" of {total}"
-    logging.getLogger(PROGRESS_LOGGER).info("%d%s trials", done, of_total, extra=extra)
+    report_step(f"{done}{of_total} trials", done, total, detail, left)
 
 
 def report_trial(trial: dict[str, Any]) -> None:

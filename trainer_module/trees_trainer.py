@@ -40,7 +40,7 @@ from trainer_module.families.supervised.trees.model import build_model
 from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.record import describe, with_cross_validation
-from trainer_module.runtime import report_progress, write_record
+from trainer_module.runtime import ABOUT, report_progress, write_record
 from trainer_module.settings import ModelSettings, TrainerSettings
 from trainer_module.training.folds import Train
 from trainer_module.training.plan import TrainingInputs, TrainingResult, open_inputs
@@ -117,7 +117,7 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     folds = _divide(split, settings)
 
     def report(done: int, detail: str) -> None:
-        report_progress(done, folds.count, f"{inputs.prefix}forest", detail)
+        report_progress(done, folds.count, f"{inputs.prefix}forest", detail, ABOUT)
 
     if settings.model.forest == "boosted":
         grown = grow(examples, problem, settings, folds, report)

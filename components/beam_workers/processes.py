@@ -29,6 +29,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 )
 from apache_beam.transforms import environments
 
+from components import row_progress
 from components.compat.beam import DescribingHarness, check_listening
 from components.compat.speed import imported_libraries, speed_up
 from components.processes.ending import POLL_SECONDS
@@ -200,6 +201,7 @@ class ForkedWorker(GrpcWorkerHandler):
                     "worker": self.worker_id,
                     "name": self._name,
                     "libraries": imported_libraries(),
+                    "rows": [row_progress.shared_path, len(self._pipeline_connections)],
                 },
                 {"CUDA_VISIBLE_DEVICES": "-1"},
             )
@@ -234,11 +236,12 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 
     Args:
       payload: a dict with `control`, the address of Beam's server in the run; `worker`, Beam's id
-        of this worker; `name`, the worker's name in messages; and `libraries`, the modules that the
-        worker imports and `speed_up` changes.
+        of this worker; `name`, the worker's name in messages; `libraries`, the modules that the
+        worker imports and `speed_up` changes; and `rows`, the arguments of `share_counts`.
       channel: not used, as Beam has its own connection.
     """
     logging.basicConfig(level=logging.WARNING)
+    row_progress.share_counts(*payload["rows"])
     for library in payload["libraries"]:
         import_module(library)
     speed_up()

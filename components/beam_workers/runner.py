@@ -17,7 +17,8 @@ from tfx.dsl.io import fileio
 from components.beam_workers.options import AUTO, Workers, max_workers
 from components.beam_workers.processes import ForkedWorkers, find_cause
 from components.compat.beam import listen_on_loopback
-from components.row_counts import check_rows
+from components.row_counts import check_rows, count_rows_of
+from components.row_progress import report_rows
 from components.spreading import SpreadFiles
 from trainer_module.errors import counted
 from trainer_module.machine import count_cores, free_memory
@@ -114,7 +115,8 @@ class WorkersRunner(FnApiRunner):
             listen_on_loopback()
             environment = ForkedWorkers(workers)
         try:
-            result = FnApiRunner(environment).run_pipeline(pipeline, options)
+            with report_rows(count_rows_of(finder.example_files), workers if environment else 0):
+                result = FnApiRunner(environment).run_pipeline(pipeline, options)
         except RuntimeError as error:
             cause = find_cause(error)
             if cause is None:
@@ -129,6 +131,8 @@ class _FindReads(PipelineVisitor):
 
     def __init__(self) -> None:
         self.reads: list[SpreadFiles] = []
+        self.example_files: list[str] = []
+        """The files of examples, each as often as it is read."""
         self.counted_files: dict[str, list[str]] = {}
         """The files whose rows are counted, by the label of the step that reads them."""
 
@@ -138,4 +142,6 @@ class _FindReads(PipelineVisitor):
             if transform.is_counted:
                 prefix = transform_node.full_label.rpartition("/")[0]
                 self.counted_files.setdefault(prefix, []).extend(transform.files)
+            if transform.reads_examples:
+                self.example_files += transform.files
             self.reads.append(transform)

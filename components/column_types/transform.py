@@ -10,6 +10,7 @@ from tfx.components.transform.executor import Executor as StockExecutor
 from tfx.dsl.components.base import executor_spec
 
 from components.column_types.injection import add_choices
+from trainer_module.runtime import report_step
 
 
 class Executor(StockExecutor):
@@ -22,6 +23,7 @@ class Executor(StockExecutor):
         exec_properties: dict[str, Any],
     ) -> None:
         """Transforms the examples with TFX's inputs and outputs."""
+        report_step("traces the graph of the transformations")
         super().Do(input_dict, output_dict, add_choices(input_dict, exec_properties))
 
 

@@ -22,6 +22,7 @@ from tfx_bsl.tfxio.record_based_tfxio import AppendRawRecordColumn
 from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 
 from components.row_counts import count_read
+from components.row_progress import count_rows
 from components.spreading import SpreadFiles
 from components.tfrecords import prefetch, read_batches, rows_for_columns
 from trainer_module.errors import DataError
@@ -149,6 +150,7 @@ class _ReadFile(beam.DoFn):
         """Yields batches. The next batches are decoded in the background, without Python's lock."""
         for batch in prefetch(self._decode(file)):
             count_read(file, batch.num_rows)
+            count_rows(batch.num_rows)
             yield batch
 
     def _decode(self, file: str) -> Iterator[pa.RecordBatch]:

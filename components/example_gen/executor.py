@@ -60,6 +60,7 @@ from components.example_gen.splits import (
     split_hashes,
 )
 from components.row_counts import lost_rows_error, write_row_counts
+from components.row_progress import count_rows, expect_rows
 from components.spreading import SpreadFiles
 from components.tfrecords import open_writer, write_all
 
@@ -231,7 +232,8 @@ class Executor(BaseExampleGenExecutor):
                 | "Survey" >> beam.FlatMap(lambda chunk: map(source.survey, chunk.groups))
                 | "ListSurveys" >> beam.combiners.ToList()
             )
-            kinds = surveys | "MergeSurveys" >> beam.Map(merge_surveys, settings)
+            passes = 2 if plan.is_ranked else 1
+            kinds = surveys | "MergeSurveys" >> beam.Map(_merge_surveys, settings, passes)
             column_kinds = beam.pvalue.AsSingleton(kinds)
             cuts = None
             if plan.is_ranked:
@@ -264,7 +266,16 @@ class Executor(BaseExampleGenExecutor):
 def _read(source: Source, chunk: Chunk, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
     """Yields the rows of all files of a chunk."""
     for files in chunk.groups:
-        yield from source.read(files, kinds)
+        for batch in source.read(files, kinds):
+            yield batch
+            count_rows(batch.rows.num_rows)
+
+
+def _merge_surveys(surveys: list[Survey], settings: ExampleGenSettings, passes: int) -> ColumnKinds:
+    """Returns the kinds of all columns, and announces how many rows will be read."""
+    if all(survey.rows for survey in surveys):
+        expect_rows(passes * sum(survey.rows for survey in surveys))
+    return merge_surveys(surveys, settings)
 
 
 def _rank_chunk(

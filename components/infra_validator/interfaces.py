@@ -43,6 +43,7 @@ from components.serving.server.protocols.open_inference import (
 )
 from components.serving.server.repository import Repository
 from trainer_module.errors import DataError, ScopelineError, shorten
+from trainer_module.runtime import report_part, report_step
 from trainer_module.scratch import ScratchFolder
 
 _NAME = "golden"
@@ -257,13 +258,16 @@ def certify(
         notes += note_on_rows
     expected = reference
     files = digest_files(folder)
+    report_step("loads the model")
     try:
         golden = GoldenInputs.of(load_model(folder), rows)
     except ScopelineError as error:
         failures.append(str(error))
     else:
         with run_server(golden.model) as address:
-            for name, predict_rows in interfaces_of(golden.model).items():
+            interfaces = interfaces_of(golden.model)
+            for number, (name, predict_rows) in enumerate(interfaces.items(), 1):
+                report_part(number, len(interfaces), "interface", name)
                 try:
                     predictions = predict_rows(golden, address)
                 except ScopelineError as error:

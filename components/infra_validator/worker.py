@@ -14,12 +14,13 @@ from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.infra_validator.interfaces import certify
-from components.processes.worker import Channel, limit_memory
+from components.processes.worker import Channel, forward_progress, limit_memory
 from components.pusher.certificate import OF_EVAL, CertificateLimits, GoldenRow
 from components.serving.requests import join_rows
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, counted
 from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
 from trainer_module.features.pixels import SERVED_PIXELS, read_header
+from trainer_module.runtime import report_step
 from trainer_module.sections import load_own
 from trainer_module.settings import TrainerSettings
 
@@ -260,6 +261,7 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
         " would need as much; increase certificate.memory to allow more memory."
     )
     limit_memory(limits.memory * 2**30, too_large, channel)
+    forward_progress(channel)
     model = Path(payload["model"])
     rows = _choose_rows(payload, model)
     if "transform_graph" in payload:
@@ -300,6 +302,7 @@ def predict_keras(
     from trainer_module.export.reference import KerasReference
 
     settings = TrainerSettings.from_custom_config(payload["custom_config"])
+    report_step(f"predicts {counted(len(rows), 'golden row')} with Keras")
     try:
         reference = KerasReference(payload["model"], payload["transform_graph"], settings)
     except TrainingError as error:

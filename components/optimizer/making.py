@@ -24,7 +24,7 @@ from components.split_files import split_files
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.interface import ModelInterface
 from trainer_module.export.variants.manifest import Variant, read_variant
-from trainer_module.runtime import report_notice, report_progress
+from trainer_module.runtime import report_notice, report_part, report_progress
 
 logger = logging.getLogger(__name__)
 
@@ -87,9 +87,9 @@ def make_variants(
     """
     made: dict[str, Variant] = {}
     failed: dict[str, str] = {}
-    for number, name in enumerate(names):
+    for number, name in enumerate(names, 1):
         check_stop()
-        report_progress(number, len(names), "variant", name)
+        report_part(number, len(names), "variant", name)
         reusable = _reusable_variant(folder / name)
         if reusable is not None:
             made[name] = reusable

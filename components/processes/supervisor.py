@@ -14,7 +14,7 @@ from components.processes.failures import Failure, OverdueError, StartTimeoutErr
 from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
 from components.processes.stopping import defer_stop
 from trainer_module.errors import counted
-from trainer_module.runtime import report_notice, report_progress
+from trainer_module.runtime import report_notice, report_step
 from trainer_module.settings.durations import show_seconds
 from trainer_module.tf_config import TFConfig
 
@@ -197,6 +197,7 @@ class Supervisor:
     def _start_all(self) -> None:
         specs = self._job.specs
         if len(specs) > 1:
+            report_step(f"starts {len(specs)} processes")
             self._cluster = self._launcher.allocate([spec.place for spec in specs])
         self._missing, self._next_check = [], time.monotonic() + FIRST_CHECK_SECONDS
         self._members = []
@@ -335,4 +336,4 @@ def _ignore(event: WorkerEvent) -> None:
 
 def _forward(event: WorkerEvent) -> None:
     if event.kind == "progress":
-        report_progress(**event.values)
+        report_step(**event.values)

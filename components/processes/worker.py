@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 import psutil
 
 from components.processes.failures import describe
+from trainer_module.runtime import PROGRESS_LOGGER
 
 _MEMORY_CHECK_SECONDS = 0.1
 
@@ -35,9 +37,34 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, kind: str, **values: Any) -> None:
-        """Sends an event. The values of `progress` are `done`, `total`, `unit` and `detail`."""
+        """Sends an event. The values of `progress` are the arguments of `report_step`."""
         with self._lock:
             self._pipe.write(f"{self._mark}{json.dumps({'kind': kind, 'values': values})}\n")
+
+
+class _ProgressForwarder(logging.Handler):
+    """A logging handler that sends the progress to the channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends an event for a log record that reports progress."""
+        if getattr(record, "ready", False):
+            self._channel.send("ready")
+        elif hasattr(record, "done"):
+            values = {name: getattr(record, name) for name in ("done", "total", "detail", "left")}
+            self._channel.send("progress", text=record.getMessage(), **values)
+
+
+def forward_progress(channel: Channel) -> None:
+    """Sends the progress that this process reports to the channel."""
+    progress = logging.getLogger(PROGRESS_LOGGER)
+    progress.setLevel(logging.INFO)
+    progress.addHandler(_ProgressForwarder(channel))
+    # The process that receives the events logs them.
+    progress.propagate = False
 
 
 Main = Callable[[dict[str, Any], Channel], None]

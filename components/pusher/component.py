@@ -42,6 +42,7 @@ from components.pusher.versions import (
     push_new_version,
     read_provenance,
 )
+from trainer_module.runtime import report_step
 from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class AtomicPushExecutor(executor.Executor):
             logger.warning("Nothing is pushed: %s", "; ".join(report.unmet))
             _mark(pushed)
             return
+        report_step(f"copies the model to {base}")
         if is_remote(base):
             # Object stores have no atomic rename, but TFX's own executor copies saved_model.pb
             # last. A stop during the copy would leave an incomplete version.

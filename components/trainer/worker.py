@@ -14,31 +14,15 @@ from typing import Any
 
 from components.processes.ports import is_free
 from components.processes.server import serve
-from components.processes.worker import Channel
+from components.processes.worker import Channel, forward_progress
 from trainer_module.errors import ConfigError
-from trainer_module.runtime import PROGRESS_LOGGER, WorkerContext
+from trainer_module.runtime import WorkerContext
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies.network import keep_port_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
 _POLL_SECONDS = 0.5
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class _LogForwarder(logging.Handler):
-    """A logging handler that sends the progress of the training to the channel."""
-
-    def __init__(self, channel: Channel) -> None:
-        super().__init__()
-        self._channel = channel
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Sends an event for a log record that reports progress."""
-        values = {name: getattr(record, name, "") for name in ("done", "total", "unit", "detail")}
-        if getattr(record, "ready", False):
-            self._channel.send("ready")
-        elif values["total"]:
-            self._channel.send("progress", **values)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
@@ -114,10 +98,7 @@ def _has_user_run_fn(arguments: dict[str, Any]) -> bool:
 
 def _set_up_logging(channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
-    progress = logging.getLogger(PROGRESS_LOGGER)
-    progress.addHandler(_LogForwarder(channel))
-    # The process that receives the events logs them.
-    progress.propagate = False
+    forward_progress(channel)
 
 
 def check_own_address(address: str) -> None:

@@ -27,7 +27,7 @@ from components.tuner.records import (
 )
 from components.tuner.study import Study
 from trainer_module.errors import TrainingError, counted
-from trainer_module.runtime import report_notice, report_search, report_trial
+from trainer_module.runtime import ABOUT, report_notice, report_search, report_trial
 from trainer_module.settings.durations import show_seconds
 from trainer_module.tuning.plan import SearchPlan
 
@@ -283,7 +283,8 @@ class Search:
             details.append(f"best {self._objective.name} {best.value:.4g} (trial {best.number})")
         if seconds_left is not None:
             details.append(f"{show_seconds(seconds_left)} left")
-        report_search(len(ended), self._tune.max_trials, ", ".join(details))
+        left = ABOUT if seconds_left is None else ""
+        report_search(len(ended), self._tune.max_trials, ", ".join(details), left)
 
     def _conclude(self) -> list[TrialRecord]:
         trials = self._study.trials()

@@ -347,11 +347,12 @@ def write_predictions(
     with quiet_console(verbose) as console:
         from components.serving.model import import_tensorflow, load_model
 
-        import_tensorflow()
-        from components.serving.batch.explaining import Explainer
-        from components.serving.batch.job import PredictionJob, predict
+        with console.status("loading the model"):
+            import_tensorflow()
+            from components.serving.batch.explaining import Explainer
+            from components.serving.batch.job import PredictionJob, predict
 
-        model = load_model(chosen.folder, chosen.variant)
+            model = load_model(chosen.folder, chosen.variant)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)

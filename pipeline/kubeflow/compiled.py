@@ -68,7 +68,7 @@ SUMMARY_MARK = "scopeline-summary: "
 """The beginning of the line with the run's whole summary, in the last step's log."""
 PROGRESS_MARK = "scopeline-progress: "
 """The beginning of lines with the progress of a step."""
-REPORT_SECONDS = 2
+REPORT_SECONDS = 5
 """The minimum time between two lines of progress."""
 _MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
 _MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())
@@ -156,9 +156,11 @@ class StepProgress(BaseModel):
 
     message: str
     """A message for the console: `epoch 3 of 12`."""
-    done: int | None = None
-    total: int | None = None
+    done: float | None = None
+    total: float | None = None
     detail: str = ""
+    left: str = ""
+    """The words before the time left, as in `report_step`."""
 
 
 class ProgressLines(logging.Handler):
@@ -186,6 +188,7 @@ class ProgressLines(logging.Handler):
             done=done,
             total=total,
             detail=getattr(record, "detail", ""),
+            left=getattr(record, "left", ""),
         )
         self._console.write(PROGRESS_MARK + progress.model_dump_json())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from components.disk import show_size
 from pipeline.records.summary import RunSummary, State, Status
+from pipeline.runs.pace import Pace
 from trainer_module.errors import counted
 from trainer_module.runtime import EPOCH
 from trainer_module.tuning.space import as_sections
@@ -66,7 +68,7 @@ class _Bar(Progress):
                 text = Text(below, overflow="fold", no_wrap=False)
                 yield Padding(text, (0, 0, 0, 4))
 
-    def show(self, done: int | None, total: int | None, message: str, detail: str) -> None:
+    def show(self, done: float | None, total: float | None, message: str, detail: str) -> None:
         """Draws the progress of a component.
 
         Args:
@@ -98,6 +100,7 @@ class RunConsole(logging.Handler):
         self._bar: _Bar | None = None
         self._component = ""
         self._last_line = 0.0
+        self._pace = Pace()
         self._notices: set[str] = set()
 
     def begin(self, title: str) -> None:
@@ -108,6 +111,7 @@ class RunConsole(logging.Handler):
         """Shows the start of a component."""
         self.stop()
         self._component, self._last_line = component, time.monotonic()
+        self._pace = Pace()
         if not self._draws_bars:
             return
         self._bar = _Bar(
@@ -134,9 +138,12 @@ class RunConsole(logging.Handler):
             return
         done, total = getattr(record, "done", None), getattr(record, "total", None)
         message, detail = record.getMessage(), getattr(record, "detail", "")
+        is_due = _ends_epoch(message) or time.monotonic() - self._last_line >= QUIET_SECONDS
+        if time_left := self._pace.time_left(done, total, getattr(record, "left", "")):
+            message = f"{message}, {time_left}"
         if self._bar is not None:
             self._bar.show(done, total, message, detail)
-        elif _ends_epoch(message) or time.monotonic() - self._last_line >= QUIET_SECONDS:
+        elif is_due:
             self._last_line = time.monotonic()
             line = f"{message}  {detail}".rstrip()
             self._terminal.print(f"  {self._component:<16}  {escape(line)}")
@@ -178,11 +185,11 @@ class RunConsole(logging.Handler):
 
 
 def _ends_epoch(message: str) -> bool:
-    """Returns whether a progress message is about an epoch.
+    """Returns whether a progress message is about the end of an epoch.
 
     Only the message is compared: log records of Kubeflow steps have no other fields.
     """
-    return EPOCH in message.split()
+    return re.search(rf"\b{EPOCH} \d+ of \d+$", message) is not None
 
 
 def _notes(summary: RunSummary) -> list[str]:

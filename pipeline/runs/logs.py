@@ -85,6 +85,8 @@ def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     sys.stdout, sys.stderr = (_open_stream(descriptor, on_error) for descriptor in (1, 2))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    # Figures that the screen shows every second are not logged.
+    handler.addFilter(lambda record: not getattr(record, "left", ""))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import socket
 import subprocess
 import sys
 import time
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,6 +77,26 @@ class Project:
             text=True,
             timeout=600,
         )
+
+    def on_terminal(self, *arguments: str | Path) -> tuple[int, str]:
+        """Runs a command on a terminal of 140 columns: its exit code, and all that was drawn."""
+        screen, terminal = pty.openpty()
+        tty.setraw(terminal)
+        process = warm.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env={**self.environment, "TERM": "xterm", "COLUMNS": "140"},
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+            stderr=subprocess.STDOUT,
+        )
+        os.close(terminal)
+        drawn = b""
+        with contextlib.suppress(OSError):  # Linux answers so once nobody has the terminal open.
+            while part := os.read(screen, 1 << 16):
+                drawn += part
+        os.close(screen)
+        return process.wait(60), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode())
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Starts a command; the caller ends it."""

@@ -23,11 +23,37 @@ TAXI = ROOT / "configs" / "taxi.yaml"
 
 
 @pytest.fixture(scope="module")
-def trained(project: Project) -> Project:
+def drawn(project: Project) -> str:
+    """What a terminal showed of the run."""
     optimize = "optimize={variants: [onnx], accept: {slices: true}, required: true}"
-    done = project.scopeline("run", "--config", TAXI, "--set", optimize)
-    assert done.returncode == 0, done.stdout + done.stderr
+    workers = ("--set", "beam.workers=2")
+    code, drawn = project.on_terminal("run", "--config", TAXI, "--set", optimize, *workers)
+    assert code == 0, drawn
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def trained(project: Project, drawn: str) -> Project:
+    del drawn
     return project
+
+
+def test_each_step_shows_how_far_it_is(trained: Project, drawn: str) -> None:
+    rows = trained.summary("taxi")["examples"]
+    total, train, evaluation = sum(rows.values()), rows["train"], rows["eval"]
+    shown = {
+        "ExampleGen": f"{2 * total:,} of {2 * total:,} rows read",
+        "StatisticsGen": f"{total:,} of {total:,} rows read",
+        "Transform": f"{train + total:,} of {train + total:,} rows read",
+        "Trainer": r"epoch \d+ of \d+",
+        "Evaluator": f"{evaluation:,} of {evaluation:,} rows read",
+        "InfraValidator": "interface 5 of 5  predict",
+        "Optimizer": "variant 1 of 1  onnx",
+    }
+    for component, text in shown.items():
+        assert re.search(rf"{component} [^\r\n]*━[^\r\n]* {text}", drawn), component
+    (log,) = (trained.output / "taxi" / "runs").glob("*/run.log")
+    assert "rows read" not in log.read_text()
 
 
 def test_model_is_good_and_pushed(trained: Project) -> None:

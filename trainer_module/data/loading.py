@@ -18,6 +18,7 @@ from trainer_module.data.input_pipeline import EVAL_BATCH, Split, Weighting, wei
 from trainer_module.data.order import spread_rows
 from trainer_module.features.base import SPLIT_KEYS
 from trainer_module.problem import Problem
+from trainer_module.runtime import report_step
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.model import ZOO
 from trainer_module.settings.train import choose_batch_size, choose_rounds
@@ -124,6 +125,7 @@ def load_data(
     def read(name: str, files: list[str]) -> tuple[Reader, Content]:
         key = (*files, *sorted(spec))
         if key not in cache:
+            report_step(f"reads the {name} split")
             reader = Reader(files, spec, problem, split_keys=split_keys)
             cache[key] = reader, reader.read(name, processes=workers)
         return cache[key]

@@ -22,6 +22,7 @@ from trainer_module.export.interface import (
 )
 from trainer_module.features.base import BaseFeature
 from trainer_module.problem import Problem
+from trainer_module.runtime import report_step
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import (
     ImageFeature,
@@ -380,6 +381,7 @@ def export_model(
     The function also writes two descriptions: of the weights, for a warm start of later training
     runs, and of the inputs, for prediction and serving.
     """
+    report_step("traces the signatures and saves the model")
     description = describe_model(model, problem, tft_output, settings.model.kind)
     # The layer is an attribute of the model, so TensorFlow saves its vocabularies with the model.
     model.tft_layer = _transform_layer(tft_output)

@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.compat.keras import StepCallback, TensorBoard, learning_rate_of
 from trainer_module.errors import TrainingError
-from trainer_module.runtime import EPOCH, report_progress
+from trainer_module.runtime import ABOUT, AT_MOST, EPOCH, report_progress, report_step
 from trainer_module.sections import count_needed, load_own
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.train import choose_stopping
@@ -120,18 +120,48 @@ class EarlyStopping(tf_keras.callbacks.EarlyStopping):
         self.wait, self.best = state["wait"], state["best"]
 
 
-class Progress(tf_keras.callbacks.Callback):
-    """Reports each epoch through the progress logger."""
+_REPORT_SECONDS = 1.0
+"""The minimum time between two reports about the steps of an epoch."""
 
-    def __init__(self, unit: str = EPOCH) -> None:
-        super().__init__()
-        self._unit = unit
+
+class Progress(StepCallback):
+    """Reports each epoch, and the steps of long epochs, through the progress logger."""
+
+    def __init__(self, unit: str, steps: int, may_stop: bool, is_synchronous: bool) -> None:
+        """Sets the words of the reports.
+
+        Args:
+          unit: the word for an epoch.
+          steps: the number of steps of an epoch.
+          may_stop: whether training may end before the last epoch.
+          is_synchronous: whether steps have an order; if not, only epochs are reported.
+        """
+        super().__init__(needs_step_calls=is_synchronous, takes_tensors=is_synchronous)
+        self._unit, self._steps, self._left = unit, steps, AT_MOST if may_stop else ABOUT
+        self._epoch, self._detail, self._next = 0, "", 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Stores the epoch; logs that TensorFlow traces a graph if it is the first one."""
+        if not self._next:
+            total = self.params["epochs"]
+            report_step(f"{self._unit} {epoch + 1} of {total}, traces the graph", epoch, total)
+        self._epoch, self._next = epoch, time.monotonic() + _REPORT_SECONDS
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Logs the steps of the epoch so far, with the losses of the last epoch."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _REPORT_SECONDS
+        done, total, step = self._epoch + 1, self.params["epochs"], batch + 1
+        text = f"{self._unit} {done} of {total}, step {step} of {self._steps}"
+        finished = self._epoch + min(step / self._steps, 1)
+        report_step(text, finished, total, self._detail, self._left)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Logs the losses, the metrics and the last learning rate of an epoch."""
-        detail = describe_epoch(logs or {})
-        report_progress(epoch + 1, self.params["epochs"], self._unit, detail)
-        logger.info("epoch %d: %s", epoch + 1, detail)
+        self._detail = describe_epoch(logs or {})
+        report_progress(epoch + 1, self.params["epochs"], self._unit, self._detail, self._left)
+        logger.info("epoch %d: %s", epoch + 1, self._detail)
 
 
 def describe_epoch(logs: Mapping[str, Any]) -> str:
@@ -226,17 +256,20 @@ def make_callbacks(
     """
     tf.io.gfile.makedirs(inputs.model_run_dir)
     settings, monitor = inputs.settings, inputs.settings.target.monitor
+    has_step_hooks = hooks_of(inputs.strategy).has_step_hooks
+    stopping = choose_stopping(settings.train, plan.steps) if plan.chooses_epoch else None
+    may_stop = stopping is not None or bool(settings.train.callbacks)
     callbacks = [
         EpochTimes(),
         # The evaluator precedes all callbacks that read its metrics.
         *([evaluator] if evaluator else []),
         LearningRate(),
-        StopOnNaN(plan.steps, losses, monitor, hooks_of(inputs.strategy).has_step_hooks),
-        Progress(f"{inputs.prefix}{EPOCH}"),
+        StopOnNaN(plan.steps, losses, monitor, has_step_hooks),
+        Progress(f"{inputs.prefix}{EPOCH}", plan.steps, may_stop, has_step_hooks),
         open_board(inputs),
         BestEpoch(monitor, plan.first_pruned_epoch, plan.chooses_epoch),
     ]
-    if plan.chooses_epoch and (stopping := choose_stopping(settings.train, plan.steps)):
+    if stopping is not None:
         callbacks.append(
             EarlyStopping(
                 monitor,

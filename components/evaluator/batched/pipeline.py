@@ -30,7 +30,9 @@ from components.evaluator.intervals import (
     write_intervals,
 )
 from components.row_counts import check_total
+from components.row_progress import count_rows
 from components.spreading import SpreadFiles
+from trainer_module.runtime import report_step
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class MeasureFile(beam.DoFn):
 
     def setup(self) -> None:
         """Loads the models once per process."""
+        report_step("loads the models")
         self._predictor = Predictor(self._plan.prediction)
 
     def process(self, file: tuple[int, str]) -> Iterator[Accumulator]:
@@ -71,6 +74,7 @@ class MeasureFile(beam.DoFn):
         accumulator = Accumulator(plan.config, plan.columns, grouper)
         for batch in self._predictor.read(name):
             accumulator.add(batch)
+            count_rows(batch.rows)
         yield accumulator
 
 

@@ -44,6 +44,8 @@ class Survey:
     """The values in `data.csv.missing_values` that occur in the file."""
     has_label: bool = False
     """Whether a row has a label. Only set for tasks that need no label."""
+    rows: int = 0
+    """The number of rows of the file, or 0 if unknown."""
 
 
 class Source(abc.ABC):

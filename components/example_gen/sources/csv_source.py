@@ -39,6 +39,7 @@ from components.example_gen.sources.csv_dialect import (
     open_text,
     read_header,
 )
+from components.row_progress import count_rows
 from trainer_module.errors import DataError, counted, enumerate_names
 
 # The pattern of a number with a decimal comma. Points may separate thousands.
@@ -178,10 +179,12 @@ class CsvSource(Source):
                 if missing_values:
                     missing |= find_missing(raw, values, block.kind, table.settings)
             row += batch.num_rows
+            count_rows(batch.num_rows)
         if row == table.header.first_row:
             raise DataError(f"{table.file} has a header but no rows: add rows, or remove the file.")
         notes = tuple(_notes(table, columns, +trimmed))
-        return Survey(table.file, columns, notes, frozenset(missing))
+        rows = row - table.header.first_row
+        return Survey(table.file, columns, notes, frozenset(missing), rows=rows)
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of a file. Each batch is a block."""

@@ -27,6 +27,7 @@ from components.example_gen.columns.encoded import (
 from components.example_gen.columns.type_inference import ColumnSurvey, needs_integers
 from components.example_gen.files import check_is_text, open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
+from components.row_progress import count_rows
 from trainer_module.errors import DataError
 
 _BLOCK_BYTES = 4 << 20
@@ -56,7 +57,10 @@ class JsonlSource(Source):
         """Returns the columns of a file with the types of all lines."""
         check_is_text(files[0], "JSON lines")
         columns: dict[str, ColumnSurvey] = {}
+        rows = 0
         for block, table in _read(files[0]):
+            rows += table.num_rows
+            count_rows(table.num_rows)
             for name, values in zip(table.column_names, table.columns, strict=True):
                 earlier, in_block = columns.get(name, ColumnSurvey()), _survey(name, values, block)
                 if (
@@ -72,7 +76,7 @@ class JsonlSource(Source):
             )
         if "" in columns:
             raise DataError(f"{files[0]} contains an empty key: give each column a name.")
-        return Survey(files[0], columns)
+        return Survey(files[0], columns, rows=rows)
 
     def peek(self, files: Files) -> dict[str, ColumnKind]:
         """Returns the columns of the first block of lines."""

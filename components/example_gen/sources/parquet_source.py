@@ -67,6 +67,7 @@ class ParquetSource(Source):
             return Survey(
                 file,
                 {column.name: _survey(column.name, column.type, rows, file) for column in columns},
+                rows=rows,
             )
 
     def peek(self, files: Files) -> dict[str, ColumnKind]:

@@ -56,7 +56,7 @@ def finish(payload: Payload, channel: Channel) -> None:
     task = payload.get("tf_config", {}).get("task", {"index": 0})
     for step in (1, 2):
         detail = f"of worker {task['index']}"
-        channel.send("progress", done=step, total=2, unit="epoch", detail=detail)
+        channel.send("progress", text="epoch", done=step, total=2, detail=detail)
 
 
 def talk(payload: Payload, channel: Channel) -> None:

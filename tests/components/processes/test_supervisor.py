@@ -46,7 +46,8 @@ def test_gang_runs_to_its_end_and_the_chief_reports(
     caplog.set_level(logging.INFO, logger=PROGRESS_LOGGER)
     assert run(workers({"do": "finish"}, {"do": "finish"}, folder=tmp_path)) == []
     reports = [record for record in caplog.records if record.name == PROGRESS_LOGGER]
-    assert [(r.done, r.total, r.unit, r.detail) for r in reports] == [  # type: ignore[attr-defined]
+    assert [(r.done, r.total, r.getMessage(), r.detail) for r in reports] == [  # type: ignore[attr-defined]
+        (None, None, "starts 2 processes", ""),
         (1, 2, "epoch", "of worker 0"),
         (2, 2, "epoch", "of worker 0"),
     ]

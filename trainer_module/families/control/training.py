@@ -32,7 +32,7 @@ from trainer_module.families.control.environments import (
 from trainer_module.families.control.learner import Learner
 from trainer_module.families.control.replay import Replay
 from trainer_module.families.control.task import ControlTask
-from trainer_module.runtime import report_progress
+from trainer_module.runtime import AT_MOST, report_progress
 from trainer_module.settings import EarlyStoppingSettings, TrainerSettings
 
 CHECKPOINT_FILE = "control.npz"
@@ -310,7 +310,7 @@ class Training:
             progress.history.setdefault(name, []).append(metric)
         progress.stopped = self._stops_early()
         detail = f"return {value:.1f}, best {self.best.value:.1f}, loss {metrics['loss']:.4g}"
-        report_progress(progress.epoch, self._plan.epochs, "epoch", detail)
+        report_progress(progress.epoch, self._plan.epochs, "epoch", detail, AT_MOST)
 
     def _evaluate(self) -> float:
         """Returns the mean return of the current policy; stores the policy if it is the best."""

@@ -51,7 +51,7 @@ def main(payload: Payload, channel: Channel) -> None:
 def finish(payload: Payload, channel: Channel) -> None:
     channel.send("ready")
     for step in (1, 2):
-        channel.send("progress", done=step, total=2, unit="epoch", detail="")
+        channel.send("progress", text="epoch", done=step, total=2, detail="")
 
 
 def count(payload: Payload, channel: Channel) -> None:
@@ -60,7 +60,7 @@ def count(payload: Payload, channel: Channel) -> None:
     for step in range(payload["lines"]):
         print(f"line {step}", file=sys.stderr)
         print("=====>", end="", file=sys.stderr, flush=True)
-        channel.send("progress", done=step + 1, total=payload["lines"], unit="step", detail="")
+        channel.send("progress", text="step", done=step + 1, total=payload["lines"], detail="")
         time.sleep(payload["pause"])
 
 

@@ -161,7 +161,7 @@ def test_nothing_is_lost_or_repeated_when_connections_break(
     expected = [text for i in range(100) for text in (f"[worker 0] line {i}", "[worker 0] =====>")]
     assert said == expected
     steps = [r.done for r in caplog.records if r.name == PROGRESS_LOGGER]  # type: ignore[attr-defined]
-    assert steps == list(range(1, 101))
+    assert steps == [None, *range(1, 101)]  # The processes start, and count.
 
 
 def test_lost_worker_is_replaced_while_the_chief_goes_on(kube: KubeServer, data: Path) -> None:

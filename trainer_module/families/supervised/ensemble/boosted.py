@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from trainer_module.data.dealing import Folds
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
-from trainer_module.families.supervised.trees.growing import GrownForest, TreeExamples, grow
+from trainer_module.families.supervised.trees.growing import GrownForest, Report, TreeExamples, grow
 from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainerSettings
@@ -24,7 +25,11 @@ SHALLOW = 3
 
 
 def grow_boosted(
-    examples: TreeExamples, problem: Problem, settings: TrainerSettings, folds: Folds
+    examples: TreeExamples,
+    problem: Problem,
+    settings: TrainerSettings,
+    folds: Folds,
+    report: Report = lambda *_: None,
 ) -> Member:
     """Grows gradient-boosted trees, a forest for each fold.
 
@@ -33,6 +38,8 @@ def grow_boosted(
       problem: the features and the label.
       settings: the settings of the model and its training.
       folds: the parts that are held out for early stopping.
+      report: a function that is called after each forest, with the number of grown forests and a
+        result.
 
     Raises:
       TrainingError: YDF cannot learn from the examples, or would take too long.
@@ -44,10 +51,13 @@ def grow_boosted(
             f"long for {rows:,} rows"
         )
 
+    numbers = itertools.count(1)
+
     def grow_to(depth: int, members: int) -> GrownForest:
         model = settings.model.model_copy(update={"max_depth": depth})
         changed = settings.model_copy(update={"model": model})
-        return grow(examples, problem, changed, Folds(folds.parts, members), lambda *_: None)
+        parts = Folds(folds.parts, members)
+        return grow(examples, problem, changed, parts, lambda _, text: report(next(numbers), text))
 
     depth, tries_depths = settings.model.max_depth, _tries_depths(settings, examples, folds)
     grown = grow_to(depth, 1 if tries_depths else folds.count)
