@@ -79,10 +79,11 @@ def read_spread(files: Sequence[str], max_rows: int) -> Iterator[np.ndarray]:
     Raises:
       DataError: a file is damaged.
     """
-    chosen_rows, start = spread_rows(count_rows(files), max_rows), 0
+    total = count_rows(files)
+    chosen_rows, start = spread_rows(total, max_rows), 0
     waiting = list[np.ndarray]()
     batches = (batch for file in files for batch in read_batches(file, rows_for_columns))
-    for records in report_batches(batches, sum(counts)):
+    for records in report_batches(batches, total):
         end = start + len(records)
         batch_rows = chosen_rows[slice(*np.searchsorted(chosen_rows, [start, end]))]
         waiting.append(records[batch_rows - start])
