@@ -188,7 +188,7 @@ class _Batches:
             flat = np.arange(start, min(start + self.batch, len(values)))
             row, permutation, step = np.unravel_index(flat, shape)
             joined = ranks[permutation] <= step[:, np.newaxis]
-            mixed = {}
+            mixed = dict[str, np.ndarray]()
             for group, names in enumerate(self._groups):
                 index = np.where(joined[:, group], rows[row], others[permutation])
                 mixed |= {name: self._columns[name][index] for name in names}

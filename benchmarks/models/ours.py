@@ -12,9 +12,10 @@ import yaml
 
 from benchmarks.models.job import Job, megabytes
 from benchmarks.models.measuring import Trained
+from components.example_gen.columns.tensors import to_request
 from components.serving.batch.reading import Input, read_blocks
 from components.serving.model import Model, load_model
-from components.serving.requests import join_rows, to_request
+from components.serving.requests import join_rows
 from pipeline.config.loading import load_config
 from pipeline.runs.run import run_pipeline
 from trainer_module.settings.model import AUTO

@@ -46,7 +46,7 @@ class ColumnDetails(BaseModel):
 
 
 class StepCost(BaseModel):
-    """What a component has used while it ran in this run."""
+    """The resources that a component used in this run."""
 
     cpu_seconds: float
     """The CPU seconds of the run's process and of its workers."""
@@ -73,7 +73,7 @@ class ArtifactDetails(BaseModel):
 
 
 class Lineage(BaseModel):
-    """What a run was made from."""
+    """The artifacts, code and machine of a run."""
 
     artifacts: list[ArtifactDetails] = []
     edges: list[tuple[str, str]] = []
@@ -107,6 +107,6 @@ class RunDetails(BaseModel):
     model: dict[str, object] = {}
     """The size of the exported model in bytes and in parameters, and its inputs."""
     notes: list[str] = []
-    """What is missing in the details, and why."""
+    """The missing details, with the reasons."""
     seconds: float = 0.0
     """The time that collecting the details and writing the report took."""

@@ -250,7 +250,7 @@ class RunSummary(BaseModel):
     waiting: WaitingSummary | None = None
     error: ErrorSummary | None = None
     details: RunDetails | None = None
-    """What the report shows beside the other fields, or None while the run is in progress."""
+    """The further content of the report, or None while the run is in progress."""
 
     def write(self, path: Path) -> None:
         """Writes the file atomically."""

@@ -474,8 +474,12 @@ def graph(nodes: Sequence[Row], edges: Sequence[Row]) -> str:
         "axis": None,
         "scale": {"domain": [-0.5, levels - 0.5]},
     }
-    y = {"field": "y", "type": "quantitative", "axis": None}
-    y["scale"] = {"domain": [-0.5, rows - 0.5], "reverse": True}
+    y = {
+        "field": "y",
+        "type": "quantitative",
+        "axis": None,
+        "scale": {"domain": [-0.5, rows - 0.5], "reverse": True},
+    }
     box = {"type": "rect", "width": 102, "height": 36, "cornerRadius": 4, "strokeWidth": 1.5}
     return draw(
         {

@@ -74,8 +74,8 @@ def _choose_values(values: np.ndarray, column: RawColumn) -> np.ndarray | None:
     count = _MAX_VALUES - bool(is_missing.any())
     if len(present) > count:
         ranks = np.linspace(0.01, 0.99, count)
-        method = "closest_observation"
-        present = np.unique(np.quantile(values[~is_missing], ranks, method=method))
+        ranked = np.quantile(values[~is_missing], ranks, method="closest_observation")
+        present = np.unique(ranked)
     grid = np.concatenate([present, [np.nan] * bool(is_missing.any())]).astype(values.dtype)
     return grid if len(grid) > 1 else None
 

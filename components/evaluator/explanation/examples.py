@@ -45,7 +45,7 @@ def find_worst_examples(
     """
     losses = model.target.losses(sample.outputs, sample.labels)
     order = np.argsort(np.where(sample.weights > 0, -losses, np.inf), kind="stable")
-    worst = order[: min(_MAX_ROWS, np.count_nonzero(sample.weights > 0))]
+    worst = order[: min(_MAX_ROWS, int(np.count_nonzero(sample.weights > 0)))]
     rows, notes = sample.take(worst), list[str]()
     examples = [_describe(model, rows, losses[worst], row, columns) for row in range(len(rows))]
     base, stop = None, time.perf_counter() + seconds

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from components.example_gen.columns.encoded import Cell
+from components.example_gen.columns.tensors import MISSING, to_request
 from components.pusher.certificate import CERTIFICATE_PATH, GOLDEN_FILE
 from components.serving.batch.reading import Block, Input, read_blocks
 from components.serving.certificate import read_columns, read_golden
 from components.serving.model import Model
-from components.serving.requests import MISSING, Arrays, to_request
+from components.serving.requests import Arrays
 from trainer_module.attribution import additive_shares, choose_players
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.export.interface import ModelInterface

@@ -50,7 +50,7 @@ class Evaluated:
         ]
         self.interface = ModelInterface(
             tuple(
-                RawColumn(n, n, d, d == "int64", 1, "bytes" if n.startswith("picture") else "")  # type: ignore[arg-type]
+                RawColumn(n, n, d, d == "int64", 1, "bytes" if n.startswith("picture") else "")
                 for n, d in columns.items()
             ),
             "label",

@@ -17,6 +17,7 @@ from tensorflow_data_validation.statistics.stats_impl import generate_statistics
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
+from components.example_gen.columns.tensors import to_request
 from components.infra_validator.component import run_process
 from components.infra_validator.interfaces import INTERFACES, REFERENCE, certify
 from components.infra_validator.worker import EVAL_ROWS, choose_golden_rows, predict_keras
@@ -41,7 +42,7 @@ from components.serving.certificate import (
     read_golden,
 )
 from components.serving.model import load_model
-from components.serving.requests import Arrays, to_request
+from components.serving.requests import Arrays
 from components.serving.server.repository import Repository
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
