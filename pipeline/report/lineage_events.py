@@ -71,7 +71,8 @@ def lineage_events(summary: RunSummary) -> list[Json]:
       summary: the summary of the run. Without details, the events have no datasets.
     """
     began = datetime.fromisoformat(summary.started)
-    ended = began + timedelta(seconds=summary.seconds)
+    # The start is in whole seconds, so the sum may lie before the end of the last component.
+    ended = max([began + timedelta(seconds=summary.seconds), *_component_ends(summary)])
     details = summary.details or RunDetails()
     job, run_id = summary.pipeline, _run_uuid(summary, "")
     parent = {"run": {"runId": run_id}, "job": {"namespace": NAMESPACE, "name": job}}
@@ -94,6 +95,12 @@ def lineage_events(summary: RunSummary) -> list[Json]:
     ]
     events.sort(key=lambda event: datetime.fromisoformat(event["eventTime"]))
     return [first, *events, last]
+
+
+def _component_ends(summary: RunSummary) -> Iterator[datetime]:
+    for component in summary.components:
+        if component.started is not None:
+            yield datetime.fromisoformat(component.started) + timedelta(seconds=component.seconds)
 
 
 def _component_events(
@@ -121,7 +128,7 @@ def _component_events(
         facets["errorMessage"] = _error(summary.error.message)
     end = _event(
         "FAIL" if has_failed else "COMPLETE",
-        min(began + duration, run_ended),
+        began + duration,
         run_id,
         facets,
         job,

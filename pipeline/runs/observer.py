@@ -236,6 +236,8 @@ class RunObserver:
         Returns:
           A line with the path of the report, or with the reason why there is no report.
         """
+        # The last write of the summary may be that of an earlier component.
+        self.summary.seconds = round(time.monotonic() - self._began, 3)
         line = report_run(self._context, self._files, self.summary, costs)
         self.summary.notes += write_for_other_tools(self.summary, self._context.layout)
         self._write_summary()

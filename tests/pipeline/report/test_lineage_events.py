@@ -162,3 +162,11 @@ def test_a_summary_of_an_older_version_has_events_without_datasets() -> None:
     for event in lineage_events(older):
         assert Serde.to_dict(rebuild(event)) == event
         assert event["inputs"] == event["outputs"] == []
+
+
+def test_a_component_ends_after_it_began_if_the_run_seems_to_have_ended_before() -> None:
+    late = summary().model_copy(update={"seconds": 20})
+    kinds = {"START": 0, "COMPLETE": 1}
+    ends = [e for e in lineage_events(late) if e["job"]["name"] in ("taxi", "taxi.Trainer")]
+    assert [kinds[event["eventType"]] for event in ends] == [0, 0, 1, 1]
+    assert ends == sorted(ends, key=lambda event: event["eventTime"])
