@@ -39,6 +39,7 @@ from trainer_module.families.supervised.ensemble.store import MemberStore, finge
 from trainer_module.families.supervised.ensemble.weights import (
     Labels,
     calibration_error,
+    common_rows,
     divide_logits,
     mean,
     select,
@@ -393,15 +394,22 @@ def _extras(
 ) -> dict[str, Any]:
     """Returns the entries of the record: the members and the calibration."""
     labels = trainings.labels
+    # The network holds fewer rows out than the others; losses of different rows do not compare.
+    shared = common_rows(unseen)
+    rows = shared if len(shared) else np.arange(len(labels.values))
+
+    def loss(predicted: np.ndarray) -> float | None:
+        return unseen_loss(predicted[rows], labels.only(rows))
+
     members = {
         name: {
             "weight": weights.get(name, 0.0),
-            "unseen_loss": unseen_loss(unseen[name], labels),
+            "unseen_loss": loss(unseen[name]),
             "seconds": round(trainings.seconds[name], 3),
         }
         for name in trainings.members
     }
-    found: dict[str, Any] = {"members": members, "unseen_loss": unseen_loss(blended, labels)}
+    found: dict[str, Any] = {"members": members, "unseen_loss": loss(blended)}
     if labels.problem.task.is_classification:
         calibrated = divide_logits(labels.problem, blended, divisor) if divisor != 1 else blended
         found["temperature"] = divisor
