@@ -99,7 +99,7 @@ def categories(names: Sequence[str], shares: Sequence[Sequence[float]]) -> str:
 
 
 def _label(name: str, row: int) -> str:
-    text = escape(visible(shorten(name, 12)))
+    text = escape(shorten(visible(shorten(name, 12)), 12))
     return (
         f'<text x="{_LABEL}" y="{row * _ROW + 11}" font-size="10" text-anchor="end" '
         f'fill="var(--muted)">{text}</text>'

@@ -13,6 +13,7 @@ import tf_keras
 
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.data.loading import SplitCache, TrainingData, load_data
+from trainer_module.errors import counted
 from trainer_module.families.supervised.log_target import with_target
 from trainer_module.runtime import WorkerContext, read_run, report_ready
 from trainer_module.settings import TrainerSettings
@@ -172,7 +173,8 @@ class TrainingPlan:
         last = min(self.epochs, max(epochs, self.first_pruned_epoch + 1))
         note = (
             f"epoch {epochs} was the best on {held_out:,} held-out examples of the train split; "
-            f"the final model was trained on all {examples:,} examples for {last} epochs"
+            f"the final model was trained on all {examples:,} examples for "
+            f"{counted(last, 'epoch')}"
         )
         return replace(self, last_epoch=last, chooses_epoch=False, notes=(*self.notes, note))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pipeline.component_ids import ComponentId
 from pipeline.records.details import ColumnDetails, SplitStatistics
+from pipeline.records.summary import RunSummary, State
 from pipeline.report import small_charts
 from pipeline.report.blocks import (
     Block,
@@ -32,6 +34,9 @@ MAX_CATEGORIES = 5
 def make_data(source: ReportSource) -> Section | None:
     """Returns the section of the data, or None if the run ended before it was read."""
     summary = source.summary
+    found = (summary.examples, summary.columns, summary.anomalies, summary.drift)
+    if not any(found) and not source.details.columns:
+        return None
     blocks: list[Block] = []
     if pairs := list(_facts(source)):
         blocks.append(Facts(pairs))
@@ -39,7 +44,7 @@ def make_data(source: ReportSource) -> Section | None:
         blocks.append(Items.capped("Anomalies", summary.anomalies, "bad"))
     if summary.drift:
         blocks.append(Items.capped("Drift", summary.drift, "warn"))
-    if pairs and not summary.anomalies and not summary.drift:
+    if _is_validated(summary) and not summary.anomalies and not summary.drift:
         blocks.append(Note("No anomalies and no drift were found.", "muted"))
     columns = source.details.columns
     shown = [column for column in columns if column.name not in source.hidden]
@@ -50,6 +55,14 @@ def make_data(source: ReportSource) -> Section | None:
     elif summary.columns:
         blocks.append(_inferred_table(source))
     return Section("data", "Data", blocks) if blocks else None
+
+
+def _is_validated(summary: RunSummary) -> bool:
+    return any(
+        component.name == ComponentId.EXAMPLE_VALIDATOR
+        and component.state in (State.RAN, State.CACHED)
+        for component in summary.components
+    )
 
 
 def _facts(source: ReportSource) -> Iterator[tuple[str, str]]:

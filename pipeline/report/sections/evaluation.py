@@ -12,6 +12,7 @@ from components.evaluator.explanation.record import (
     Residuals,
     Share,
     WorstExample,
+    WorstExamples,
 )
 from pipeline.report import charts
 from pipeline.report.blocks import (
@@ -133,7 +134,8 @@ def _residuals(residuals: Residuals) -> Iterator[Figure]:
         ]
         message = f"Errors from {number(edges[0])} to {number(edges[-1])}"
         svg = charts.histogram(bars, "prediction minus label", "rows")
-        yield Figure("Errors", f"{message}; most frequent {_mode(bars)}.", svg)
+        note = "The first and the last bar contain all errors beyond them."
+        yield Figure("Errors", f"{message}; most frequent {_mode(bars)}.", svg, note=note)
     pairs = zip(residuals.actual, residuals.predicted, strict=False)
     points = [{"x": x, "y": y} for x, y in pairs if is_number(x) and is_number(y)]
     if points:
@@ -192,8 +194,17 @@ def _worst(source: ReportSource) -> Examples | None:
     note = "The rows with the largest losses. Ignored and private columns are left out."
     if any(row.shares for row in worst.rows):
         mean = f", {number(worst.base)}," if worst.base is not None else ""
-        note += f" The mean prediction{mean} and the shares of all columns add up to a prediction."
+        note += f" The mean prediction{mean} and the shares of all columns add up to "
+        note += f"{_explained(source, worst)}."
     return Examples("Worst examples", examples, note)
+
+
+def _explained(source: ReportSource, worst: WorstExamples) -> str:
+    """Returns what the shares of a row add up to; a title has the probability of its own class."""
+    output = "" if source.details.explanation is None else source.details.explanation.output
+    # Rows of three or more classes have a base each, of the class in their titles.
+    is_of_one_class = worst.base is not None and output.startswith("probability of ")
+    return f"the {shorten(output, 60)}" if is_of_one_class else "a prediction"
 
 
 def _texts(source: ReportSource) -> set[str]:

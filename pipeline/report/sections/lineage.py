@@ -104,7 +104,7 @@ def _graph(lineage: Lineage, components: Sequence[ComponentSummary]) -> Figure:
     ]
     message = ". ".join(f"{one.name} {one.state.value}" for one in components)
     note = "A line joins a step with the steps on its right that read its artifacts. "
-    note += "Blue steps ran, grey steps were cached."
+    note += "Blue steps ran, grey steps were cached, orange steps skipped; red steps failed."
     return Figure("Graph of the run", message, charts.graph(nodes, lines), note=note, is_wide=True)
 
 

@@ -62,7 +62,7 @@ def _importances(explanation: Explanation) -> Columns:
         f"{number(first.increase)} ({percent(first.share)} of all)."
     )
     note = (
-        f"{title.capitalize()} if the values of a column are permuted, with the interval at 95 %. "
+        f"{title.capitalize()} if the values of a column are permuted, with the interval at 95%. "
         "Columns that carry the same knowledge share their importance."
     )
     svg = charts.intervals(rows, title, reference=0.0)
