@@ -32,6 +32,7 @@ _AXIS = {
     "titlePadding": 8,
     "labelLimit": 150,
     "tickCount": 5,
+    "labelSeparation": 6,
 }
 _CONFIG = {
     "aria": False,
@@ -75,6 +76,8 @@ _SUPERFLUOUS = re.compile(
 _EMPTY = re.compile(r'<path(?: d="M0,0h0v0h0Z"| d="" display="none"| display="none"| d="")+ ?/>')
 _LONG = re.compile(r"(-?\d+\.\d\d)\d+")
 _numbers = itertools.count(1)
+_FEW = 6
+"""The largest number of whole numbers of which each has a label at an axis."""
 
 
 def draw(spec: Spec) -> str:
@@ -162,7 +165,7 @@ def lines(
 
     Args:
       rows: the points, with `x`, `y` and `series`, in the order in which a line joins them.
-      x: the title of the x axis.
+      x: the title of the x axis, whose values are whole numbers unless `is_curve`.
       y: the title of the y axis, or None.
       names: the names of the series.
       height: the height in pixels.
@@ -170,8 +173,11 @@ def lines(
       has_diagonal: whether a thin line joins (0, 0) and (1, 1).
     """
     scale: Spec = {"domain": [0, 1]} if is_curve else {}
+    places = sorted({row["x"] for row in rows})
+    # Vega also labels halves between few whole numbers.
+    axis: Spec = {} if is_curve or len(places) > _FEW else {"values": places}
     encoding = {
-        "x": quantitative("x", x, scale={"nice": False} | scale),
+        "x": quantitative("x", x, scale={"nice": False} | scale, axis=axis),
         "y": quantitative("y", y, scale=scale),
         "color": coloured("series", names),
         "order": {"field": "order", "type": "quantitative"},

@@ -167,8 +167,14 @@ def _results(first: RunSummary, second: RunSummary) -> Iterator[Difference]:
         "strategy": (first.strategy, second.strategy),
         "epochs": tuple(str(s.training.get("epochs") or NONE) for s in (first, second)),
     }
+    if first.error or second.error:
+        pairs["error"] = (_error(first), _error(second))
     for name, (before, after) in pairs.items():
         yield Difference(name, before, after)
+
+
+def _error(summary: RunSummary) -> str:
+    return NONE if summary.error is None else summary.error.message
 
 
 def _yes(value: bool | None) -> str:

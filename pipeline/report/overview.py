@@ -153,11 +153,13 @@ def make_list(output: Path, query: Query) -> str:
     rows.sort(key=lambda row: getattr(row, query.sort), reverse=not query.is_ascending)
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     page = min(query.page, pages)
+    shown = rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
     return render(
         "runs.html.j2",
         title="Runs",
         output=str(output),
-        rows=rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
+        rows=shown,
+        chosen=_choose_two(shown),
         count=len(rows),
         total=len(everything),
         query=query,
@@ -167,6 +169,17 @@ def make_list(output: Path, query: Query) -> str:
         later=replace(query, page=page + 1).address if page < pages else None,
         sorts={sort: query.sorted_by(sort).address for sort in _SORTS},
     )
+
+
+def _choose_two(rows: Sequence[RunRow]) -> tuple[str, str]:
+    """Returns the keys of the first two runs of the same pipeline, the earlier first."""
+    readable = [row for row in rows if not row.problem]
+    for i, row in enumerate(readable):
+        for other in readable[i + 1 :]:
+            if other.pipeline == row.pipeline:
+                before, after = sorted((row, other), key=lambda one: one.started)
+                return before.key, after.key
+    return (readable[-1].key, readable[0].key) if readable else ("", "")
 
 
 def make_comparison(first: RunSummary, second: RunSummary) -> str:

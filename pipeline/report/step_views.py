@@ -11,7 +11,7 @@ from components.example_gen.paths import is_remote
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import near_match
 from pipeline.records.summary import RunSummary
-from pipeline.report.text import NONE, duration, interval, number, percent, size
+from pipeline.report.text import NONE, duration, interval, is_number, number, percent, size
 from trainer_module.errors import ConfigError, counted
 
 
@@ -146,6 +146,8 @@ def _view_training(summary: RunSummary, rows: int) -> Iterator[View]:
         )
         for name, member in sorted(members.items(), key=lambda m: -(m[1].get("weight") or 0.0))
     ]
+    if members and is_number(training.get("unseen_loss")):
+        pairs.append(("ensemble", "100%", number(training["unseen_loss"]), ""))
     yield View.of("Members", ("member", "weight", "loss on unseen rows", "time"), pairs, rows)
 
 

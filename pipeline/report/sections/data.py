@@ -29,6 +29,8 @@ MAX_SPLITS = 4
 """The maximum number of splits in a chart."""
 MAX_CATEGORIES = 5
 """The maximum number of categories in a chart."""
+MAX_UNKNOWN = 0.1
+"""A category is shown if each of its unknown shares is at most this part of its largest share."""
 
 
 def make_data(source: ReportSource) -> Section | None:
@@ -92,14 +94,37 @@ def _most_different(columns: Sequence[ColumnDetails]) -> list[ColumnDetails]:
 
 
 def _has_chart(column: ColumnDetails) -> bool:
-    return any(one.histogram or one.top for one in column.splits.values())
+    splits = [*column.splits.values()]
+    return any(one.histogram for one in splits) or bool(comparable_categories(splits))
+
+
+def comparable_categories(of_splits: Sequence[SplitStatistics | None]) -> list[str]:
+    """Returns the categories whose share is known in all splits, the most frequent first.
+
+    The statistics of a split end after the most frequent categories: a category that is not among
+    them may be as frequent as the last.
+    """
+    tops = [dict(one.top) if one else {} for one in of_splits]
+    rests = [
+        min(top.values(), default=0.0) if one and (one.unique or 0) > len(top) else 0.0
+        for one, top in zip(of_splits, tops, strict=True)
+    ]
+    largest = {name: max(top.get(name, 0.0) for top in tops) for top in tops for name in top}
+    return [
+        name
+        for name in sorted(largest, key=lambda name: -largest[name])
+        if all(
+            name in top or rest <= MAX_UNKNOWN * largest[name]
+            for top, rest in zip(tops, rests, strict=True)
+        )
+    ]
 
 
 def _charts(columns: Sequence[ColumnDetails], total: int) -> Multiples:
     splits = list(dict.fromkeys(name for column in columns for name in column.splits))[:MAX_SPLITS]
     note = "Columns whose distributions differ most between the splits come first."
     if len(columns) < total:
-        note += f" {len(columns)} of {total:,} columns are shown; none that are ignored or private."
+        note += f" {len(columns)} of {total:,} columns have a chart, but no ignored or private one."
     return Multiples("Distributions", [_chart(one, splits) for one in columns], splits, note)
 
 
@@ -139,9 +164,7 @@ def _range(of_splits: Sequence[SplitStatistics | None]) -> str:
 
 def _categories(of_splits: Sequence[SplitStatistics | None]) -> tuple[str, str]:
     tops = [dict(one.top) if one else {} for one in of_splits]
-    names = list(dict.fromkeys(name for top in tops for name in top))
-    names.sort(key=lambda name: -max(top.get(name, 0.0) for top in tops))
-    shown = names[:MAX_CATEGORIES]
+    shown = comparable_categories(of_splits)[:MAX_CATEGORIES]
     svg = small_charts.categories(shown, [[top.get(name, 0.0) for name in shown] for top in tops])
     unique = [one.unique for one in of_splits if one and one.unique]
     return svg, counted(max(unique), "value") if unique else ""

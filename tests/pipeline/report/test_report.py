@@ -13,8 +13,10 @@ from browser import Browser
 from example_runs import HOSTILE, as_hostile, full_run, worst_examples
 
 from components.evaluator.explanation.record import WorstExamples
+from pipeline.records.details import SplitStatistics
 from pipeline.records.summary import MetricSummary, RunSummary, Status
 from pipeline.report.page import make_report, write_report
+from pipeline.report.sections.data import comparable_categories
 from pipeline.report.slice_differences import slice_differences
 from pipeline.report.text import visible
 
@@ -207,7 +209,7 @@ def test_thousands_of_columns_and_classes_are_capped() -> None:
     }
     html = make_report(full_run(details=details, slices=slices))
     assert len(html) < MAX_BYTES
-    assert "24 of 5,000 columns are shown" in html
+    assert "24 of 5,000 columns have a chart" in html
     assert "and 4,800 more rows in summary.json" in html
     assert "15 of 10,000 slices are shown" in html
 
@@ -306,3 +308,16 @@ def test_axe_finds_nothing_serious(
         if one["impact"] in ("serious", "critical")
     ]
     assert serious == []
+
+
+def test_a_category_whose_share_in_a_split_is_unknown_has_no_bar() -> None:
+    train = SplitStatistics(rows=600, missing=0, unique=400, top=[("a", 0.4), ("b", 0.02)])
+    evaluation = SplitStatistics(rows=60, missing=0, unique=90, top=[("new", 0.3), ("c", 0.03)])
+    assert comparable_categories([train, evaluation]) == ["a", "new"]
+    whole = SplitStatistics(rows=60, missing=0, unique=2, top=[("a", 0.9), ("d", 0.1)])
+    assert comparable_categories([whole, None]) == ["a", "d"]
+
+
+def test_a_run_that_failed_before_its_data_has_no_section_of_data() -> None:
+    failed = full_run(examples={}, columns={}, anomalies=[], drift=[], details=None)
+    assert 'id="data"' not in make_report(failed)
