@@ -20,6 +20,7 @@ from pipeline.report.model_card import (
     licence_of,
     show_number,
 )
+from pipeline.report.text import shorten
 
 _SPECIAL = re.compile(r"([\\`*_\[\]#|~$]|^[-+](?= )|(?<=^\d)[.)](?= ))")
 """Characters with a meaning in Markdown or its dialects: anywhere, or at the start of a text."""
@@ -168,12 +169,14 @@ def _evaluation(source: CardSource) -> Iterator[str]:
         ],
     )
     if source.slices:
-        names = list(dict.fromkeys(n for values in source.slices.values() for n in values))
+        found = [name for values in source.slices.values() for name in values]
+        names = list(dict.fromkeys(["example_count", *summary.metrics, *found]))
+        names = [name for name in names if name in found]
         shown = list(source.slices.items())[:MAX_SLICES]
         yield "### By slice"
         yield _table(
             ("slice", *names),
-            [(name, *(_cell(values, n) for n in names)) for name, values in shown],
+            [(shorten(name, 80), *(_cell(values, n) for n in names)) for name, values in shown],
         )
         yield from _others(len(source.slices) - MAX_SLICES, "slices")
 

@@ -11,7 +11,7 @@ from components.example_gen.paths import is_remote
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import near_match
 from pipeline.records.summary import RunSummary
-from pipeline.report.text import NONE, duration, interval, is_number, number, percent, size
+from pipeline.report.text import NONE, duration, interval, is_number, number, percent, shorten, size
 from trainer_module.errors import ConfigError, counted
 
 
@@ -168,9 +168,11 @@ def _view_evaluation(summary: RunSummary, rows: int) -> Iterator[View]:
     yield View.of(
         "Metrics", ("metric", "value", "interval", "in service", "threshold", ""), metrics, rows
     )
-    names = list(dict.fromkeys(n for values in summary.slices.values() for n in values))
+    found = [name for values in summary.slices.values() for name in values]
+    names = list(dict.fromkeys(["example_count", *summary.metrics, *found]))
+    names = [name for name in names if name in found]
     slices = [
-        (name, *(number(values.get(metric)) for metric in names))
+        (shorten(name, 60), *(number(values.get(metric)) for metric in names))
         for name, values in summary.slices.items()
     ]
     yield View.of("Slices", ("slice", *names), slices, rows)
