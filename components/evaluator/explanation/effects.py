@@ -57,7 +57,8 @@ def _choose_values(values: np.ndarray, column: RawColumn) -> np.ndarray | None:
     """Returns up to 20 values of a column, or None for lists, pictures and free text.
 
     Numbers are in ascending order, at evenly spaced ranks, with NaN as the last for missing
-    numbers. Strings begin with the most frequent one.
+    numbers. Infinite numbers, which JSON lacks, are left out. Strings begin with the most frequent
+    one.
     """
     values = _flat(values)
     if column.picture or column.width != 1 or values.ndim > 1:
@@ -69,12 +70,12 @@ def _choose_values(values: np.ndarray, column: RawColumn) -> np.ndarray | None:
         grid = np.empty(len(frequent), object)
         grid[:] = [value for value, _ in frequent]
         return grid if len(grid) > 1 else None
-    is_missing = np.isnan(values)
-    present = np.unique(values[~is_missing])
+    is_missing, finite = np.isnan(values), values[np.isfinite(values)]
+    present = np.unique(finite)
     count = _MAX_VALUES - bool(is_missing.any())
     if len(present) > count:
         ranks = np.linspace(0.01, 0.99, count)
-        ranked = np.quantile(values[~is_missing], ranks, method="closest_observation")
+        ranked = np.quantile(finite, ranks, method="closest_observation")
         present = np.unique(ranked)
     grid = np.concatenate([present, [np.nan] * bool(is_missing.any())]).astype(values.dtype)
     return grid if len(grid) > 1 else None
@@ -138,6 +139,6 @@ def _count(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     is_missing = np.isnan(grid)
     present = grid[~is_missing].astype(np.float64)
     middles = (present[:-1] + present[1:]) / 2
-    places = np.searchsorted(middles, values[~np.isnan(values)].astype(np.float64))
+    places = np.searchsorted(middles, values[np.isfinite(values)].astype(np.float64))
     found = np.bincount(places, minlength=len(present))
     return np.concatenate([found, [np.isnan(values).sum()] * int(is_missing.sum())]).astype(int)

@@ -18,6 +18,7 @@ from PIL import Image
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from components.evaluator.dependence import INDEPENDENT, Dependence
+from components.evaluator.explanation import effects
 from components.evaluator.explanation.explain import read_explanation, try_explain
 from components.evaluator.explanation.importances import measure_importances
 from components.evaluator.explanation.measures import OTHERS, compute_confusion, compute_curves
@@ -25,6 +26,7 @@ from components.evaluator.explanation.prediction import ExplainedModel
 from components.evaluator.explanation.record import EXAMPLES_FILE
 from components.evaluator.explanation.sample import Sample
 from components.evaluator.explanation.target import Target
+from trainer_module.export.interface import RawColumn
 
 ROWS = 1500
 
@@ -309,3 +311,11 @@ def test_files_of_an_explanation(binary: Evaluated, tmp_path: Path) -> None:
     assert explanation.seconds < 5
     assert "Oslo" not in explanation.model_dump_json(exclude={"effects"})
     assert len(json.loads((tmp_path / EXAMPLES_FILE).read_text())["rows"]) == 20
+
+
+def test_an_effect_leaves_out_infinite_numbers() -> None:
+    column = RawColumn("a", "a", "float32", is_whole=False, width=1)
+    values = np.array([np.inf, -np.inf, 1, 2, np.nan] * 10, np.float32)
+    grid = effects._choose_values(values, column)
+    np.testing.assert_equal(grid, [1, 2, np.nan])
+    assert effects._count(values, grid).tolist() == [10, 10, 10]
