@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from pipeline.records.details import StepCost
-from pipeline.runs.process_tree import Memory, ProcessTree, read_memory, read_shared
+from pipeline.runs.process_tree import Memory, ProcessTree, Usage, read_memory, read_shared
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _INTERVAL = 0.05
 """The seconds between two samples of memory."""
@@ -33,27 +39,48 @@ class CostMeter:
 
     @contextmanager
     def measure(self, component: str) -> Iterator[None]:
-        """Measures a component in a `with` block, unless the system has no /proc."""
-        if not self._tree.members():
-            yield
-            return
-        before = self._tree.usage()
-        sampler = _PeakSampler(self._tree)
+        """Measures a component in a `with` block, unless the system has no /proc.
+
+        An error of the measurement, such as too many threads, does not fail the component, which
+        then has no cost.
+        """
+        begun = _unless_it_fails(self._begin)
         try:
-            with sampler:
-                yield
+            yield
         finally:
-            after = self._tree.usage()
-            self.costs[component] = StepCost(
-                # A process that outlives its parent takes its time out of the tree when it ends.
-                cpu_seconds=round(max(after.cpu_seconds - before.cpu_seconds, 0.0), 3),
-                peak_bytes=sampler.peak,
-                written_bytes=max(after.written_bytes - before.written_bytes, 0),
-            )
+            if begun is not None:
+                cost = _unless_it_fails(lambda: self._end(*begun))
+                self.costs |= {} if cost is None else {component: cost}
+
+    def _begin(self) -> tuple[Usage, _PeakSampler] | None:
+        if not self._tree.members():
+            return None
+        before, sampler = self._tree.usage(), _PeakSampler(self._tree)
+        sampler.start()
+        return before, sampler
+
+    def _end(self, before: Usage, sampler: _PeakSampler) -> StepCost:
+        sampler.stop()
+        after = self._tree.usage()
+        return StepCost(
+            # A process that outlives its parent takes its time out of the tree when it ends.
+            cpu_seconds=round(max(after.cpu_seconds - before.cpu_seconds, 0.0), 3),
+            peak_bytes=sampler.peak,
+            written_bytes=max(after.written_bytes - before.written_bytes, 0),
+        )
+
+
+def _unless_it_fails(work: Callable[[], _T]) -> _T | None:
+    """Returns the result of a part of the measurement, or None after an error, which is logged."""
+    try:
+        return work()
+    except Exception:
+        logger.warning("The costs of a component are not known", exc_info=True)
+        return None
 
 
 class _PeakSampler:
-    """A sampler of the memory of this process and its descendants in a `with` block.
+    """A sampler of the memory of this process and its descendants between `start` and `stop`.
 
     The peak is the largest sum of resident memory at one time. Pages that processes share since a
     fork count once, and so do libraries. Between two samples, the kernel's record of the highest
@@ -75,13 +102,14 @@ class _PeakSampler:
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="costs", daemon=True)
 
-    def __enter__(self) -> _PeakSampler:
+    def start(self) -> None:
+        """Begins to sample."""
         self._highest = {p: m.highest for p in self._tree.members() if (m := read_memory(p))}
         self._sample()
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Takes the last sample."""
         self._has_ended.set()
         self._thread.join()
         self._sample()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.runs.costs import CostMeter
+
 PROBE = """
 import json, os, subprocess, sys, time
 from pipeline.runs.costs import CostMeter
@@ -68,3 +70,20 @@ def test_costs_agree_with_the_kernels_own_within_a_tenth(tmp_path: Path) -> None
     assert costs["own process"]["cpu_seconds"] == pytest.approx(rusage["burned"], rel=0.1)
     assert costs["own process"]["peak_bytes"] - idle == pytest.approx(300 << 20, rel=0.1)
     assert "failed" in costs
+
+
+@pytest.mark.parametrize("broken", ["threading.Thread.start", "psutil.Process.io_counters"])
+def test_failed_measurement_does_not_fail_the_component(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(broken, fail)
+    meter, has_run = CostMeter(), False
+    with meter.measure("Trainer"):
+        has_run = True
+    assert has_run
+    assert meter.costs == {}
+    with pytest.raises(KeyError), meter.measure("Trainer"):
+        raise KeyError  # The error of the component is not replaced.
