@@ -21,8 +21,8 @@ from trainer_module.machine import count_cores, total_memory
 _NAME = "scopeline"
 _GIT_SECONDS = 5
 _GPUS = Path("/proc/driver/nvidia/gpus")
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-"""The user and the password in a URL."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
+"""The user and the password in a URL. Passwords may contain @."""
 NOT_SHOWN = "(not shown)"
 """The value of a key that may be a secret."""
 

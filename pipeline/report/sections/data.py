@@ -206,7 +206,12 @@ def _row(column: ColumnDetails, splits: Sequence[str], source: ReportSource) -> 
 
 def _inferred_table(source: ReportSource) -> Table:
     rows = [
-        [shorten(name, 80), str(column.settings.get("type", "")), shorten(column.reason)]
+        [
+            shorten(name, 80),
+            str(column.settings.get("type", "")),
+            # Reasons name values, such as "numbers in text, such as '12 kg'".
+            "private" if name in source.private else shorten(column.reason),
+        ]
         for name, column in source.summary.columns.items()
     ]
     return Table.capped("Columns", ["column", "type", "reason"], rows, 3, is_folded=len(rows) > 12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from components.evaluator.explanation.record import (
     Calibration,
@@ -208,11 +208,16 @@ def _explained(source: ReportSource, worst: WorstExamples) -> str:
 
 
 def _texts(source: ReportSource) -> set[str]:
-    """Returns the columns of text, from which the words of an example may come."""
-    inferred = source.summary.columns.items()
-    return {column.name for column in source.details.columns if column.type == "text"} | {
-        name for name, column in inferred if column.settings.get("type") == "text"
-    }
+    """Returns the columns of text, from which the words of an example may come.
+
+    The details lack columns if there are very many, or if the statistics cannot be read.
+    """
+    types = {name: column.settings.get("type") for name, column in source.summary.columns.items()}
+    declared = source.setting("features")
+    for name, feature in declared.items() if isinstance(declared, Mapping) else ():
+        types[name] = feature.get("type") if isinstance(feature, Mapping) else feature
+    types |= {column.name: column.type for column in source.details.columns}
+    return {name for name, kind in types.items() if kind == "text"}
 
 
 def _pictures(row: WorstExample, hidden: Collection[str]) -> list[Picture]:

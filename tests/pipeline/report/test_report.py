@@ -115,6 +115,18 @@ def test_ignored_and_private_columns_keep_their_values(full: str) -> None:
     assert "driver" in _Page(full).texts["data"]
 
 
+def test_private_columns_without_statistics_keep_their_values() -> None:
+    fields = full_run().model_dump(mode="json")
+    fields["details"]["columns"] = []
+    fields["details"]["config"]["features"]["driver"] = {"type": "text"}
+    reason = "numbers in text, such as '1 Jane'"
+    fields["columns"]["driver"] = {"settings": {"type": "numeric"}, "reason": reason}
+    page = make_report(RunSummary.model_validate(fields), worst_examples())
+    assert "dreadful" not in page, "the words may come from the private column"
+    assert "1 Jane" not in page
+    assert "driver" in _Page(page).texts["data"]
+
+
 def test_hostile_texts_are_visible_and_no_markup(hostile: str) -> None:
     page = _Page(hostile)
     assert page.sections == SECTIONS
