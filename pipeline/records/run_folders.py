@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,15 @@ def list_pipelines(output: Path) -> list[str]:
     """Returns the names of the pipelines that have runs below an output folder, sorted."""
     if not output.is_dir():
         return []
-    return sorted(path.name for path in output.iterdir() if (path / _RUNS).is_dir())
+    return sorted(path.name for path in output.iterdir() if _is_folder(path / _RUNS))
+
+
+def _is_folder(path: Path) -> bool:
+    """Returns whether a path is a folder that this user may read; lost+found often is not."""
+    try:
+        return path.is_dir() and os.access(path, os.R_OK | os.X_OK)
+    except OSError:
+        return False
 
 
 def list_runs(output: Path, pipeline: str) -> list[StoredRun]:

@@ -222,7 +222,8 @@ def _edges(splits: Sequence[Sequence[Column]]) -> np.ndarray | None:
     low = min(column.num_stats.min for column in columns)
     high = max(column.num_stats.max for column in columns)
     histograms = [h for c in columns for h in c.num_stats.histograms if h.type == h.QUANTILES]
-    deciles = [np.interp([0.1, 0.9], *_points(h)[::-1]) for h in histograms if h.buckets]
+    points = [(shares, numbers) for numbers, shares in map(_points, histograms) if len(numbers)]
+    deciles = [np.interp([0.1, 0.9], *known) for known in points]
     lowest = min((first for first, _ in deciles), default=low)
     highest = max((last for _, last in deciles), default=high)
     margin = _RANGES * (highest - lowest)

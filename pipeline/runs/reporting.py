@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 
 from components.disk import is_disk_full
@@ -70,13 +72,17 @@ def _read_history(files: RunLayout) -> list[RunSummary]:
 
     The names of runs on Kubeflow have no order, but each run writes into its folder.
     """
-    others = (folder for folder in files.root.parent.iterdir() if folder != files.root)
-    folders = sorted(others, key=lambda folder: folder.stat().st_mtime)
-    history = []
-    for folder in folders[-_MAX_HISTORY:]:
+    changed: dict[Path, float] = {}
+    for folder in files.root.parent.iterdir():
+        # A folder may be deleted at this moment, or be a link to nothing.
+        with suppress(OSError):
+            changed[folder] = folder.stat().st_mtime
+    changed.pop(files.root, None)
+    history: list[tuple[float, RunSummary]] = []
+    for folder in sorted(changed, key=changed.__getitem__)[-_MAX_HISTORY:]:
         try:
-            text = RunLayout(folder).summary.read_text()
-            history.append(RunSummary.model_validate_json(text))
+            run = RunSummary.model_validate_json(RunLayout(folder).summary.read_text())
+            history.append((datetime.fromisoformat(run.started).timestamp(), run))
         except (OSError, ValueError):
             logger.info("The summary in %s cannot be read", folder)
-    return sorted(history, key=lambda run: datetime.fromisoformat(run.started))
+    return [run for _, run in sorted(history, key=itemgetter(0))]

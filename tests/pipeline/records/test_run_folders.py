@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.layout import Layout
-from pipeline.records.run_folders import StoredRun, find_run, list_runs
+from pipeline.records.run_folders import StoredRun, find_run, list_pipelines, list_runs
 from pipeline.records.summary import RunSummary
 from trainer_module.errors import ConfigError, DataError
 
@@ -74,3 +74,16 @@ def test_damaged_summary_is_described(layout: Layout, content: bytes | None, mes
     with pytest.raises(DataError, match=message) as caught:
         run.read()
     assert str(path) in str(caught.value)
+
+
+def test_closed_folder_hides_no_pipelines(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, is_dir = layout.output / "lost+found", Path.is_dir
+    closed.mkdir()
+
+    def is_open_dir(path: Path) -> bool:
+        if path.parent == closed:
+            raise PermissionError
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", is_open_dir)
+    assert list_pipelines(layout.output) == ["cars"]

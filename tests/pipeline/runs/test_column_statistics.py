@@ -97,6 +97,17 @@ def test_spans_of_a_window_are_counted_together() -> None:
     assert columns["plan"].splits[LAST_SPAN].rows == 2000
 
 
+def test_column_without_a_finite_number_leaves_the_others_their_statistics() -> None:
+    endless = pd.DataFrame({"endless": [np.inf] * 50, "both": [1.0, -np.inf] * 25})
+    counted = statistics_of(endless.assign(moved=RANDOM.normal(0, 1, 50)))
+    found, _ = summarise_columns({"train": [counted], "eval": [counted]}, {}, ())
+    columns = {column.name: column.splits["train"] for column in found}
+    assert columns["endless"].histogram is None
+    assert columns["moved"].histogram is not None
+    for column in found:  # JSON has no infinity: such a summary could not be read.
+        assert ColumnDetails.model_validate_json(column.model_dump_json()) == column
+
+
 def test_thousands_of_columns_are_capped_within_seconds() -> None:
     wide = statistics_pb2.DatasetFeatureStatisticsList()
     dataset = wide.datasets.add(num_examples=4000)
