@@ -42,7 +42,8 @@ from components.pusher.versions import (
     push_new_version,
     read_provenance,
 )
-from trainer_module.runtime import report_step
+from trainer_module.errors import shorten
+from trainer_module.runtime import report_notice, report_step
 from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
@@ -163,12 +164,22 @@ class AtomicPushExecutor(executor.Executor):
 
 
 def _push_card(model: Artifact, pushed: Artifact) -> None:
-    """Copies the model card next to a model in an object store, and into the Pusher's artifact."""
-    for uri in (pushed.get_string_custom_property(_DESTINATION), pushed.uri):
-        for name in (CARD_JSON, CARD_MARKDOWN):
-            card = posixpath.join(model.uri, CARD_FOLDER, name)
-            if fileio.exists(card):
-                fileio.copy(card, posixpath.join(uri, name), overwrite=True)
+    """Copies the model card next to a model in an object store, and into the Pusher's artifact.
+
+    An error is reported and does not fail the push, as the model is in service already.
+    """
+    try:
+        for uri in (pushed.get_string_custom_property(_DESTINATION), pushed.uri):
+            for name in (CARD_JSON, CARD_MARKDOWN):
+                card = posixpath.join(model.uri, CARD_FOLDER, name)
+                if fileio.exists(card):
+                    fileio.copy(card, posixpath.join(uri, name), overwrite=True)
+    except Exception as error:  # Object stores raise errors of their own.
+        logger.warning("The model card could not be copied", exc_info=True)
+        report_notice(
+            f"the version has no model card: {type(error).__name__}: {shorten(error)}; the card is "
+            f"in {posixpath.join(model.uri, CARD_FOLDER)}"
+        )
 
 
 def _mark(pushed: Artifact, version: Path | None = None) -> None:

@@ -1,0 +1,36 @@
+"""The model card of a version in an object store."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from tfx.dsl.io import fileio
+from tfx.types import standard_artifacts
+
+from components.pusher import component
+from components.pusher.versions import CARD_FOLDER, CARD_JSON
+
+
+def test_card_that_cannot_be_copied_does_not_fail_the_push(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = tmp_path / "model" / CARD_FOLDER / CARD_JSON
+    card.parent.mkdir(parents=True)
+    card.write_text("{}")
+    version = tmp_path / "version"
+    version.mkdir()
+    model, pushed = standard_artifacts.Model(), standard_artifacts.PushedModel()
+    model.uri, pushed.uri = str(tmp_path / "model"), str(version)
+    pushed.set_string_custom_property("pushed_destination", str(version))
+    component._push_card(model, pushed)
+    assert (version / CARD_JSON).read_text() == "{}"
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("403 Forbidden")
+
+    monkeypatch.setattr(fileio, "copy", fail)
+    with caplog.at_level(logging.INFO):
+        component._push_card(model, pushed)
+    assert "the version has no model card: RuntimeError: 403 Forbidden" in caplog.text
