@@ -21,6 +21,7 @@ from components.disk import show_size, sizes_below
 from pipeline.config.sections.card import CardSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.summary import MetricSummary, RunSummary
+from pipeline.report.private_slices import is_private, without_private_slices
 from trainer_module.errors import DataError, counted
 from trainer_module.export.interface import ModelInterface, read_interface
 
@@ -68,9 +69,13 @@ class CardSource:
     @property
     def slices(self) -> dict[str, dict[str, float]]:
         """The metrics by slice, without slices by private columns, whose names are values."""
-        private = [f"{column}=" for column in self.config.report.private]
-        slices = self.summary.slices.items()
-        return {name: values for name, values in slices if not any(p in name for p in private)}
+        private, slices = self.config.report.private, self.summary.slices.items()
+        return {name: values for name, values in slices if not is_private(name, private)}
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of the run, without the names of slices by private columns."""
+        return without_private_slices(self.summary, self.config.report.private).notes
 
     @property
     def columns(self) -> list[tuple[str, str]]:

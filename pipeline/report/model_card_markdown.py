@@ -104,7 +104,7 @@ def pipeline_tag(source: CardSource) -> str | None:
 
 
 def _sections(source: CardSource) -> Iterator[str]:
-    card, summary = source.card, source.summary
+    card = source.card
     yield f"# {escape(source.config.name)}"
     if card.overview:
         yield _paragraphs(card.overview)
@@ -129,9 +129,9 @@ def _sections(source: CardSource) -> Iterator[str]:
     if card.references:
         yield "## References"
         yield "\n".join(f"- <{_url(url)}>" for url in card.references)
-    if summary.notes:
+    if source.notes:
         yield "## Notes of the run"
-        yield _list(summary.notes)
+        yield _list(source.notes)
     if source.missing:
         yield "## Missing"
         yield _list(source.missing)

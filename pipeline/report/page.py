@@ -9,6 +9,7 @@ from components.disk import write_atomically
 from components.evaluator.explanation.record import WorstExamples
 from pipeline.records.summary import RunSummary
 from pipeline.report.blocks import Cell, Section
+from pipeline.report.private_slices import without_private_slices
 from pipeline.report.rendering import render
 from pipeline.report.sections.data import make_data
 from pipeline.report.sections.evaluation import make_evaluation
@@ -52,7 +53,8 @@ def make_report(
       worst_examples: the worst examples, or None if their file does not exist.
       history: the summaries of earlier runs of the pipeline, the oldest first.
     """
-    source = ReportSource(summary, worst_examples, tuple(history))
+    private = ReportSource(summary).private
+    source = ReportSource(without_private_slices(summary, private), worst_examples, tuple(history))
     sections = [section for make in _SECTIONS if (section := make(source)) is not None]
     text, kind = STATUS[summary.status]
     return render(

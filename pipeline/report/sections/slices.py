@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipeline.records.summary import MetricSummary
 from pipeline.report import charts
 from pipeline.report.blocks import Block, Cell, Columns, Figure, Note, Section, Table
+from pipeline.report.private_slices import is_private
 from pipeline.report.slice_differences import MIN_ROWS, SliceDifference, slice_differences
 from pipeline.report.source import ReportSource
 from pipeline.report.text import interval, is_number, listed, number, percent, shorten, signed
@@ -23,7 +24,7 @@ def make_slices(source: ReportSource) -> Section | None:
     slices = {
         name: metrics
         for name, metrics in source.summary.slices.items()
-        if not any(f"{column}=" in name for column in source.private)
+        if not is_private(name, source.private)
     }
     if not slices or not source.summary.metrics:
         return None

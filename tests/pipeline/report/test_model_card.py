@@ -197,11 +197,13 @@ def test_config_without_intervals_has_a_card() -> None:
 
 def test_slices_of_private_columns_are_left_out() -> None:
     slices = {"born=1970, plan=gold": {"auc": 0.5}, "plan=tin": {"auc": 0.6}}
-    source = source_of({}, [], slices=slices, metrics={})
-    private = config_of({}, report={"private": ["born"]})
-    card = card_as_json(replace(source, config=private))
-    assert "plan=tin" in card
-    assert "1970" not in card
+    notes = ["auc is undefined on born=1970, plan=gold and plan=tin"]
+    source = source_of({}, [], slices=slices, metrics={}, notes=notes)
+    source = replace(source, config=config_of({}, report={"private": ["born"]}))
+    for card in (card_as_json(source), card_as_markdown(source)):
+        assert "1970" not in card
+    assert "plan=tin" in card_as_json(source)
+    assert "auc is undefined on a slice of a private column and plan=tin" in card
 
 
 def test_card_changes_neither_fingerprint_nor_settings_of_the_model() -> None:

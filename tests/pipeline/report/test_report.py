@@ -115,6 +115,17 @@ def test_ignored_and_private_columns_keep_their_values(full: str) -> None:
     assert "driver" in _Page(full).texts["data"]
 
 
+def test_slices_of_private_columns_are_in_no_text_of_the_report() -> None:
+    fields = full_run().model_dump(mode="json")
+    name = "driver=Jane Private"
+    fields["notes"] = [f"auc is undefined on {name}, and has no threshold there"]
+    fields |= {"status": "not_blessed", "blessed": False, "reason": f"auc of {name} is 0.4"}
+    fields["variants"]["variants"][0]["reasons"] = [f"auc of {name} is 0.1 worse"]
+    page = make_report(RunSummary.model_validate(fields))
+    assert "Jane Private" not in page
+    assert "auc of a slice of a private column is 0.4" in _Page(page).texts["verdict"]
+
+
 def test_private_columns_without_statistics_keep_their_values() -> None:
     fields = full_run().model_dump(mode="json")
     fields["details"]["columns"] = []
