@@ -102,7 +102,7 @@ class _PeakSampler:
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="costs", daemon=True)
 
-        """Begins to take samples."""
+    def start(self) -> None:
         """Begins to sample."""
         self._highest = {p: m.highest for p in self._tree.members() if (m := read_memory(p))}
         self._sample()
