@@ -149,8 +149,7 @@ def predict(
         bool,
         flag(
             "--explain",
-            "Add the columns with the largest shares in each answer, compared with rows of the eval"
-            " split in the version; without a certificate, with rows of the input.",
+            "Add the columns with the largest shares in each answer.",
         ),
     ] = False,
     explain_columns: Annotated[

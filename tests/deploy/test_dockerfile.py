@@ -133,7 +133,10 @@ def test_nothing_else_of_a_checkout_is_let_in(path: str) -> None:
 
 def test_the_image_holds_code_and_examples_alone(image_code: Path) -> None:
     files = [path for path in image_code.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files if path.name != "LICENSE"} == {".py", ".yaml"}
+    report = {path for path in files if path.parent == image_code / "pipeline/report/templates"}
+    code = {path for path in set(files) - report if path.name != "LICENSE"}
+    assert {path.suffix for path in code} == {".py", ".yaml"}
+    assert {path.suffix for path in report} == {".j2", ".css"}
     assert not [path for path in files if "test" in path.name]
 
 
