@@ -44,22 +44,27 @@ class CardSource:
     """The inputs of the model, or None if they are unknown."""
     size: int | None
     """The size of the exported model in bytes, or None if its files are on another machine."""
+    trained: datetime
+    """The time of the training; the model may be from the cache of an earlier run."""
 
     @classmethod
-    def read(cls, config: PipelineConfig, summary: RunSummary, exported: Path) -> CardSource:
+    def read(
+        cls, config: PipelineConfig, summary: RunSummary, exported: Path, trained: datetime
+    ) -> CardSource:
         """Returns the source of a card.
 
         Args:
           config: the config of the run.
           summary: the summary of the run before the push.
           exported: the folder of the exported model.
+          trained: the time of the training.
         """
         try:
             interface = read_interface(exported)
         except DataError:  # A training function of the user's may export another model.
             interface = None
         size = sum(sizes_below(exported)) if exported.is_dir() else None
-        return cls(config, summary, interface, size)
+        return cls(config, summary, interface, size, trained)
 
     @property
     def card(self) -> CardSettings:
@@ -95,7 +100,7 @@ class CardSource:
         window = summary.window
         facts = {
             "Run": summary.run_id,
-            "Trained": summary.started[:10],
+            "Trained": self.trained.date().isoformat(),
             "Task": self.config.target.kind,
             "Model": self.kind,
             "Size": "" if self.size is None else show_size(self.size),
@@ -105,7 +110,9 @@ class CardSource:
             "Spans": "" if window is None else _extent(window.spans),
             "Fingerprint of the config": self.config.fingerprint,
             "Certificate": summary.certificate.gist if summary.certificate else "",
-            "Versions": ", ".join(f"{name} {number}" for name, number in _versions().items()),
+            "Versions in this run": ", ".join(
+                f"{name} {number}" for name, number in _versions().items()
+            ),
         }
         return [(name, value) for name, value in facts.items() if value]
 

@@ -22,7 +22,8 @@ DAMAGED = "damaged"
 PAGE_ROWS = 200
 """The number of runs on a page of the list."""
 _METRICS = 3
-_SORTS = ("started", "pipeline", "status", "seconds")
+_SORTS = {"started": "began", "pipeline": "pipeline", "status": "status", "seconds": "seconds"}
+"""The orders of the list, each with the attribute of a row."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RunRow:
     pipeline: str
     id: str
     started: str
+    began: float
+    """The start in seconds since 1970."""
     status: str
     label: str
     """The status in words."""
@@ -120,7 +123,8 @@ def _read_row(run: StoredRun, stamp: tuple[int, int]) -> RunRow:
         summary = run.read()
     except DataError as error:
         return RunRow(
-            run.pipeline, run.id, run.id, DAMAGED, "Damaged", "bad", "", "", "", 0.0, str(error)
+            *(run.pipeline, run.id, run.id, run.began, DAMAGED, "Damaged", "bad", "", "", "", 0.0),
+            problem=str(error),
         )
     label, kind = STATUS[summary.status]
     metrics = list(summary.metrics.items())
@@ -128,6 +132,7 @@ def _read_row(run: StoredRun, stamp: tuple[int, int]) -> RunRow:
         run.pipeline,
         run.id,
         summary.started.replace("T", " ")[:19],
+        run.began,
         summary.status.value,
         label,
         kind,
@@ -149,8 +154,8 @@ def make_list(output: Path, query: Query) -> str:
         if query.pipeline in ("", row.pipeline) and query.status in ("", row.status)
     ]
     # Runs with equal values stay in the order of their starts.
-    rows.sort(key=lambda row: row.started, reverse=True)
-    rows.sort(key=lambda row: getattr(row, query.sort), reverse=not query.is_ascending)
+    rows.sort(key=lambda row: row.began, reverse=True)
+    rows.sort(key=lambda row: getattr(row, _SORTS[query.sort]), reverse=not query.is_ascending)
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     page = min(query.page, pages)
     shown = rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
@@ -177,7 +182,7 @@ def _choose_two(rows: Sequence[RunRow]) -> tuple[str, str]:
     for i, row in enumerate(readable):
         for other in readable[i + 1 :]:
             if other.pipeline == row.pipeline:
-                before, after = sorted((row, other), key=lambda one: one.started)
+                before, after = sorted((row, other), key=lambda one: one.began)
                 return before.key, after.key
     return (readable[-1].key, readable[0].key) if readable else ("", "")
 

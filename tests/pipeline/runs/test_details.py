@@ -14,13 +14,11 @@ from test_observer import Recording
 
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
-from pipeline.layout import RunLayout
 from pipeline.records.details import StepCost
 from pipeline.records.summary import RunSummary
 from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.provenance import config_without_secrets
-from pipeline.runs.reporting import _read_history
 
 EFFECT = {"values": [1], "answers": [0.5], "low": [0.4], "high": [0.6], "rows": [3]}
 EXPLANATION = {
@@ -147,17 +145,6 @@ def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
     assert recording.observer.report() == f"report: not written ({reason})"
     assert "The report could not be written" in caplog.text
     assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
-
-
-def test_history_leaves_out_what_is_no_run(tmp_path: Path) -> None:
-    files = RunLayout(tmp_path / "runs" / "new")
-    files.root.mkdir(parents=True)
-    (tmp_path / "runs" / "latest").symlink_to("deleted")
-    for name, started in (("b", "2026-01-02"), ("a", "2026-01-01T00:00:00+01:00"), ("c", "now")):
-        earlier = RunLayout(tmp_path / "runs" / name)
-        earlier.root.mkdir()
-        RunSummary(run_id=name, pipeline="p", started=started, strategy="").write(earlier.summary)
-    assert [run.run_id for run in _read_history(files)] == ["a", "b"]
 
 
 def test_config_has_no_secrets() -> None:

@@ -172,6 +172,8 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     assert waits["status"] == "waits"
     assert waits["waiting"]["reason"] == f"`approve {number} --reason TEXT` pushes the model"
     assert pipeline.versions == []
+    # A later run takes the model from the cache. The version is that of the first run.
+    assert pipeline.run(1, "manual")["waiting"]["version"] == number
 
     (said,) = pipeline.approve(number)
 
@@ -283,9 +285,12 @@ def test_what_a_run_takes_from_the_cache_is_as_new_as_the_run(pipeline: Pipeline
     release_hold(pipeline.layout, pipeline.event_log)
     pipeline.run(2)
     assert pipeline.run(1)["status"] == "pushed"
-    provenance = read_provenance(pipeline.versions[-1])
+    newest = pipeline.versions[-1]
+    provenance = read_provenance(newest)
     assert provenance is not None
     assert (provenance.model, provenance.run) == (held["waiting"]["model"], "run 3")
+    card = json.loads((newest / CARD_JSON).read_text())
+    assert card["model_details"]["version"]["name"] == "run 3"
 
 
 def test_after_a_rollback_later_models_are_pushed(pipeline: Pipeline) -> None:
