@@ -44,22 +44,27 @@ class CardSource:
     """The inputs of the model, or None if they are unknown."""
     size: int | None
     """The size of the exported model in bytes, or None if its files are on another machine."""
+    trained: datetime
+    """The time at which the model was trained; a later run may take the model from the cache."""
 
     @classmethod
-    def read(cls, config: PipelineConfig, summary: RunSummary, exported: Path) -> CardSource:
+    def read(
+        cls, config: PipelineConfig, summary: RunSummary, exported: Path, trained: datetime
+    ) -> CardSource:
         """Returns the source of a card.
 
         Args:
           config: the config of the run.
           summary: the summary of the run before the push.
           exported: the folder of the exported model.
+          trained: the time at which the model was trained.
         """
         try:
             interface = read_interface(exported)
         except DataError:  # A training function of the user's may export another model.
             interface = None
         size = sum(sizes_below(exported)) if exported.is_dir() else None
-        return cls(config, summary, interface, size)
+        return cls(config, summary, interface, size, trained)
 
     @property
     def card(self) -> CardSettings:
@@ -95,7 +100,7 @@ class CardSource:
         window = summary.window
         facts = {
             "Run": summary.run_id,
-            "Trained": summary.started[:10],
+            "Trained": self.trained.date().isoformat(),
             "Task": self.config.target.kind,
             "Model": self.kind,
             "Size": "" if self.size is None else show_size(self.size),

@@ -6,6 +6,7 @@ import logging
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 from tfx.dsl.io import fileio
@@ -84,7 +85,8 @@ class PushGate:
         folder = posixpath.join(candidate.model, CARD_FOLDER)
         try:
             exported = self._context.layout.root / candidate.exported
-            source = CardSource.read(self._context.config, self._card, exported)
+            trained = datetime.fromtimestamp(candidate.model_created / 1000).astimezone()
+            source = CardSource.read(self._context.config, self._card, exported, trained)
             texts = {CARD_JSON: card_as_json(source), CARD_MARKDOWN: card_as_markdown(source)}
             fileio.makedirs(folder)
             for name, text in texts.items():

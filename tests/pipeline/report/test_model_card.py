@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def source_of(card: Any, columns: list[str], **fields: Any) -> CardSource:
         **{"examples": {"train": 800, "eval": 200}} | fields,
     )
     raw = tuple(RawColumn(name, f"c{i}", "float32", False, 1) for i, name in enumerate(columns))
-    return CardSource(config_of(card), summary, ModelInterface(raw, classes=("no", "yes")), 1500)
+    interface = ModelInterface(raw, classes=("no", "yes"))
+    return CardSource(config_of(card), summary, interface, 1500, datetime(2026, 1, 4, tzinfo=UTC))
 
 
 def read_card(source: CardSource) -> dict[str, Any]:
@@ -114,6 +116,8 @@ def test_card_has_the_run_and_lists_what_is_missing() -> None:
     card, (front, text) = read_card(source), read_front(source)
 
     assert card["model_details"]["owners"] == [{"name": "Fleet team"}]
+    facts = card["model_details"]["documentation"].splitlines()
+    assert facts[:2] == ["Run: 2026-01-05T03-00-00.000000", "Trained: 2026-01-04"]
     assert "licenses" not in card["model_details"]
     assert card["model_parameters"]["data"][1] == {
         "name": "eval",

@@ -64,7 +64,11 @@ class Pipeline:
         return PipelineConfig.model_validate(values | {"push": {"approve": approves}} | sections)
 
     def run(
-        self, model: int, approves: str = "auto", meanwhile: Callable[[], object] | None = None
+        self,
+        model: int,
+        approves: str = "auto",
+        meanwhile: Callable[[], object] | None = None,
+        **sections: Any,
     ) -> dict[str, Any]:
         """A run that trains a model, or takes it from the cache; gives its summary.
 
@@ -72,9 +76,10 @@ class Pipeline:
           model: which one.
           approves: `push.approve`.
           meanwhile: is done before its Pusher: on Kubeflow no lock keeps two runs apart.
+          sections: of the config.
         """
         self.runs += 1
-        config = self.config(approves)
+        config = self.config(approves, **sections)
         files = self.layout.run(f"run {self.runs}")
         files.root.mkdir(parents=True)
         context = RunContext(config, self.layout, DataLocation("", {}))
@@ -120,6 +125,11 @@ class Pipeline:
         connection = RunContext(self.config(), self.layout, DataLocation("", {})).connection
         found = mlmd.MetadataStore(connection).get_artifacts_by_type("ModelBlessing")
         return [a.custom_properties[WAITING_PROPERTY].int_value for a in found]
+
+
+def card_of(version: Path) -> dict[str, Any]:
+    """Returns the details of the model in the card of a version."""
+    return dict(json.loads((version / CARD_JSON).read_text())["model_details"])
 
 
 def retention_of(config: PipelineConfig, pipeline: Pipeline) -> Retention:
@@ -249,7 +259,17 @@ def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
     with pytest.raises(ConfigError, match="of a model that was trained later; --force"):
         pipeline.approve(old)
     pipeline.approve(old, force=True)
-    assert len(pipeline.versions) == 2
+    runs = [card_of(version)["version"]["name"] for version in pipeline.versions]
+    assert runs == ["run 2", "run 1"]
+
+
+def test_card_that_is_filled_in_while_the_model_waits_is_in_the_version(pipeline: Pipeline) -> None:
+    pipeline.run(1, "manual")
+    pipeline.run(1, "manual", card={"owner": "Fleet team"})
+    (number,) = pipeline.waiting
+    pipeline.approve(number)
+    (version,) = pipeline.versions
+    assert card_of(version)["owners"] == [{"name": "Fleet team"}]
 
 
 def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: Pipeline) -> None:
