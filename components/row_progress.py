@@ -100,6 +100,7 @@ def report_batches(batches: Iterable[np.ndarray], total: int) -> Iterator[np.nda
 
 def _show(rows: int, total: int) -> None:
     if total:
-        report_step(f"{rows:,} of {total:,} rows read", min(rows, total), total, left=ABOUT)
+        text = f"{rows:,} of {total:,} rows read"
+        report_step(text, min(rows, total), total, left=ABOUT, is_logged=False)
     else:
-        report_step(f"{rows:,} rows read", left=ABOUT)
+        report_step(f"{rows:,} rows read", is_logged=False)

@@ -12,7 +12,12 @@ import pytest
 from e2e.conftest import ROOT, SMALL, Project, wait_until
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from components.pusher.versions import list_versions, read_provenance
+from components.pusher.versions import (
+    CARD_JSON,
+    CARD_MARKDOWN,
+    list_versions,
+    read_provenance,
+)
 from components.resolvers import _training_examples
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
@@ -67,19 +72,33 @@ def models_data(layout: Layout) -> dict[int, set[int]]:
     return {a.id: _training_examples(store, a.id) for a in artifacts(layout, "Model")}
 
 
+DESCRIPTIONS = {"pushed.json", CARD_JSON, CARD_MARKDOWN}
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """All files, but for what a version says of itself."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "pushed.json" and path.parent.name != "certificate"
+        if path.is_file() and path.name not in DESCRIPTIONS and path.parent.name != "certificate"
     }
+
+
+def check_card(version: Path, run: str | None) -> None:
+    """Asserts that both files of the card are of a run, which is that of the provenance."""
+    provenance = read_provenance(version)
+    assert provenance is not None
+    assert provenance.run == run
+    card = json.loads((version / CARD_JSON).read_text())
+    assert card["model_details"]["version"]["name"] == run
+    assert f"| Run | {run} |" in (version / CARD_MARKDOWN).read_text()
 
 
 def test_version_of_a_killed_run_is_not_pushed_again(
     project: Project, layout: Layout, pushed: list[Path]
 ) -> None:
-    assert project.summary("digits")["status"] == "running"
+    killed = project.summary("digits")
+    assert killed["status"] == "running"
     listed = models(project)
     assert [v["serves"] for v in listed] == [True, False]
     assert listed[0]["metrics"] == {}, "the run had written its push down before it was killed"
@@ -99,6 +118,7 @@ def test_version_of_a_killed_run_is_not_pushed_again(
     assert provenance.model_id == model.id
     assert provenance.model_created == model.create_time_since_epoch
     assert contents(pushed[-1]) == contents(Path(model.uri) / "Format-Serving")
+    check_card(pushed[-1], killed["run_id"])
 
 
 def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
@@ -109,8 +129,10 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     *old, serving = list_versions(Path(layout.serving))
     assert old == pushed
     assert contents(serving) == contents(pushed[0])
-    bad = read_provenance(pushed[1])
+    first, bad = map(read_provenance, pushed)
+    assert first is not None
     assert bad is not None
+    check_card(serving, first.run)
     marks = {a.uri: a.custom_properties["withdrawn"].int_value for a in artifacts(layout, "Model")}
     assert [uri for uri, mark in marks.items() if mark] == [bad.model]
 
@@ -126,9 +148,9 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     assert third.returncode == 4, third.stdout + third.stderr
     assert "held back (complaints)" in third.stdout
     assert list_versions(Path(layout.serving)) == [*pushed, serving]
-    first = models(project)[-1]["metrics"]["accuracy"]
+    of_first = models(project)[-1]["metrics"]["accuracy"]
     compared = project.summary("digits")["metrics"]["accuracy"]["in_service"]
-    assert compared == pytest.approx(first, abs=1e-4)
+    assert compared == pytest.approx(of_first, abs=1e-4)
 
 
 def test_model_that_was_held_back_is_pushed_by_whoever_approves_it(
@@ -144,6 +166,7 @@ def test_model_that_was_held_back_is_pushed_by_whoever_approves_it(
     assert approved.returncode == 0, approved.stderr
     serving = list_versions(Path(layout.serving))[-1]
     assert contents(serving) == contents(Path(waits["model"]) / "Format-Serving")
+    check_card(serving, waits["run"])
     assert (serving / "assets.extra" / "certificate" / "certificate.json").is_file()
     assert models(project)[0]["metrics"] == waits["metrics"]
     # A rerun finds that it serves.

@@ -91,7 +91,7 @@ def test_a_full_run_has_every_section_with_its_message(full: str) -> None:
     assert "12, best 11" in texts["training"]
     assert "worker 1 was killed" in texts["training"]
     assert "yes predicted as no (130)" in texts["evaluation"]
-    assert "auc: 2 of 2 slices differ beyond chance" in texts["slices"]
+    assert "auc: 2 of 2 tested slices differ beyond chance" in texts["slices"]
     assert "features: {payment_type: {type: ignore}}" in texts["usage"]
     assert "6 (best)" in texts["tuning"]
     assert "rejected: auc drops by 0.02" in texts["variants"]
