@@ -49,7 +49,8 @@ def measure_effects(
     notes = []
     if len(measured) < len(grids):
         speed = f"the model predicts only {model.rows_per_second:,.0f} rows per second"
-        notes.append(f"effects of {len(measured)} columns instead of {len(grids)}: {speed}")
+        found = f"of only {len(measured)} of {len(grids)} columns" if measured else "of no column"
+        notes.append(f"the effects {found} were measured: {speed}")
     return effects, notes
 
 

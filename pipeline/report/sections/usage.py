@@ -72,11 +72,10 @@ def _importances(explanation: Explanation) -> Columns:
 
 def _importances_table(importances: Sequence[Importance]) -> Table:
     rows = [
-        [shorten(one.column, 60), number(one.increase), interval((one.low, one.high)), share]
+        [shorten(one.column, 60), number(one.increase), interval((one.low, one.high))]
         for one in importances
-        for share in [percent(one.share)]
     ]
-    head = ["column", "increase", "interval", "share"]
+    head = ["column", "increase", "interval"]
     return Table.capped("Importances of columns", head, rows, is_folded=len(rows) > MAX_BARS)
 
 
@@ -103,8 +102,8 @@ def _effects(effects: Sequence[Effect], output: str) -> Multiples:
         shown = effect.model_copy(update={"values": effect.values[:8]})
         shown = shown if not effect.is_numeric else effect
         explained = shorten(effect.output or output, 60)
-        note = f"{number(effect.values[0])} to {number(effect.values[-1])}; " * effect.is_numeric
-        note += f"{explained if effect.output != output else ''} {interval(ends)}".strip()
+        note = f"{number(effect.values[0])} to {number(effect.values[-1])} · " * effect.is_numeric
+        note += f"{explained if effect.output != output else 'mean'} {interval(ends)}"
         message = f"{shorten(effect.column, 60)}: {explained} {interval(ends)}"
         svg = small_charts.effect(shown, low, high)
         figures.append(Figure(shorten(effect.column, 40), message, svg, note=note))
