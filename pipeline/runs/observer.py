@@ -30,6 +30,7 @@ from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.reporting import report_run
+from trainer_module.errors import shorten
 
 
 @dataclass(frozen=True)
@@ -251,13 +252,14 @@ class RunObserver:
             self._run_events.record_refusal(window.newest, error.message, "", has_drifted)
 
     def _write_summary(self) -> None:
-        """Writes the summary; a write error, such as a full disk, does not fail the run."""
+        """Writes the summary; an error, such as a full disk, does not fail the run."""
         self.summary.seconds = round(time.monotonic() - self._began, 3)
         try:
             self.summary.write(self._files.summary)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             logger.exception("The summary could not be written")
-            note = f"{self._files.summary} cannot be written ({error.strerror}) and is out of date"
+            reason = error.strerror if isinstance(error, OSError) else shorten(error)
+            note = f"{self._files.summary} cannot be written ({reason}) and is out of date"
             if note not in self.summary.notes:
                 self.summary.notes.append(note)
 

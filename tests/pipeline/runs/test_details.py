@@ -149,6 +149,25 @@ def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
     assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
 
 
+def test_text_that_is_not_unicode_is_written_as_codes(
+    ended: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = {"sys\udcff": "Deb\udcff"}
+    monkeypatch.setattr("pipeline.runs.details.describe_machine", lambda: machine)
+    ended.observer.note(["a\udcff.csv is empty"])
+    ended.observer.conclude(ValueError("b\udcff.csv"))
+    line = ended.observer.report()
+    summary = RunSummary.model_validate_json(ended.files.summary.read_text())
+    assert line.startswith("report: ")
+    assert summary.error is not None
+    assert summary.details is not None
+    assert summary.details.lineage is not None
+    assert "b\\udcff.csv" in summary.error.message
+    assert summary.notes == ["a\\udcff.csv is empty"]
+    assert "Deb\\udcff" in summary.details.lineage.machine.values()
+    assert "Deb" in ended.files.report.read_text()
+
+
 def test_history_leaves_out_what_is_no_run(tmp_path: Path) -> None:
     files = RunLayout(tmp_path / "runs" / "new")
     files.root.mkdir(parents=True)
