@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, PlainSerializer
+from pydantic import BaseModel, BeforeValidator
 from pydantic_core import PydanticSerializationError, to_json
 
 from components.disk import write_atomically
+from components.json_numbers import Number
 from pipeline.data.spans import Window
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -23,13 +23,6 @@ from pipeline.exit_codes import (
 )
 from pipeline.records.details import RunDetails
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
-
-# JSON has no NaN and no infinities, which are written as null; null is read as NaN.
-Number = Annotated[
-    float,
-    BeforeValidator(lambda v: math.nan if v is None else v),
-    PlainSerializer(lambda v: v if math.isfinite(v) else None, when_used="json"),
-]
 
 
 def _as_unicode(text: str) -> str:
@@ -168,7 +161,7 @@ class AgreementSummary(BaseModel):
 class CertificateSummary(BaseModel):
     """The certificate: the agreement between the predictions of all serving interfaces."""
 
-    tolerance: float
+    tolerance: Number
     rows: int
     expected_by: str
     ways: dict[str, AgreementSummary]
