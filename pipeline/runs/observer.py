@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Protocol
 
 from components.example_validator.verdict import SPAN_COMMAND, span_command
+from components.processes.stopping import attempt_last
 from components.pusher.versions import restore_version
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.user_code import own_sources
 from pipeline.layout import RunLayout
 from pipeline.records.details import StepCost
+from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import (
     ComponentSummary,
@@ -229,7 +231,7 @@ class RunObserver:
 
     def report(self, costs: Mapping[str, StepCost] | None = None) -> str:
         """Adds the details of a run that has ended to its summary, and writes the report and the
-        files for other tools.
+        files for other tools. A signal ends the report, but changes nothing else.
 
         Args:
           costs: the measured costs of components, by name.
@@ -239,7 +241,13 @@ class RunObserver:
         """
         # The last write of the summary may be that of an earlier component.
         self.summary.seconds = round(time.monotonic() - self._began, 3)
-        line = report_run(self._context, self._files, self.summary, costs)
+        lines = list[str]()
+        attempt_last(
+            lambda: lines.append(report_run(self._context, self._files, self.summary, costs)),
+            wait_for_deliveries,
+            self.summary.status.exit_code,
+        )
+        line = lines[0] if lines else "report: not written (stopped); scopeline report writes it"
         self.summary.notes += write_for_other_tools(self.summary, self._context.layout)
         self._write_summary()
         return line

@@ -44,7 +44,7 @@ def report_run(
       A line with the path of the report, or with the reason why there is no report.
     """
     try:
-        summary.details = collect_details(context, summary, costs)
+        collect_details(context, summary, costs)
         from pipeline.report.page import write_report
 
         history = _read_history(files)

@@ -149,6 +149,21 @@ def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
     assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
 
 
+def test_stop_ends_the_report_and_keeps_the_run(
+    ended: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt  # The handler of a signal raises it.
+
+    monkeypatch.setattr("pipeline.runs.artifact_details.summarise_columns", stop)
+    ended.observer.conclude(None)
+    line = ended.observer.report()
+    assert line == "report: not written (stopped); scopeline report writes it"
+    assert ended.summary["status"] == "pushed"
+    assert ended.summary["details"]["config"]["name"] == ended.config.name
+    assert not ended.files.report.exists()
+
+
 def test_text_that_is_not_unicode_is_written_as_codes(
     ended: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
