@@ -39,7 +39,7 @@ def report_run(
       A line with the path of the report, or with the reason why there is no report.
     """
     try:
-        summary.details = collect_details(context, summary, costs)
+        collect_details(context, summary, costs)
         from pipeline.report.page import write_report
 
         history = read_earlier(StoredRun(summary.pipeline, files))

@@ -147,6 +147,40 @@ def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
     assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
 
 
+def test_stop_ends_the_report_and_keeps_the_run(
+    ended: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt  # The handler of a signal raises it.
+
+    monkeypatch.setattr("pipeline.runs.artifact_details.summarise_columns", stop)
+    ended.observer.conclude(None)
+    line = ended.observer.report()
+    assert line == "report: not written (stopped); scopeline report writes it"
+    assert ended.summary["status"] == "pushed"
+    assert ended.summary["details"]["config"]["name"] == ended.config.name
+    assert not ended.files.report.exists()
+
+
+def test_text_that_is_not_unicode_is_written_as_codes(
+    ended: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = {"sys\udcff": "Deb\udcff"}
+    monkeypatch.setattr("pipeline.runs.details.describe_machine", lambda: machine)
+    ended.observer.note(["a\udcff.csv is empty"])
+    ended.observer.conclude(ValueError("b\udcff.csv"))
+    line = ended.observer.report()
+    summary = RunSummary.model_validate_json(ended.files.summary.read_text())
+    assert line.startswith("report: ")
+    assert summary.error is not None
+    assert summary.details is not None
+    assert summary.details.lineage is not None
+    assert "b\\udcff.csv" in summary.error.message
+    assert summary.notes == ["a\\udcff.csv is empty"]
+    assert "Deb\\udcff" in summary.details.lineage.machine.values()
+    assert "Deb" in ended.files.report.read_text()
+
+
 def test_config_has_no_secrets() -> None:
     config = PipelineConfig.model_validate(
         {
