@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,7 @@ from typing import Any
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
+from components import release
 from components.disk import show_size, sizes_below
 from pipeline.config.sections.card import CardSettings
 from pipeline.config.settings import PipelineConfig
@@ -30,7 +32,7 @@ MAX_COLUMNS, MAX_SLICES = 500, 200
 """The maximum numbers of columns and of slices that a card lists; it gives the number of others."""
 _PROPRIETARY = "proprietary"
 """The licence without a public text, which model-card-toolkit accepts as an identifier."""
-_PACKAGES = ("scopeline", "tensorflow", "tf-keras", "tfx")
+_PACKAGES = ("tensorflow", "tf-keras", "tfx")
 
 
 @dataclass(frozen=True)
@@ -267,10 +269,8 @@ def _extent(spans: list[str]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"Python": platform.python_version()}
+    found = {"Python": platform.python_version(), release.NAME: release.read_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):  # Builds such as tensorflow-cpu have other names.
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue  # Scopeline may run from its sources, without being installed.
     return found

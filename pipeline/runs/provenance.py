@@ -7,10 +7,12 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, requires, version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
 from typing import Any
 
+from components import release
 from components.disk import show_size
 from pipeline.config.issues import may_hold_secrets
 from pipeline.config.settings import PipelineConfig
@@ -18,7 +20,6 @@ from pipeline.config.user_code import files_fingerprint
 from pipeline.own_modules import PACKAGES, ROOT
 from trainer_module.machine import count_cores, total_memory
 
-_NAME = "scopeline"
 _GIT_SECONDS = 5
 _GPUS = Path("/proc/driver/nvidia/gpus")
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
@@ -71,17 +72,19 @@ def _git(*arguments: str) -> str | None:
 
 
 def package_versions() -> dict[str, str]:
-    """Returns the versions of Python, of Scopeline, and of the installed packages of setup.py."""
-    versions = {"python": platform.python_version()}
+    """Returns the versions of Python, of Scopeline, and of the installed packages of setup.py.
+
+    If Scopeline is not installed, as in the image, all packages beside it are listed.
+    """
+    versions = {"python": platform.python_version(), release.NAME: release.read_version()}
     try:
-        needed = set(re.findall(r"^[\w.-]+", "\n".join(requires(_NAME) or ()), re.MULTILINE))
+        requirements = "\n".join(requires(release.NAME) or ())
+        needed = set(re.findall(r"^[\w.-]+", requirements, re.MULTILINE))
     except PackageNotFoundError:
-        needed = set()  # Scopeline runs from a folder without having been installed.
-    for name in (_NAME, *sorted(needed)):
-        try:
+        needed = {found.name for found in distributions() if found.name}
+    for name in sorted(needed):
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 

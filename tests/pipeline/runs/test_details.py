@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from evaluation_artifacts import Evaluations, config_of
 from small_components import Break, checks, play
 from test_observer import Recording
 
+from components import release
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.details import StepCost
@@ -205,6 +207,18 @@ def test_config_has_no_secrets() -> None:
         "webhook": {"url": provenance.NOT_SHOWN},
         "occasions": ["failed"],
     }
+
+
+def test_versions_are_known_where_scopeline_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("jinja2", "colorama-0"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    (tmp_path / "jinja2.dist-info" / "METADATA").write_text("Name: jinja2\nVersion: 3.1.6\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    versions = provenance.package_versions()
+    assert versions.keys() == {"python", "scopeline", "jinja2"}
+    assert versions["scopeline"] == release.read_version() != release.UNKNOWN
 
 
 def test_code_without_git_has_a_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
