@@ -21,6 +21,7 @@ from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.provenance import config_without_secrets
 from pipeline.runs.reporting import _read_history
+from trainer_module.errors import DataError
 
 EFFECT = {"values": [1], "answers": [0.5], "low": [0.4], "high": [0.6], "rows": [3]}
 EXPLANATION = {
@@ -192,6 +193,26 @@ def test_history_leaves_out_what_is_no_run(tmp_path: Path) -> None:
         earlier.root.mkdir()
         RunSummary(run_id=name, pipeline="p", started=started, strategy="").write(earlier.summary)
     assert [run.run_id for run in _read_history(files)] == ["a", "b"]
+
+
+def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
+    uri = "https://me:pass-word@host/a?.csv?sv=2&sig=se%2Fcret#token=to-ken"
+    data = config_of({}).data.model_copy(update={"path": uri})
+    recording = Recording(tmp_path, config_of({}).model_copy(update={"data": data}))
+    recording.observer.note([f"'{uri}' is empty"])
+    recording.observer.conclude(
+        DataError(f"{uri}: no such file, see s3://b/c?X-Signature=se%2Fcret")
+    )
+    recording.observer.report()
+    names = {path.name for path in recording.files.root.iterdir()}
+    assert {"summary.json", "report.html", "openlineage.json"} <= names
+    for path in (*recording.files.root.iterdir(), recording.layout.event_log):
+        written = path.read_bytes()
+        assert not [s for s in (b"pass-word", b"cret", b"to-ken") if s in written], path
+    hidden = "https://***@host/a?.csv?sv=***&sig=***#token=***"
+    assert recording.summary["details"]["config"]["data"]["path"] == hidden
+    assert recording.summary["notes"] == [f"'{hidden}' is empty"]
+    assert recording.summary["error"]["message"].startswith(f"{hidden}: no such file")
 
 
 def test_config_has_no_secrets() -> None:
