@@ -21,6 +21,7 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
+from pipeline.records.credentials import hide_credentials
 from pipeline.records.details import RunDetails
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
 
@@ -214,7 +215,7 @@ class ErrorSummary(BaseModel):
     """The error with which a run ended early."""
 
     component: str | None
-    message: Annotated[str, BeforeValidator(_as_unicode)]
+    message: Annotated[str, BeforeValidator(lambda text: hide_credentials(_as_unicode(text)))]
     log: str
 
 

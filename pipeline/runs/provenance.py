@@ -18,12 +18,11 @@ from pipeline.config.issues import may_hold_secrets
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.user_code import files_fingerprint
 from pipeline.own_modules import PACKAGES, ROOT
+from pipeline.records.credentials import hide_credentials
 from trainer_module.machine import count_cores, total_memory
 
 _GIT_SECONDS = 5
 _GPUS = Path("/proc/driver/nvidia/gpus")
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
-"""The user and the password in a URL. Passwords may contain @."""
 NOT_SHOWN = "(not shown)"
 """The value of a key that may be a secret."""
 
@@ -43,7 +42,7 @@ def _without_secrets(path: tuple[str, ...], value: Any) -> Any:
         return NOT_SHOWN
     if isinstance(value, list):
         return [_without_secrets((*path, str(i)), child) for i, child in enumerate(value)]
-    return _CREDENTIALS.sub("***", value) if isinstance(value, str) else value
+    return hide_credentials(value) if isinstance(value, str) else value
 
 
 def code_version() -> str:

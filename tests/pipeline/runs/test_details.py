@@ -21,6 +21,7 @@ from pipeline.records.summary import RunSummary
 from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.provenance import config_without_secrets
+from trainer_module.errors import DataError
 
 EFFECT = {"values": [1], "answers": [0.5], "low": [0.4], "high": [0.6], "rows": [3]}
 EXPLANATION = {
@@ -181,6 +182,26 @@ def test_text_that_is_not_unicode_is_written_as_codes(
     assert summary.notes == ["a\\udcff.csv is empty"]
     assert "Deb\\udcff" in summary.details.lineage.machine.values()
     assert "Deb" in ended.files.report.read_text()
+
+
+def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
+    uri = "https://me:pass-word@host/a?.csv?sv=2&sig=se%2Fcret#token=to-ken"
+    data = config_of({}).data.model_copy(update={"path": uri})
+    recording = Recording(tmp_path, config_of({}).model_copy(update={"data": data}))
+    recording.observer.note([f"'{uri}' is empty"])
+    recording.observer.conclude(
+        DataError(f"{uri}: no such file, see s3://b/c?X-Signature=se%2Fcret")
+    )
+    recording.observer.report()
+    names = {path.name for path in recording.files.root.iterdir()}
+    assert {"summary.json", "report.html", "openlineage.json"} <= names
+    for path in (*recording.files.root.iterdir(), recording.layout.event_log):
+        written = path.read_bytes()
+        assert not [s for s in (b"pass-word", b"cret", b"to-ken") if s in written], path
+    hidden = "https://***@host/a?.csv?sv=***&sig=***#token=***"
+    assert recording.summary["details"]["config"]["data"]["path"] == hidden
+    assert recording.summary["notes"] == [f"'{hidden}' is empty"]
+    assert recording.summary["error"]["message"].startswith(f"{hidden}: no such file")
 
 
 def test_config_has_no_secrets() -> None:
