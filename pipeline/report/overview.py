@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from pipeline.records.run_folders import StoredRun, every_run
 from pipeline.records.summary import RunSummary
-from pipeline.report.blocks import Block, Cell, Facts, Note, Section, Table
+from pipeline.report.blocks import Block, Note, Section, Table
 from pipeline.report.comparison import Comparison, Difference, MetricDifference, compare_runs
 from pipeline.report.rendering import render
 from pipeline.report.sections.verdict import STATUS
@@ -194,7 +194,7 @@ def make_comparison(first: RunSummary, second: RunSummary) -> str:
         "comparison.html.j2",
         title="Comparison of two runs",
         heading="Comparison of two runs",
-        status=Cell("", ""),
+        status=None,
         subtitle=f"{_name(first)} and {_name(second)}",
         sections=list(_sections(comparison)),
         footer="Made by Scopeline from the summaries of the runs.",
@@ -207,14 +207,14 @@ def _name(summary: RunSummary) -> str:
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
     notes: list[Block] = [Note(note) for note in comparison.notes]
-    yield Section("result", "Result", [_differences("Result", comparison.results)])
+    yield Section("result", "Result", [_differences("Status and model", comparison.results)])
     if comparison.metrics:
         yield Section("metrics", "Metrics", [_metrics(comparison.metrics), *notes])
     config = _differences("Keys of the config that differ", comparison.config)
     code = _differences("Code and packages that differ", comparison.code)
     yield Section("config", "Config and code", [config, code] if comparison.code else [config])
     changes = [(change.name, change.change) for change in comparison.columns]
-    data: list[Block] = [_differences("Data", comparison.data)]
+    data: list[Block] = [_differences("Spans and rows", comparison.data)]
     if changes:
         data.append(Table.capped("Columns of train that differ", ("column", "change"), changes, 2))
     yield Section("data", "Data", data)
@@ -223,9 +223,9 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 
 def _differences(caption: str, differences: Sequence[Difference]) -> Block:
     if not differences:
-        return Facts([(caption, "none, or not recorded")])
+        return Note(f"{caption}: none, or not recorded.", "muted")
     rows = [(shorten(d.name), shorten(d.first), shorten(d.second)) for d in differences]
-    return Table.capped(caption, ("", "first", "second"), rows, 3)
+    return Table.capped(caption, ("name", "first", "second"), rows, 3)
 
 
 def _metrics(metrics: Iterable[MetricDifference]) -> Table:
@@ -239,7 +239,7 @@ def _metrics(metrics: Iterable[MetricDifference]) -> Table:
         )
         for metric in metrics
     ]
-    head = ("metric", "first", "second", "difference", "interval of the difference", "")
+    head = ("metric", "first", "second", "difference", "interval of the difference", "verdict")
     return Table.capped("Metrics on the eval split", head, rows)
 
 

@@ -15,12 +15,12 @@ from example_runs import HOSTILE, as_hostile, full_run, worst_examples
 from components.evaluator.explanation.record import WorstExamples
 from pipeline.records.details import SplitStatistics
 from pipeline.records.summary import MetricSummary, RunSummary, Status
+from pipeline.report.charts import intervals
 from pipeline.report.page import make_report, write_report
 from pipeline.report.sections.data import comparable_categories
 from pipeline.report.slice_differences import slice_differences
-from pipeline.report.text import visible
+from pipeline.report.text import interval, number, visible
 
-AXE = Path(__file__).parents[3] / ".tools" / "axe-core" / "axe.min.js"
 SECTIONS = ["verdict", "data", "training", "evaluation", "slices", "usage"]
 SECTIONS += ["tuning", "variants", "certificate", "steps", "lineage"]
 MAX_BYTES = 2_000_000
@@ -300,8 +300,8 @@ def test_a_browser_runs_nothing_and_requests_nothing(
     assert browser.evaluate("window.hit === undefined")
     assert browser.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     # On a phone, wide tables scroll, but the page does not.
-    browser.open(path, width=390)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    browser.open(path, width=320)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 320
 
 
 def test_the_policy_stops_scripts_and_requests(browser: Browser, tmp_path: Path, full: str) -> None:
@@ -317,20 +317,50 @@ def test_the_policy_stops_scripts_and_requests(browser: Browser, tmp_path: Path,
 def test_axe_finds_nothing_serious(
     scheme: str, browser: Browser, tmp_path: Path, full: str
 ) -> None:
-    if not AXE.exists():
-        pytest.skip(f"there is no axe-core in {AXE.parent}; .ci/run brings it")
     path = tmp_path / "report.html"
     path.write_text(full)
     browser.open(path, scheme=scheme)
+    assert browser.violations() == []
+
+
+def test_a_printed_page_has_its_whole_tables(browser: Browser, tmp_path: Path, full: str) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(full)
+    browser.open(path, width=718)  # A4 in portrait.
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    browser.evaluate(AXE.read_text())
-    found = browser.evaluate("axe.run({resultTypes: ['violations']}).then(r => r.violations)")
-    serious = [
-        (one["id"], one["nodes"][0]["html"][:200])
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    right = "[...document.querySelectorAll('td,svg')].map(e => e.getBoundingClientRect().right)"
+    assert max(browser.evaluate(right)) > 718
+    browser.media("print")
+    assert max(browser.evaluate(right)) <= 718
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [
+        ((0.92, 0.98), "0.92 to 0.98"),
+        ((0.195, 0.22581), "0.1950 to 0.2258"),
+        ((-0.00001, 0.02349), "0.0000 to 0.0235"),
+        ((195481.2, 257432.4), "195,481 to 257,432"),
+        ((3e-9, 5e-9), "3e-09 to 5e-09"),
+        ((2, 2), "2 to 2"),
+        ((math.nan, 1.0), "-"),
+    ],
+)
+def test_an_interval_has_the_digits_that_its_width_needs(
+    ends: tuple[float, float], shown: str
+) -> None:
+    assert interval(ends) == shown
+
+
+def test_years_have_no_comma() -> None:
+    assert [number(1960), number(9999.7), number(12345.6)] == ["1960", "10,000", "12,346"]
+
+
+def test_a_long_name_is_cut_by_its_width() -> None:
+    row = {"value": 1.0, "low": 0.5, "high": 1.5, "kind": "good"}
+    svg = intervals([row | {"name": "l" * 40}, row | {"name": "W" * 40}], "auc")
+    assert "l" * 40 in svg
+    assert 10 < max(map(len, re.findall("W+", svg))) < 14
 
 
 def test_a_category_whose_share_in_a_split_is_unknown_has_no_bar() -> None:
