@@ -259,8 +259,9 @@ def _example(
         if name not in source.hidden and name not in row.images
     ]
     # The note above the rows has the base of all rows.
-    has_base = row.base is not None and source.worst_examples.base is None
-    base = f"mean prediction {number(row.base)}" if has_base else ""
+    worst = source.worst_examples
+    is_in_note = worst is not None and worst.base is not None
+    base = "" if row.base is None or is_in_note else f"mean prediction {number(row.base)}"
     is_folded = bool(shares or words) or len(values) > MAX_UNFOLDED
     table = Table.capped("Values", ["column", "value"], values, 2, is_folded=is_folded, limit=30)
     return Example(
