@@ -126,7 +126,7 @@ def make_certificate(source: ReportSource) -> Section | None:
 
 def _interfaces(certificate: CertificateSummary) -> Table:
     rows = [
-        [name, shorten(way.row, 80), way.output, f"{way.largest_difference:.2g}"]
+        [name, shorten(way.row, 80), way.output, number(way.largest_difference)]
         for name, way in certificate.ways.items()
     ]
     caption = (
