@@ -32,7 +32,7 @@ from pipeline.records.summary import (
 from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
-from pipeline.runs.reporting import report_run
+from pipeline.runs.reporting import WRITE_LATER, report_run
 from trainer_module.errors import shorten
 
 
@@ -248,7 +248,7 @@ class RunObserver:
             wait_for_deliveries,
             self.summary.status.exit_code,
         )
-        line = lines[0] if lines else "report: not written (stopped); scopeline report writes it"
+        line = lines[0] if lines else f"report: not written (stopped); {WRITE_LATER}"
         self.summary.notes += write_for_other_tools(self.summary, self._context.layout)
         self._write_summary()
         return line

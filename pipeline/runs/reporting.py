@@ -18,6 +18,8 @@ from pipeline.runs.details import collect_details
 
 logger = logging.getLogger(__name__)
 
+WRITE_LATER = "`scopeline report` writes it"
+
 
 def report_run(
     context: RunContext,
@@ -46,8 +48,9 @@ def report_run(
         write_report(summary, files.report, _read_examples(summary), history)
     except Exception as error:
         logger.exception("The report could not be written")
-        reason = "the disk is full" if is_disk_full(error) else f"{type(error).__name__}: {error}"
-        return f"report: not written ({reason})"[:300]
+        if is_disk_full(error):
+            return f"report: not written (the disk is full); {WRITE_LATER}"
+        return f"report: not written ({type(error).__name__}: {error})"[:300]
     return f"report: {show_path(files.report)}"
 
 

@@ -8,6 +8,8 @@ from components.json_numbers import Number
 
 EXPLANATION_FILE = "explanation.json"
 """The file of an `Explanation` in the folder of the evaluation artifact."""
+IMPORTANCES, EFFECTS, EXAMPLES = "importances", "effects of columns", "worst examples"
+"""The names of parts in `Explanation.failures`."""
 EXAMPLES_FILE = "worst_examples.json"
 """The file of the `WorstExamples`. It contains values of columns, unlike EXPLANATION_FILE."""
 
@@ -129,6 +131,8 @@ class Explanation(BaseModel):
     """The column that alone carries nearly all of the model's knowledge, or None."""
     notes: list[str] = []
     """Statements on what was left out, and why."""
+    failures: dict[str, str] = {}
+    """The parts that could not be computed, each with the error."""
     seconds: float = 0.0
 
 

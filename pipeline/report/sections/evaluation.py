@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from components.evaluator.explanation.record import (
+    EFFECTS,
+    EXAMPLES,
+    IMPORTANCES,
     Calibration,
     Confusion,
     Curve,
@@ -58,13 +61,23 @@ def make_evaluation(source: ReportSource) -> Section | None:
             blocks.append(Columns(figures))
         if explanation.confusion is not None and explanation.confusion.classes:
             blocks += _confusion(explanation.confusion)
+        usage = (IMPORTANCES, EFFECTS)
+        blocks += [note for part, note in failures(explanation).items() if part not in usage]
         if explanation.notes:
             blocks.append(Items.capped("Notes on the evaluation", explanation.notes))
     if worst := _worst(source):
         blocks.append(worst)
-    elif explanation is not None:
+    elif explanation is not None and EXAMPLES not in explanation.failures:
         blocks.append(Note("The file of worst examples does not exist (any more).", "muted"))
     return Section("evaluation", "Evaluation", blocks, lead) if blocks else None
+
+
+def failures(explanation: Explanation) -> dict[str, Note]:
+    """Returns a note for each part of an explanation that was not computed."""
+    return {
+        part: Note(f"{part}: not computed: {shorten(reason, 400)}", "warn")
+        for part, reason in explanation.failures.items()
+    }
 
 
 def _lead(explanation: Explanation) -> str:

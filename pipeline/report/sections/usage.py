@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from components.evaluator.explanation.record import Effect, Explanation, Importance
+from components.evaluator.explanation.record import (
+    EFFECTS,
+    IMPORTANCES,
+    Effect,
+    Explanation,
+    Importance,
+)
 from pipeline.report import charts, small_charts
 from pipeline.report.blocks import Block, Columns, Figure, Multiples, Note, Section, Table
+from pipeline.report.sections.evaluation import failures
 from pipeline.report.source import ReportSource
 from pipeline.report.text import interval, is_number, listed, number, percent, shorten
 
@@ -15,11 +22,15 @@ MAX_BARS = 15
 
 
 def make_usage(source: ReportSource) -> Section | None:
-    """Returns the section of importances, or None if fewer than two columns were measured."""
+    """Returns the section of importances, or None if fewer than two columns were to be measured."""
     explanation = source.details.explanation
-    if explanation is None or not (len(explanation.importances) > 1 or explanation.effects):
+    if explanation is None:
         return None
-    blocks: list[Block] = []
+    notes = failures(explanation)
+    failed = [notes[part] for part in (IMPORTANCES, EFFECTS) if part in notes]
+    if not (len(explanation.importances) > 1 or explanation.effects or failed):
+        return None
+    blocks: list[Block] = [*failed]
     if (leak := explanation.suspected_leak) is not None:
         blocks.append(_leak(leak))
     if explanation.importances:

@@ -374,3 +374,22 @@ def test_a_category_whose_share_in_a_split_is_unknown_has_no_bar() -> None:
 def test_a_run_that_failed_before_its_data_has_no_section_of_data() -> None:
     failed = full_run(examples={}, columns={}, anomalies=[], drift=[], details=None)
     assert 'id="data"' not in make_report(failed)
+
+
+def test_parts_that_were_not_computed_are_named_in_their_sections() -> None:
+    summary = full_run()
+    assert summary.details is not None
+    assert summary.details.explanation is not None
+    summary.details.explanation = summary.details.explanation.model_copy(
+        update={
+            "importances": [],
+            "effects": [],
+            "failures": {"importances": "OpError: a <b>", "worst examples": "ValueError: c"},
+        }
+    )
+    evaluation, usage = (
+        make_report(summary).split('<section id="evaluation"')[1].split('id="usage"')
+    )
+    assert "worst examples: not computed: ValueError: c" in evaluation
+    assert "The file of worst examples does not exist" not in evaluation
+    assert "importances: not computed: OpError: a &lt;b&gt;" in usage

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from components import release
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.details import StepCost
+from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import RunSummary
+from pipeline.report.rewriting import rewrite_report
 from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.provenance import config_without_secrets
@@ -126,8 +130,11 @@ def test_interrupted_run_reads_no_artifacts(ended: Recording) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (OSError(errno.ENOSPC, "No space left on device", "report.html"), "the disk is full"),
-        (ValueError("no such chart"), "ValueError: no such chart"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "report.html"),
+            "(the disk is full); `scopeline report` writes it",
+        ),
+        (ValueError("no such chart"), "(ValueError: no such chart)"),
     ],
 )
 def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
@@ -145,7 +152,7 @@ def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
     monkeypatch.setattr(page, "write_report", fail)
     recording = Recording(tmp_path, config_of({}))
     recording.observer.conclude(KeyboardInterrupt())
-    assert recording.observer.report() == f"report: not written ({reason})"
+    assert recording.observer.report() == f"report: not written {reason}"
     assert "The report could not be written" in caplog.text
     assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
 
@@ -159,7 +166,7 @@ def test_stop_ends_the_report_and_keeps_the_run(
     monkeypatch.setattr("pipeline.runs.artifact_details.summarise_columns", stop)
     ended.observer.conclude(None)
     line = ended.observer.report()
-    assert line == "report: not written (stopped); scopeline report writes it"
+    assert line == "report: not written (stopped); `scopeline report` writes it"
     assert ended.summary["status"] == "pushed"
     assert ended.summary["details"]["config"]["name"] == ended.config.name
     assert not ended.files.report.exists()
@@ -182,6 +189,28 @@ def test_text_that_is_not_unicode_is_written_as_codes(
     assert summary.notes == ["a\\udcff.csv is empty"]
     assert "Deb\\udcff" in summary.details.lineage.machine.values()
     assert "Deb" in ended.files.report.read_text()
+
+
+def test_full_disk_costs_the_report_and_not_the_run(ended: Recording) -> None:
+    ended.observer.conclude(None)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        line = ended.observer.report()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert line == "report: not written (OSError: [Errno 27] File too large)"
+    notes = "".join(ended.observer.summary.notes)
+    assert "openlineage.json could not be written" in notes
+    assert "summary.json cannot be written (File too large) and is out of date" in notes
+    assert ended.summary["status"] == "pushed", "it was written before"
+    left = {path.name for path in ended.files.root.iterdir()}
+    assert left == {"summary.json"}, "no half file takes up space"
+    report = rewrite_report(StoredRun(ended.config.name, ended.files))
+    assert report == ended.files.report
+    assert "</html>" in report.read_text()
 
 
 def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
