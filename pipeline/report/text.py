@@ -55,20 +55,24 @@ def number(value: object) -> str:
     if abs(value) < 9999.5:
         return f"{value:.4g}"
     is_whole = isinstance(value, int) or value.is_integer()
-    return f"{value:,.0f}" if is_whole or abs(value) < 1e7 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) < (1e15 if is_whole else 1e7) else f"{value:.4g}"
 
 
 def alike(values: Sequence[float], scale: float, sign: str = "") -> list[str]:
-    """Returns numbers with the same decimals: those that three digits of `scale` need, without
-    zeros at the end of all.
+    """Returns numbers with the same decimals: those that three digits of `scale` need, but at most
+    four digits of the largest number if these still show `scale`, without zeros at the end of all.
 
     Args:
       values: the numbers.
       scale: the largest number, or the width of an interval.
       sign: `+` if positive numbers have a sign.
     """
-    decimals = 2 - math.floor(math.log10(scale)) if is_number(scale) and scale > 0 else -1
-    if not 0 <= decimals <= _MAX_DECIMALS or not all(map(is_number, values)):
+    decimals = -1
+    if is_number(scale) and scale > 0 and all(map(is_number, values)):
+        first = -math.floor(math.log10(scale))
+        most = 3 - math.floor(math.log10(max(scale, *map(abs, values))))
+        decimals = max(first, min(first + 2, most))
+    if not 0 <= decimals <= _MAX_DECIMALS:
         return [signed(value) if sign else number(value) for value in values]
     # The sum turns -0 into 0.
     rounded = [round(value, decimals) + 0.0 for value in values]

@@ -66,7 +66,9 @@ def _choose_values(values: np.ndarray, column: RawColumn) -> np.ndarray | None:
         return None
     if values.dtype == object:
         frequent = Counter(values.tolist()).most_common(_MAX_VALUES)
-        if sum(count for _, count in frequent) < _MIN_SHARE * len(values):
+        shown = sum(count for _, count in frequent)
+        # Values of which each is in one row are free text.
+        if shown < _MIN_SHARE * len(values) or shown == len(frequent):
             return None
         grid = np.empty(len(frequent), object)
         grid[:] = [value for value, _ in frequent]

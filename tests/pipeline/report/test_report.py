@@ -340,6 +340,8 @@ def test_a_printed_page_has_its_whole_tables(browser: Browser, tmp_path: Path, f
         ((0.92, 0.98), "0.92 to 0.98"),
         ((0.195, 0.22581), "0.1950 to 0.2258"),
         ((-0.00001, 0.02349), "0.0000 to 0.0235"),
+        ((0.931712, 0.935374), "0.9317 to 0.9354"),
+        ((4190.123, 4190.149), "4190.12 to 4190.15"),
         ((195481.2, 257432.4), "195,481 to 257,432"),
         ((3e-9, 5e-9), "3e-09 to 5e-09"),
         ((2, 2), "2 to 2"),
@@ -354,6 +356,7 @@ def test_an_interval_has_the_digits_that_its_width_needs(
 
 def test_years_have_no_comma() -> None:
     assert [number(1960), number(9999.7), number(12345.6)] == ["1960", "10,000", "12,346"]
+    assert number(1e300) == "1e+300"
 
 
 def test_a_long_name_is_cut_by_its_width() -> None:
