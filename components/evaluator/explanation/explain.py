@@ -28,6 +28,8 @@ from components.evaluator.explanation.record import (
     EXAMPLES_FILE,
     EXPLANATION_FILE,
     IMPORTANCES,
+    Curve,
+    Effect,
     Explanation,
     WorstExamples,
 )
@@ -136,14 +138,18 @@ def explain(
         Importances(),
     )
     columns = _by_importance(interface, importances)
-    strongest = [c for c in columns if c.request in _positive(importances)][:_MAX_EFFECTS]
+    strongest = [c for c in columns if c.request in _positive(importances)]
+    if IMPORTANCES in explanation.failures:
+        strongest = columns
     explanation.effects, effect_notes = parts.compute(
-        EFFECTS, lambda: measure_effects(model, sample, strongest, _EFFECT_SECONDS), ([], [])
+        EFFECTS,
+        lambda: measure_effects(model, sample, strongest[:_MAX_EFFECTS], _EFFECT_SECONDS),
+        (list[Effect](), list[str]()),
     )
     worst, share_notes = parts.compute(
         EXAMPLES,
         lambda: find_worst_examples(model, sample, columns, _SHARE_SECONDS, seed, parts),
-        (WorstExamples(), []),
+        (WorstExamples(), list[str]()),
     )
     names = {column.request: column.name for column in interface.columns}
     for importance in importances.columns:
@@ -216,7 +222,9 @@ def _measure(explanation: Explanation, sample: Sample, target: Target, parts: Pa
         explanation.residuals = parts.compute("residuals", lambda: compute_residuals(sample), None)
         return
     explanation.roc, explanation.precision_recall = parts.compute(
-        "curves", lambda: compute_curves(sample, target.classes), ([], [])
+        "curves",
+        lambda: compute_curves(sample, target.classes),
+        (list[Curve](), list[Curve]()),
     )
     explanation.calibration = parts.compute(
         "calibration", lambda: compute_calibration(sample), None

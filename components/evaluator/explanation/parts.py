@@ -17,7 +17,7 @@ class Parts:
     """The parts of an explanation, and the failures of parts."""
 
     def __init__(self, failures: dict[str, str]) -> None:
-        """Stores the argument.
+        """Stores the dict for failures.
 
         Args:
           failures: the dict that receives the reason for each part that cannot be computed.

@@ -338,7 +338,7 @@ def test_a_part_fails_alone(
     ]
     made = {
         "importances": explanation.importances,
-        "effects of columns": explanation.effects or part == "importances",
+        "effects of columns": explanation.effects,
         "confusion matrix": explanation.confusion,
         "worst examples": worst.rows,
         "calibration": explanation.calibration,
