@@ -26,14 +26,14 @@ _OPTIONS = [
     "--no-first-run",
     "--disable-gpu",
     "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--remote-allow-origins=*",
     "--remote-debugging-port=0",
 ]
 
 
 class Browser:
-    """A browser without network. Each page that it opens reports its requests and errors."""
+    """A browser that reaches this machine alone. Each page reports its requests and errors."""
 
     def __init__(self, profile: Path) -> None:
         """Starts the browser.
@@ -80,11 +80,11 @@ class Browser:
                 return result
             self.events.append(message)
 
-    def open(self, path: Path, width: int = 1200, scheme: str = "light") -> None:
-        """Opens a file, and waits until it is shown.
+    def open(self, page: Path | str, width: int = 1200, scheme: str = "light") -> None:
+        """Opens a page, and waits until it is shown.
 
         Args:
-          path: the file.
+          page: the file, or the address.
           width: the width of the window in pixels.
           scheme: `light` or `dark`.
         """
@@ -97,7 +97,7 @@ class Browser:
             mobile=False,
         )
         self.scheme(scheme)
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(json.loads(self._socket.recv()))
 
@@ -113,6 +113,34 @@ class Browser:
         )
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
+
+    def wait_for(self, expression: str) -> None:
+        """Waits until a JavaScript expression is true."""
+        end = time.monotonic() + _START_SECONDS
+        while not self.evaluate(f"Boolean({expression})"):
+            assert time.monotonic() < end, expression
+            time.sleep(0.02)
+
+    def click(self, selector: str) -> None:
+        """Clicks the middle of an element with the mouse."""
+        box = self.evaluate(
+            f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect();"
+            " return [b.x + b.width / 2, b.y + b.height / 2]; })"
+            f"(document.querySelector({json.dumps(selector)}))"
+        )
+        at = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, **at)
+
+    def serious(self, axe: str) -> list[tuple[str, str]]:
+        """Returns the serious problems of accessibility that axe-core finds, with their HTML."""
+        self.evaluate(axe)
+        found = self.evaluate("axe.run({resultTypes: ['violations']}).then(r => r.violations)")
+        return [
+            (one["id"], one["nodes"][0]["html"][:200])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
 
     def check(self, path: Path) -> list[str]:
         """Opens a file, which must request and report nothing; returns the ids of its sections."""
