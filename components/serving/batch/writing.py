@@ -63,8 +63,10 @@ def check_names(copied: list[str], answers: Mapping[str, pa.Array]) -> None:
 
 def _class_columns(answers: Mapping[str, np.ndarray]) -> list[str]:
     """Returns the names of the columns of scores, or an empty list if there are no class names."""
-    classes = answers.get(CLASSES, ())
-    return [f"{SCORE}{_text(label)}" for label in classes[0]] if len(classes) else []
+    classes = answers.get(CLASSES)
+    if classes is None or not len(classes):
+        return []
+    return [f"{SCORE}{_text(label)}" for label in classes[0]]
 
 
 def _column(values: np.ndarray) -> pa.Array:

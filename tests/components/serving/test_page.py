@@ -179,7 +179,7 @@ def test_a_prediction_is_made_by_clicking(browser: Browser, server: str) -> None
     browser.wait_for("!document.querySelector('#ask').hidden")
     browser.evaluate(
         "(i => { i.value = '95.5'; i.dispatchEvent(new Event('input', {bubbles: true})) })"
-        "(document.querySelector('input[type=number]'))"
+        "([...document.querySelectorAll('label')].find(l => l.textContent === 'fare').control)"
     )
     browser.click("#predict")
     browser.wait_for("document.querySelector('.result')")
