@@ -67,13 +67,13 @@ def _refuse_constant(name: str) -> None:
 
 def _example(interface: ModelInterface) -> str:
     """Returns a row with the first columns of a model, as JSON."""
-    values = {
-        column.name: [] if column.width != 1 else _sample(column) for column in interface.columns
-    }
-    return json.dumps(dict([*values.items()][:2]), ensure_ascii=False)
+    values = {column.name: _sample(column) for column in interface.columns[:2]}
+    return json.dumps(values, ensure_ascii=False)
 
 
-def _sample(column: RawColumn) -> str | float:
+def _sample(column: RawColumn) -> str | float | list[Any]:
+    if column.width != 1:
+        return []
     if column.picture:
         return "picture.png"
     return "text" if column.dtype == "string" else 1 if column.is_whole else 1.5

@@ -53,13 +53,11 @@ def read_request(
     Raises:
       RequestError: the request is invalid.
     """
-    if verb != "predict":
-        rows = _to_rows(body, interface)
-        return (
-            RAW,
-            rows,
-            _NUMBERS if verb == "regress" else _ClassesFormat(read_top_k(body.get("top_k"))),
-        )
+    if verb == "regress":
+        return RAW, _to_rows(body, interface), _NUMBERS
+    if verb == "classify":
+        examples = _to_rows(body, interface)
+        return RAW, examples, _ClassesFormat(read_top_k(body.get("top_k")))
     if not isinstance(body, dict):
         raise RequestError('the body is not an object, expected {"instances": [...]}.')
     rows, columns = body.get("instances"), body.get("inputs")
