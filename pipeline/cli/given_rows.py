@@ -184,7 +184,7 @@ def print_predictions(
         table.show_header = False
         for line in _lines(prediction, copied, top_k):
             table.add_row(*(Text(visible(str(cell))) for cell in line))
-        console.print(table)
+        console.print(table, soft_wrap=False)
 
 
 def _lines(
@@ -227,4 +227,7 @@ def _scores(
 
 
 def _shown(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Returns a value with six significant digits, and all digits before the decimal point."""
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"

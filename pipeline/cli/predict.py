@@ -439,8 +439,8 @@ def predict_rows(
         except ScopelineError as error:
             raise type(error)(str(error).replace(str(path), "--row")) from error
         if answers is None:
-            lines = output.read_text().splitlines()
-            print_predictions(console, list(map(json.loads, lines)), copied, top_k)
+            with output.open(encoding="utf-8") as lines:
+                print_predictions(console, list(map(json.loads, lines)), copied, top_k)
             console.print(_notes(result).lstrip("\n"), end="")
         else:
             console.print(_summary(chosen, result, seconds, answers))

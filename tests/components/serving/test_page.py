@@ -229,6 +229,14 @@ def test_hostile_names_and_files_are_texts(
     assert browser.evaluate("window.hit === undefined")
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.errors() == []
+    # The policy stops other scripts, and requests to elsewhere.
+    browser.evaluate(
+        "(s => { s.textContent = 'window.hit = 2'; document.body.append(s) })"
+        "(document.createElement('script'))"
+    )
+    assert browser.evaluate("fetch('http://127.0.0.1:9/').then(() => 1, error => 'stopped')")
+    assert browser.evaluate("window.hit === undefined")
+    assert sum("Content Security Policy" in str(error) for error in browser.errors()) >= 2
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -21,7 +21,7 @@ _FILES = files(__name__.rpartition(".")[0])
 @functools.cache
 def make_page() -> Reply:
     """Returns the page, whose policy allows only its own style and script, and this server."""
-    style = (files(pages) / "templates" / "base.css").read_text() + _read("page.css")
+    style = (files(pages) / "templates" / "base.css").read_text("utf-8") + _read("page.css")
     script = _read("page.js")
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)};"
@@ -41,7 +41,7 @@ def make_page() -> Reply:
 
 
 def _read(name: str) -> str:
-    return (_FILES / name).read_text()
+    return (_FILES / name).read_text("utf-8")
 
 
 def _hash(text: str) -> str:
