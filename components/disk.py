@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from trainer_module.errors import DiskFullError
@@ -86,5 +87,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
       OSError: the file cannot be written. An existing file is not changed.
     """
     scratch = path.with_name(f".{path.name}.tmp")
-    scratch.write_bytes(content.encode() if isinstance(content, str) else content)
-    scratch.replace(path)
+    try:
+        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        scratch.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise

@@ -1,16 +1,17 @@
 """The number of rows that a component has read.
 
-Each process of a Beam pipeline counts in a line of its own of an array in shared memory.
+Each process of a Beam pipeline counts in a line of its own of an array in a temporary file. An
+error of this file stops the counting, and not the pipeline.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def share_counts(path: str, line: int) -> None:
     If the pipeline has ended in the meantime, nothing changes.
     """
     global _counts, _line
-    with contextlib.suppress(OSError):
+    with suppress(OSError, ValueError):
         _counts = np.memmap(path, np.int64, "r+").reshape(-1, 2)
         _line = line % len(_counts)
 
@@ -56,11 +57,7 @@ def report_rows(total: int, workers: int) -> Iterator[None]:
       workers: the number of processes in addition to this process.
     """
     global shared_path
-    size = 16 * (1 + workers)
-    descriptor = os.memfd_create("rows")
-    os.truncate(descriptor, size)
-    shared_path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    share_counts(shared_path, 0)
+    shared_path = _create_counts(1 + workers)
     has_ended = threading.Event()
     thread = threading.Thread(target=_report, args=(_counts, total, has_ended), daemon=True)
     thread.start()
@@ -69,8 +66,26 @@ def report_rows(total: int, workers: int) -> Iterator[None]:
     finally:
         has_ended.set()
         thread.join()
+        with suppress(OSError):
+            Path(shared_path).unlink()
         shared_path = ""
-        os.close(descriptor)
+
+
+def _create_counts(processes: int) -> str:
+    """Creates the array, and returns its path. The path is empty if no file can be written; then
+    only this process counts.
+    """
+    global _counts, _line
+    _counts, _line = np.zeros((processes, 2), np.int64), 0
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="rows-")
+        # A write to a mapped file without allocated space would end the process.
+        with open(descriptor, "wb") as file:
+            file.write(_counts.tobytes())
+    except OSError:
+        return ""
+    share_counts(path, 0)
+    return path
 
 
 def _report(counts: np.ndarray, total: int, has_ended: threading.Event) -> None:
@@ -99,7 +114,9 @@ def report_batches(batches: Iterable[np.ndarray], total: int) -> Iterator[np.nda
 
 
 def _show(rows: int, total: int) -> None:
-    if total:
-        report_step(f"{rows:,} of {total:,} rows read", min(rows, total), total, left=ABOUT)
-    else:
-        report_step(f"{rows:,} rows read", left=ABOUT)
+    with suppress(Exception):  # The output may be closed; the rows are read nevertheless.
+        if total:
+            text = f"{rows:,} of {total:,} rows read"
+            report_step(text, min(rows, total), total, left=ABOUT, is_logged=False)
+        else:
+            report_step(f"{rows:,} rows read", is_logged=False)

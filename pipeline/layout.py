@@ -10,6 +10,8 @@ from components.example_gen.paths import is_remote
 from pipeline.config.sections.push import PushSettings
 
 _SCHEMA = "schema.pbtxt"
+RUN_ID_TIME = "%Y-%m-%dT%H-%M-%S.%f"
+"""The format of the local time in the id of a run on this machine."""
 
 
 @dataclass(frozen=True)
@@ -181,4 +183,4 @@ class RunLayout:
 
 def new_run_id() -> str:
     """Returns a new run id, which sorts by time and is a valid folder name."""
-    return datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")
+    return datetime.now().astimezone().strftime(RUN_ID_TIME)

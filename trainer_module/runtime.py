@@ -87,8 +87,9 @@ def report_step(
     total: float | None = None,
     detail: str = "",
     left: str = "",
+    is_logged: bool = True,
 ) -> None:
-    """Logs what the component does now, and how far it is.
+    """Reports what the component does now, and how far it is.
 
     Args:
       text: what the component does, or `done` of `total` in words.
@@ -97,8 +98,11 @@ def report_step(
       detail: more details, such as the losses of an epoch.
       left: `ABOUT` or `AT_MOST` if the units take about the same time, so that the pace so far
         tells the time left; otherwise an empty string.
+      is_logged: whether the log has the report, too. Figures that change every second are only for
+        the screen.
     """
-    extra = {"done": done, "total": total, "detail": detail, "left": left}
+    values = {"done": done, "total": total, "detail": detail, "left": left}
+    extra = values | {"is_logged": is_logged}
     logging.getLogger(PROGRESS_LOGGER).info("%s", text, extra=extra)
 
 

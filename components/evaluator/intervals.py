@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from components.copying import read_text, write_text
 from components.evaluator.dependence import INDEPENDENT, Dependence
+from components.json_numbers import Number
 
 BASELINE_EXAMPLES_KEY = "baseline_examples"
 """The input channel of the raw Examples that the model in service was trained on."""
@@ -66,8 +67,8 @@ INTERVALS_FILE = "noise.json"
 class Interval(BaseModel):
     """A confidence interval of a number."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
 
     @property
     def ends(self) -> tuple[float, float]:

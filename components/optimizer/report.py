@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BaseModel, ConfigDict
+
+from components.json_numbers import Number
 
 REPORT_FILE = "report.json"
 """The file of the report, in the artifact of the variants."""
-
-# JSON has no NaN and no infinity: null stands for them.
-Number = Annotated[
-    float,
-    BeforeValidator(lambda v: math.nan if v is None else v),
-    PlainSerializer(lambda v: v if math.isfinite(v) else None, when_used="json"),
-]
 
 
 class VariantReport(BaseModel):

@@ -166,9 +166,9 @@ def attempt(
         function was stopped, in which case all child processes have been ended. Otherwise, the
         error that the function raised.
     """
-    _state.is_settled = False
     with _watched(record_stop, exit_code):
         try:
+            _state.is_settled = False
             work()
         except BaseException as error:
             was_stopped = _state.signal is not None and not _state.is_settled
@@ -181,6 +181,31 @@ def attempt(
             return None
     end_children()
     return KeyboardInterrupt()
+
+
+def attempt_last(work: Callable[[], None], record_stop: Callable[[], None], exit_code: int) -> bool:
+    """Calls a function after `attempt`, such as one that writes a report. A stop ends only this
+    call; before and after it, signals are ignored.
+
+    Args:
+      work: the function.
+      record_stop: as for `attempt`.
+      exit_code: as for `attempt`.
+
+    Returns:
+      Whether the function returned.
+
+    Raises:
+      Exception: the error of the function.
+    """
+    try:
+        error = attempt(work, record_stop, exit_code)
+    except KeyboardInterrupt as stop:  # The signal arrived when the function had just returned.
+        error = stop
+    ignore_signals()
+    if error is not None and not isinstance(error, KeyboardInterrupt):
+        raise error
+    return error is None
 
 
 @contextmanager

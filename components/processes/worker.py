@@ -42,6 +42,10 @@ class Channel:
             self._pipe.write(f"{self._mark}{json.dumps({'kind': kind, 'values': values})}\n")
 
 
+_PROGRESS_FIELDS = ("done", "total", "detail", "left", "is_logged")
+"""The arguments of `report_step`, in addition to the text."""
+
+
 class _ProgressForwarder(logging.Handler):
     """A logging handler that sends the progress to the channel."""
 
@@ -54,7 +58,7 @@ class _ProgressForwarder(logging.Handler):
         if getattr(record, "ready", False):
             self._channel.send("ready")
         elif hasattr(record, "done"):
-            values = {name: getattr(record, name) for name in ("done", "total", "detail", "left")}
+            values = {name: getattr(record, name) for name in _PROGRESS_FIELDS}
             self._channel.send("progress", text=record.getMessage(), **values)
 
 

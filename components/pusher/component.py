@@ -102,7 +102,8 @@ class AtomicPushExecutor(executor.Executor):
             commit_or_abort()
             super().Do(input_dict, output_dict, exec_properties)
             if pushed.get_int_custom_property(_PUSHED):
-                _push_card(model, pushed)
+                if self._run:
+                    _push_card(posixpath.join(model.uri, CARD_FOLDER, self._run), pushed)
                 if variants is not None:
                     self._push_variants(variants, pushed)
             return
@@ -144,7 +145,7 @@ class AtomicPushExecutor(executor.Executor):
             if is_same and has_variants(newest, variants) and not damage:
                 logger.info("Version %s already contains this model", newest)
                 return newest
-        card = Path(model.uri) / CARD_FOLDER
+        card = Path(model.uri, CARD_FOLDER, self._run) if self._run else None
         return push_new_version(exported, base, provenance, variants, certificate, card)
 
     def _push_variants(self, variants: str, pushed: Artifact) -> None:
@@ -163,22 +164,22 @@ class AtomicPushExecutor(executor.Executor):
                     fileio.copy(str(manifest), posixpath.join(target, MANIFEST_FILE))
 
 
-def _push_card(model: Artifact, pushed: Artifact) -> None:
-    """Copies the model card next to a model in an object store, and into the Pusher's artifact.
+def _push_card(folder: str, pushed: Artifact) -> None:
+    """Copies a model card next to a model in an object store, and into the Pusher's artifact.
 
     An error is reported and does not fail the push, as the model is in service already.
     """
     try:
         for uri in (pushed.get_string_custom_property(_DESTINATION), pushed.uri):
             for name in (CARD_JSON, CARD_MARKDOWN):
-                card = posixpath.join(model.uri, CARD_FOLDER, name)
+                card = posixpath.join(folder, name)
                 if fileio.exists(card):
                     fileio.copy(card, posixpath.join(uri, name), overwrite=True)
     except Exception as error:  # Object stores raise errors of their own.
         logger.warning("The model card could not be copied", exc_info=True)
         report_notice(
             f"the version has no model card: {type(error).__name__}: {shorten(error)}; the card is "
-            f"in {posixpath.join(model.uri, CARD_FOLDER)}"
+            f"in {folder}"
         )
 
 

@@ -30,6 +30,7 @@ from components.example_gen.paths import (
 )
 from pipeline.config.sections.data import BUILTIN_PREFIX, DataSettings, SpanKind
 from pipeline.layout import Layout
+from trainer_module.errors import DataError
 from trainer_module.sections import import_registered
 
 ALL_FILES = "all"
@@ -163,7 +164,11 @@ def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None
 
 
 def list_files(base: str, pattern: str) -> list[File]:
-    """Returns the files that match a glob with placeholders, without hidden files."""
+    """Returns the files that match a glob with placeholders, without hidden files.
+
+    Raises:
+      DataError: the name of a file is not UTF-8, which neither TFX nor Arrow can open.
+    """
     glob = PLACEHOLDER.sub("*", pattern)
     if is_remote(base):
         # Beam lists object stores. Only they need its import, which takes a second.
@@ -176,7 +181,11 @@ def list_files(base: str, pattern: str) -> list[File]:
         ]
     else:
         files = [file for path in Path(base).glob(glob) for file in _local_file(path)]
-    return [file for file in files if not is_hidden(file.path)]
+    files = [file for file in files if not is_hidden(file.path)]
+    for path in (file.path for file in files):
+        if path != path.encode(errors="replace").decode():
+            raise DataError(f"The name of the file {path!r} is not UTF-8; rename the file.")
+    return files
 
 
 def _local_file(path: Path) -> Iterator[File]:

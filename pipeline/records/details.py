@@ -5,13 +5,14 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from components.evaluator.explanation.record import Bins, Explanation
+from components.json_numbers import Number
 
 
 class SplitStatistics(BaseModel):
     """The statistics of a column in one split."""
 
     rows: int
-    missing: float
+    missing: Number
     """The share of rows without a value."""
     unique: int | None = None
     mean: float | None = None
@@ -24,7 +25,7 @@ class SplitStatistics(BaseModel):
     histogram: Bins | None = None
     """The distribution of a numeric column; all splits of a column have the same bounds. The first
     and the last bin also count outliers."""
-    top: list[tuple[str, float]] = []
+    top: list[tuple[str, Number]] = []
     """The most frequent values of a column of strings with their shares."""
     length: float | None = None
     """The mean length of strings, in characters."""
@@ -99,7 +100,7 @@ class RunDetails(BaseModel):
     explanation: Explanation | None = None
     worst_examples: str = ""
     """The path of the Evaluator's file of worst examples, or an empty string."""
-    slice_intervals: dict[str, dict[str, tuple[float, float]]] = {}
+    slice_intervals: dict[str, dict[str, tuple[Number, Number]]] = {}
     """The confidence intervals of metrics by slice and metric."""
     costs: dict[str, StepCost] = {}
     """The cost of each component that ran."""

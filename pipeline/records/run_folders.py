@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import dropwhile
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
-from pipeline.layout import Layout, RunLayout
+from pipeline.layout import RUN_ID_TIME, Layout, RunLayout
 from pipeline.records.summary import RunSummary
 from trainer_module.errors import ConfigError, DataError, counted, shorten
 
 LAST, PREVIOUS = "last", "previous"
-"""The words for the newest run of a pipeline, and for the run before it."""
+"""The words for the run of a pipeline that began last, and for the run before it."""
 _RUNS = "runs"
 _MAX_NAMED = 5
+_HEAD_BYTES = 4096
+"""The part of a summary that contains `started`."""
+MAX_EARLIER = 30
+"""The maximum number of earlier runs that a report shows."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,23 @@ class StoredRun:
     def id(self) -> str:
         """The id of the run."""
         return self.files.root.name
+
+    @property
+    def began(self) -> float:
+        """The start of the run in seconds since 1970, as recorded in the summary.
+
+        Without a readable record, the time in the id counts, or the last change of the folder.
+        """
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            # The whole summary may have a megabyte.
+            with self.files.summary.open("rb") as opened:
+                head = from_json(opened.read(_HEAD_BYTES), allow_partial=True)
+            return datetime.fromisoformat(head["started"]).timestamp()
+        with suppress(ValueError):
+            return datetime.strptime(self.id, RUN_ID_TIME).astimezone().timestamp()
+        with suppress(OSError):
+            return self.files.root.stat().st_mtime
+        return 0.0  # The folder was deleted meanwhile.
 
     def read(self) -> RunSummary:
         """Returns the summary of the run.
@@ -72,12 +97,26 @@ def _is_folder(path: Path) -> bool:
 
 
 def list_runs(output: Path, pipeline: str) -> list[StoredRun]:
-    """Returns the runs of a pipeline, newest first."""
+    """Returns the runs of a pipeline; runs that began last are first.
+
+    The ids of runs on Kubeflow have no order.
+    """
     folder = output / pipeline / _RUNS
     if not folder.is_dir():
         return []
     runs = [StoredRun(pipeline, RunLayout(path)) for path in folder.iterdir() if path.is_dir()]
-    return sorted(runs, key=lambda run: run.id, reverse=True)
+    return sorted(runs, key=lambda run: (run.began, run.id), reverse=True)
+
+
+def read_earlier(run: StoredRun) -> list[RunSummary]:
+    """Returns the readable summaries of the last runs that began before a run, oldest first."""
+    runs = list_runs(run.files.root.parent.parent.parent, run.pipeline)
+    earlier = [*dropwhile(lambda other: other.id != run.id, runs)][1 : MAX_EARLIER + 1]
+    summaries = []
+    for other in reversed(earlier):
+        with suppress(DataError):
+            summaries.append(other.read())
+    return summaries
 
 
 def find_run(layout: Layout, name: str) -> StoredRun:
@@ -139,6 +178,6 @@ def _names(runs: list[StoredRun]) -> str:
 
 
 def every_run(output: Path) -> Iterator[StoredRun]:
-    """Yields the runs of all pipelines below an output folder, newest first in each pipeline."""
+    """Yields the runs of all pipelines, in each pipeline the runs that began last first."""
     for pipeline in list_pipelines(output):
         yield from list_runs(output, pipeline)

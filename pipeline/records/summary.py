@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, PlainSerializer
+from pydantic import BaseModel, BeforeValidator
+from pydantic_core import PydanticSerializationError, to_json
 
 from components.disk import write_atomically
+from components.json_numbers import Number
 from pipeline.data.spans import Window
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -20,15 +21,17 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
+from pipeline.records.credentials import hide_credentials
 from pipeline.records.details import RunDetails
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
 
-# JSON has no NaN and no infinities, which are written as null; null is read as NaN.
-Number = Annotated[
-    float,
-    BeforeValidator(lambda v: math.nan if v is None else v),
-    PlainSerializer(lambda v: v if math.isfinite(v) else None, when_used="json"),
-]
+
+def _as_unicode(text: str) -> str:
+    r"""Returns a text in which half surrogate pairs are codes such as `\udcff`.
+
+    Python decodes bytes that are not UTF-8, as in names of files, to such characters.
+    """
+    return text.encode(errors="backslashreplace").decode()
 
 
 class Status(StrEnum):
@@ -159,7 +162,7 @@ class AgreementSummary(BaseModel):
 class CertificateSummary(BaseModel):
     """The certificate: the agreement between the predictions of all serving interfaces."""
 
-    tolerance: float
+    tolerance: Number
     rows: int
     expected_by: str
     ways: dict[str, AgreementSummary]
@@ -212,7 +215,7 @@ class ErrorSummary(BaseModel):
     """The error with which a run ended early."""
 
     component: str | None
-    message: str
+    message: Annotated[str, BeforeValidator(lambda text: hide_credentials(_as_unicode(text)))]
     log: str
 
 
@@ -254,7 +257,24 @@ class RunSummary(BaseModel):
 
     def write(self, path: Path) -> None:
         """Writes the file atomically."""
-        text = self.model_dump_json(indent=2, exclude={"details"})
+        text = _to_json(self, 2, {"details"})
         # The details have thousands of numbers, for which a line each would hide all other fields.
-        details = "null" if self.details is None else self.details.model_dump_json()
+        details = "null" if self.details is None else _to_json(self.details)
         write_atomically(path, f'{text.removesuffix("}").rstrip()},\n  "details": {details}\n}}\n')
+
+
+def _to_json(record: BaseModel, indent: int | None = None, exclude: set[str] | None = None) -> str:
+    """Returns a record as JSON, with codes instead of half surrogate pairs."""
+    try:
+        return record.model_dump_json(indent=indent, exclude=exclude)
+    except PydanticSerializationError:
+        values = _without_surrogates(record.model_dump(mode="json", exclude=exclude))
+        return to_json(values, indent=indent).decode()
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_surrogates(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_without_surrogates(child) for child in value]
+    return _as_unicode(value) if isinstance(value, str) else value

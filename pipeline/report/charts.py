@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ _AXIS = {
     "tickSize": 4,
     "labelPadding": 4,
     "titlePadding": 8,
-    "labelLimit": 150,
+    "labelLimit": 0,
     "tickCount": 5,
     "labelSeparation": 6,
 }
@@ -76,8 +77,8 @@ _SUPERFLUOUS = re.compile(
 _EMPTY = re.compile(r'<path(?: d="M0,0h0v0h0Z"| d="" display="none"| display="none"| d="")+ ?/>')
 _LONG = re.compile(r"(-?\d+\.\d\d)\d+")
 _numbers = itertools.count(1)
-_FEW = 6
-"""The largest number of whole numbers of which each has a label at an axis."""
+_NARROW = frozenset(" !'(),-./:;I[]fijlrt|")
+_WIDE = frozenset("%@MWmw")
 
 
 def draw(spec: Spec) -> str:
@@ -121,12 +122,40 @@ def _shrink_tag(tag: str, prefix: str) -> str:
     return tag.replace('id="', f'id="{prefix}').replace("url(#", f"url(#{prefix}")
 
 
-def _numbered(rows: Sequence[Row], field: str = "name") -> list[dict[str, Any]]:
+def _numbered(rows: Sequence[Row], width: float = 160) -> list[dict[str, Any]]:
     """Returns rows whose names are distinct: an axis has one place for each distinct name.
 
     The axis shows the names without their first `_DIGITS` characters.
+
+    Args:
+      rows: the rows, with `name`.
+      width: the width in pixels to which names are cut.
     """
-    return [dict(row) | {field: f"{i:0{_DIGITS}d}{row[field]}"} for i, row in enumerate(rows)]
+    names = [_cut(visible(row["name"]), width) for row in rows]
+    return [
+        dict(row) | {"name": f"{i:0{_DIGITS}d}{name}"}
+        for i, (row, name) in enumerate(zip(rows, names, strict=True))
+    ]
+
+
+def _cut(text: str, width: float) -> str:
+    """Returns the beginning of a text that is about as wide as `width` pixels at most.
+
+    Vega's `labelLimit` measures many beginnings of each text, which would take most of the time.
+    """
+    ends = list(itertools.accumulate(map(_width, text)))
+    if not ends or ends[-1] <= width:
+        return text
+    return text[: sum(end <= width - _width("…") for end in ends)] + "…"
+
+
+def _width(character: str) -> float:
+    """Returns the approximate width of a character in pixels, in Arial of 12 pixels."""
+    if character in _NARROW:
+        return 3.5
+    if unicodedata.east_asian_width(character) in "WF" or character in _WIDE or character == "…":
+        return 12
+    return 8.3 if character.isupper() else 6.6
 
 
 _DIGITS = 4
@@ -173,9 +202,7 @@ def lines(
       has_diagonal: whether a thin line joins (0, 0) and (1, 1).
     """
     scale: Spec = {"domain": [0, 1]} if is_curve else {}
-    places = sorted({row["x"] for row in rows})
-    # Vega also labels halves between few whole numbers.
-    axis: Spec = {} if is_curve or len(places) > _FEW else {"values": places}
+    axis: Spec = {} if is_curve else {"tickMinStep": 1, "format": "d"}
     encoding = {
         "x": quantitative("x", x, scale={"nice": False} | scale, axis=axis),
         "y": quantitative("y", y, scale=scale),
@@ -215,13 +242,15 @@ def intervals(
       by_panel: whether each value has an x axis of its own.
     """
     values = [row | {"colour": f"var(--{row['kind']})"} for row in _numbered(rows)]
-    y = nominal("name", axis=_NAME | {"labelLimit": 160})
+    y = nominal("name", axis=_NAME)
     colour = {"field": "colour", "type": "nominal", "scale": None}
     axis = {"grid": True, "tickCount": 4}
-    bounds = {"x": quantitative("low", title, axis=axis), "x2": {"field": "high"}}
+    # Dots at the ends of the axis stay away from the names.
+    scale = {"padding": 8, "nice": False}
+    bounds = {"x": quantitative("low", title, axis=axis, scale=scale), "x2": {"field": "high"}}
     bar = {"type": "rule", "strokeWidth": 6, "opacity": 0.35}
     point = {"type": "point", "size": 60}
-    x = quantitative("value", title, axis=axis)
+    x = quantitative("value", title, axis=axis, scale=scale)
     layers: list[Spec] = [
         {"mark": bar, "encoding": {"y": y, "color": colour} | bounds},
         {"mark": point, "encoding": {"y": y, "color": colour, "x": x}},
@@ -274,7 +303,7 @@ def bars(rows: Sequence[Row], panels: Sequence[str], width: int = WIDTH) -> str:
       panels: the titles of the panels.
       width: the width of the whole chart in pixels.
     """
-    per_panel = [_numbered([row for row in rows if row["panel"] == panel]) for panel in panels]
+    per_panel = [_numbered([row for row in rows if row["panel"] == panel], 130) for panel in panels]
     values = [row | {"colour": f"var(--{row['kind']})"} for part in per_panel for row in part]
     x = quantitative("value", axis=None, scale={"zero": True, "padding": 0})
     bar = {"type": "bar", "height": {"band": 0.55}, "cornerRadiusEnd": 2}
@@ -288,7 +317,7 @@ def bars(rows: Sequence[Row], panels: Sequence[str], width: int = WIDTH) -> str:
         # Texts need 130 pixels on the left, and 70 beside the longest bar of each panel.
         "width": (width - 130 - 70 * len(panels)) / len(panels),
         "height": {"step": 22},
-        "encoding": {"y": nominal("name", axis=_NAME | {"labelLimit": 130}), "x": x},
+        "encoding": {"y": nominal("name", axis=_NAME), "x": x},
         "layer": layers,
     }
     if len(panels) == 1:
@@ -311,11 +340,15 @@ def over_runs(rows: Sequence[Row]) -> str:
       rows: the runs, the oldest first, with `name`, `value`, `low`, `high` and `kind`.
     """
     values = [row | {"colour": f"var(--{row['kind']})"} for row in _numbered(rows)]
-    axis = {"labelAngle": 0, "labelOverlap": "greedy", "labelSeparation": 16}
+    axis = {"labelAngle": 0, "labelOverlap": "greedy", "labelSeparation": 16, "offset": 6}
     x = nominal("name", axis=_NAME | axis)
     colour = {"field": "colour", "type": "nominal", "scale": None}
     bounds = {"y": quantitative("low"), "y2": {"field": "high"}}
     y = quantitative("value")
+    # Runs that are not good differ in shape, too, for people who do not see the colour.
+    shape = {"condition": {"test": "datum.kind === 'good'", "value": "circle"}, "value": "cross"}
+    dots = {"mark": {"type": "point", "size": 40}}
+    dots |= {"encoding": {"y": y, "color": colour, "shape": shape}}
     bar = {"type": "rule", "strokeWidth": 3, "opacity": 0.35}
     return draw(
         {
@@ -326,7 +359,7 @@ def over_runs(rows: Sequence[Row]) -> str:
             "layer": [
                 {"mark": {"type": "line", "color": "var(--line-strong)"}, "encoding": {"y": y}},
                 {"mark": bar, "encoding": bounds | {"color": colour}},
-                {"mark": {"type": "point", "size": 30}, "encoding": {"y": y, "color": colour}},
+                dots,
             ],
         }
     )
@@ -423,7 +456,8 @@ def parallel(rows: Sequence[Row], axes: Sequence[str]) -> str:
       axes: the names of the axes in order.
     """
     values = [dict(row) | {"colour": f"var(--{row['kind']})"} for row in rows]
-    x = nominal("axis", axis={"labelAngle": 0, "orient": "top", "domain": False, "ticks": False})
+    axis = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False, "offset": 8}
+    x = nominal("axis", axis=axis)
     x["scale"] = {"domain": list(axes), "type": "point", "padding": 0.4}
     y = {"field": "position", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}}
     strength = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,7 @@ from typing import Any
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
+from components import release
 from components.disk import show_size, sizes_below
 from pipeline.config.sections.card import CardSettings
 from pipeline.config.settings import PipelineConfig
@@ -30,7 +32,7 @@ MAX_COLUMNS, MAX_SLICES = 500, 200
 """The maximum numbers of columns and of slices that a card lists; it gives the number of others."""
 _PROPRIETARY = "proprietary"
 """The licence without a public text, which model-card-toolkit accepts as an identifier."""
-_PACKAGES = ("scopeline", "tensorflow", "tf-keras", "tfx")
+_PACKAGES = ("tensorflow", "tf-keras", "tfx")
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,27 @@ class CardSource:
     """The inputs of the model, or None if they are unknown."""
     size: int | None
     """The size of the exported model in bytes, or None if its files are on another machine."""
+    trained: datetime
+    """The time of the training; the model may be from the cache of an earlier run."""
 
     @classmethod
-    def read(cls, config: PipelineConfig, summary: RunSummary, exported: Path) -> CardSource:
+    def read(
+        cls, config: PipelineConfig, summary: RunSummary, exported: Path, trained: datetime
+    ) -> CardSource:
         """Returns the source of a card.
 
         Args:
           config: the config of the run.
           summary: the summary of the run before the push.
           exported: the folder of the exported model.
+          trained: the time of the training.
         """
         try:
             interface = read_interface(exported)
         except DataError:  # A training function of the user's may export another model.
             interface = None
         size = sum(sizes_below(exported)) if exported.is_dir() else None
-        return cls(config, summary, interface, size)
+        return cls(config, summary, interface, size, trained)
 
     @property
     def card(self) -> CardSettings:
@@ -95,7 +102,7 @@ class CardSource:
         window = summary.window
         facts = {
             "Run": summary.run_id,
-            "Trained": summary.started[:10],
+            "Trained": self.trained.date().isoformat(),
             "Task": self.config.target.kind,
             "Model": self.kind,
             "Size": "" if self.size is None else show_size(self.size),
@@ -105,7 +112,9 @@ class CardSource:
             "Spans": "" if window is None else _extent(window.spans),
             "Fingerprint of the config": self.config.fingerprint,
             "Certificate": summary.certificate.gist if summary.certificate else "",
-            "Versions": ", ".join(f"{name} {number}" for name, number in _versions().items()),
+            "Versions in this run": ", ".join(
+                f"{name} {number}" for name, number in _versions().items()
+            ),
         }
         return [(name, value) for name, value in facts.items() if value]
 
@@ -260,10 +269,8 @@ def _extent(spans: list[str]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"Python": platform.python_version()}
+    found = {"Python": platform.python_version(), release.NAME: release.read_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):  # Builds such as tensorflow-cpu have other names.
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue  # Scopeline may run from its sources, without being installed.
     return found

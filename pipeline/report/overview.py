@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from pipeline.records.run_folders import StoredRun, every_run
 from pipeline.records.summary import RunSummary
-from pipeline.report.blocks import Block, Cell, Facts, Note, Section, Table
+from pipeline.report.blocks import Block, Note, Section, Table
 from pipeline.report.comparison import Comparison, Difference, MetricDifference, compare_runs
 from pipeline.report.rendering import render
 from pipeline.report.sections.verdict import STATUS
@@ -22,7 +22,8 @@ DAMAGED = "damaged"
 PAGE_ROWS = 200
 """The number of runs on a page of the list."""
 _METRICS = 3
-_SORTS = ("started", "pipeline", "status", "seconds")
+_SORTS = {"started": "began", "pipeline": "pipeline", "status": "status", "seconds": "seconds"}
+"""The orders of the list, each with the attribute of a row."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RunRow:
     pipeline: str
     id: str
     started: str
+    began: float
+    """The start in seconds since 1970."""
     status: str
     label: str
     """The status in words."""
@@ -120,7 +123,8 @@ def _read_row(run: StoredRun, stamp: tuple[int, int]) -> RunRow:
         summary = run.read()
     except DataError as error:
         return RunRow(
-            run.pipeline, run.id, run.id, DAMAGED, "Damaged", "bad", "", "", "", 0.0, str(error)
+            *(run.pipeline, run.id, run.id, run.began, DAMAGED, "Damaged", "bad", "", "", "", 0.0),
+            problem=str(error),
         )
     label, kind = STATUS[summary.status]
     metrics = list(summary.metrics.items())
@@ -128,6 +132,7 @@ def _read_row(run: StoredRun, stamp: tuple[int, int]) -> RunRow:
         run.pipeline,
         run.id,
         summary.started.replace("T", " ")[:19],
+        run.began,
         summary.status.value,
         label,
         kind,
@@ -149,8 +154,8 @@ def make_list(output: Path, query: Query) -> str:
         if query.pipeline in ("", row.pipeline) and query.status in ("", row.status)
     ]
     # Runs with equal values stay in the order of their starts.
-    rows.sort(key=lambda row: row.started, reverse=True)
-    rows.sort(key=lambda row: getattr(row, query.sort), reverse=not query.is_ascending)
+    rows.sort(key=lambda row: row.began, reverse=True)
+    rows.sort(key=lambda row: getattr(row, _SORTS[query.sort]), reverse=not query.is_ascending)
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     page = min(query.page, pages)
     shown = rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
@@ -177,7 +182,7 @@ def _choose_two(rows: Sequence[RunRow]) -> tuple[str, str]:
     for i, row in enumerate(readable):
         for other in readable[i + 1 :]:
             if other.pipeline == row.pipeline:
-                before, after = sorted((row, other), key=lambda one: one.started)
+                before, after = sorted((row, other), key=lambda one: one.began)
                 return before.key, after.key
     return (readable[-1].key, readable[0].key) if readable else ("", "")
 
@@ -189,7 +194,7 @@ def make_comparison(first: RunSummary, second: RunSummary) -> str:
         "comparison.html.j2",
         title="Comparison of two runs",
         heading="Comparison of two runs",
-        status=Cell("", ""),
+        status=None,
         subtitle=f"{_name(first)} and {_name(second)}",
         sections=list(_sections(comparison)),
         footer="Made by Scopeline from the summaries of the runs.",
@@ -202,14 +207,14 @@ def _name(summary: RunSummary) -> str:
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
     notes: list[Block] = [Note(note) for note in comparison.notes]
-    yield Section("result", "Result", [_differences("Result", comparison.results)])
+    yield Section("result", "Result", [_differences("Status and model", comparison.results)])
     if comparison.metrics:
         yield Section("metrics", "Metrics", [_metrics(comparison.metrics), *notes])
     config = _differences("Keys of the config that differ", comparison.config)
     code = _differences("Code and packages that differ", comparison.code)
     yield Section("config", "Config and code", [config, code] if comparison.code else [config])
     changes = [(change.name, change.change) for change in comparison.columns]
-    data: list[Block] = [_differences("Data", comparison.data)]
+    data: list[Block] = [_differences("Spans and rows", comparison.data)]
     if changes:
         data.append(Table.capped("Columns of train that differ", ("column", "change"), changes, 2))
     yield Section("data", "Data", data)
@@ -218,9 +223,9 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 
 def _differences(caption: str, differences: Sequence[Difference]) -> Block:
     if not differences:
-        return Facts([(caption, "none, or not recorded")])
+        return Note(f"{caption}: none, or not recorded.", "muted")
     rows = [(shorten(d.name), shorten(d.first), shorten(d.second)) for d in differences]
-    return Table.capped(caption, ("", "first", "second"), rows, 3)
+    return Table.capped(caption, ("name", "first", "second"), rows, 3)
 
 
 def _metrics(metrics: Iterable[MetricDifference]) -> Table:
@@ -234,7 +239,7 @@ def _metrics(metrics: Iterable[MetricDifference]) -> Table:
         )
         for metric in metrics
     ]
-    head = ("metric", "first", "second", "difference", "interval of the difference", "")
+    head = ("metric", "first", "second", "difference", "interval of the difference", "verdict")
     return Table.capped("Metrics on the eval split", head, rows)
 
 

@@ -69,7 +69,7 @@ def make_report(
 
 
 def _subtitle(summary: RunSummary) -> str:
-    started = summary.started.replace("T", " ")
+    started = summary.started.replace("T", " ").replace("+00:00", " UTC")
     return f"Run {summary.run_id} · started {started} · {duration(summary.seconds)}"
 
 

@@ -8,13 +8,10 @@ from pydantic import ValidationError
 
 from components.disk import write_atomically
 from components.evaluator.explanation.record import WorstExamples
-from pipeline.records.run_folders import StoredRun, list_runs
+from pipeline.records.run_folders import StoredRun, read_earlier
 from pipeline.records.summary import RunSummary
 from pipeline.report.page import REPORT_FILE, make_report
-from trainer_module.errors import ConfigError, DataError
-
-_MAX_EARLIER_RUNS = 30
-"""The maximum number of earlier runs that a report shows."""
+from trainer_module.errors import ConfigError
 
 
 def report_path(run: StoredRun) -> Path:
@@ -50,7 +47,7 @@ def read_report(run: StoredRun) -> str:
 def make_report_of(run: StoredRun) -> str:
     """Returns the report of a run as HTML; raises DataError if the summary cannot be read."""
     summary = run.read()
-    return make_report(summary, _worst_examples(summary), _earlier(run))
+    return make_report(summary, _worst_examples(summary), read_earlier(run))
 
 
 def _worst_examples(summary: RunSummary) -> WorstExamples | None:
@@ -62,16 +59,3 @@ def _worst_examples(summary: RunSummary) -> WorstExamples | None:
         return WorstExamples.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None  # Retention deletes the artifacts of old runs.
-
-
-def _earlier(run: StoredRun) -> list[RunSummary]:
-    """Returns the readable summaries of the runs before a run, oldest first."""
-    output = run.files.root.parent.parent.parent
-    earlier = [other for other in list_runs(output, run.pipeline) if other.id < run.id]
-    summaries = []
-    for other in reversed(earlier[:_MAX_EARLIER_RUNS]):
-        try:
-            summaries.append(other.read())
-        except DataError:
-            continue
-    return summaries

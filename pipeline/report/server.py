@@ -81,7 +81,12 @@ def make_app(output: Path) -> Starlette:
                 return _problem(str(error), 500)
         return HTMLResponse(make_comparison(*summaries))
 
+    def show_nothing(request: Request, error: Exception) -> Response:
+        del request, error
+        return _problem("There is no page at this address.", 404)
+
     return Starlette(
+        exception_handlers={404: show_nothing},
         routes=[
             Route("/", show_list),
             Route("/runs/{pipeline}/{run}", show_run),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 NONE = "-"
 """The text of a missing value."""
+_MAX_DECIMALS = 6
 MAX_CHARACTERS = 200
 """The length from which `shorten` cuts a text."""
 
@@ -43,14 +44,42 @@ def shorten(text: object, limit: int = MAX_CHARACTERS) -> str:
 
 
 def number(value: object) -> str:
-    """Returns a number in four significant digits, or NONE for None, NaN and other types."""
+    """Returns a number in four significant digits, or NONE for None, NaN and other types.
+
+    Numbers below 10,000 have no comma: they may be years.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return NONE
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if isinstance(value, int) or (value.is_integer() and abs(value) >= 1000):
-        return f"{value:,.0f}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+    if abs(value) < 9999.5:
+        return f"{value:.4g}"
+    is_whole = isinstance(value, int) or value.is_integer()
+    return f"{value:,.0f}" if abs(value) < (1e15 if is_whole else 1e7) else f"{value:.4g}"
+
+
+def alike(values: Sequence[float], scale: float, sign: str = "") -> list[str]:
+    """Returns numbers with the same decimals: those that three digits of `scale` need, but at most
+    four digits of the largest number if these still show `scale`, without zeros at the end of all.
+
+    Args:
+      values: the numbers.
+      scale: the largest number, or the width of an interval.
+      sign: `+` if positive numbers have a sign.
+    """
+    decimals = -1
+    if is_number(scale) and scale > 0 and all(map(is_number, values)):
+        first = -math.floor(math.log10(scale))
+        most = 3 - math.floor(math.log10(max(scale, *map(abs, values))))
+        decimals = max(first, min(first + 2, most))
+    if not 0 <= decimals <= _MAX_DECIMALS:
+        return [signed(value) if sign else number(value) for value in values]
+    # The sum turns -0 into 0.
+    rounded = [round(value, decimals) + 0.0 for value in values]
+    while decimals and all(round(value, decimals - 1) == value for value in rounded):
+        decimals -= 1
+    comma = "," if max(map(abs, rounded), default=0) >= 1e4 else ""
+    return [f"{value:{sign if value else ''}{comma}.{decimals}f}" for value in rounded]
 
 
 def signed(value: object) -> str:
@@ -68,11 +97,12 @@ def percent(value: object) -> str:
 
 
 def interval(ends: Iterable[float] | None) -> str:
-    """Returns the two ends of an interval, or NONE."""
+    """Returns the two ends of an interval, in the digits that its width needs, or NONE."""
     if ends is None:
         return NONE
-    shown = [number(end) for end in ends]
-    return NONE if NONE in shown else f"{shown[0]} to {shown[1]}"
+    low, high = ends
+    is_known = NONE not in (number(low), number(high))
+    return " to ".join(alike((low, high), high - low)) if is_known else NONE
 
 
 def duration(seconds: object) -> str:

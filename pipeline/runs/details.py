@@ -21,19 +21,20 @@ _SECONDS_PER_HOUR = 3600
 
 def collect_details(
     context: RunContext, summary: RunSummary, costs: Mapping[str, StepCost] | None = None
-) -> RunDetails:
-    """Returns the details of a run that has ended.
+) -> None:
+    """Adds the details of a run that has ended to its summary, part by part.
 
     A part that cannot be read, such as deleted artifacts, is left out with a note. After a stop,
     nothing is read from artifacts and metadata, so that the process ends soon.
 
     Args:
       context: the context of the run.
-      summary: the summary of the run, without details.
+      summary: the summary of the run.
       costs: the measured costs of components, by name.
     """
     began, config = time.monotonic(), context.config
     details = RunDetails(costs=_price(costs or {}, summary, config.report.price_per_hour))
+    summary.details = details
     parts, unknown = PartReader(details.notes), dict[str, str]()
     details.config = parts.read("the config", lambda: config_without_secrets(config), {})
     details.lineage = Lineage(
@@ -50,7 +51,6 @@ def collect_details(
 
         ArtifactDetailsReader(context, summary, details, parts).read()
     details.seconds = round(time.monotonic() - began, 3)
-    return details
 
 
 def _price(

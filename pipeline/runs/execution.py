@@ -88,7 +88,7 @@ def execute(
         observer.note(retention.delete_expired())
     report = observer.report(meter.costs)
     console.conclude(observer.summary, [*_hints(observer.summary, layout, files), report])
-    if signal_name is None:
+    if received_signal() is None:
         reruns.keep(observer.summary, lambda: any(c.runs for c in make_plan(config, layout)))
     return observer.summary.status.exit_code
 

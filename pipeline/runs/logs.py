@@ -85,17 +85,17 @@ def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     sys.stdout, sys.stderr = (_open_stream(descriptor, on_error) for descriptor in (1, 2))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    # Figures that the screen shows every second are not logged.
-    handler.addFilter(lambda record: not getattr(record, "left", ""))
+    handler.addFilter(lambda record: getattr(record, "is_logged", True))
     root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
+    level, handlers = root.level, root.handlers
+    # Standard error is the log now: with an earlier handler, the log would have each line twice.
+    root.handlers = [handler]
     root.setLevel(logging.INFO)
     try:
         with os.fdopen(os.dup(saved[0]), "w", buffering=1) as console:
             yield console
     finally:
-        root.removeHandler(handler)
+        root.handlers = handlers
         root.setLevel(level)
         sys.stdout.flush()
         sys.stderr.flush()

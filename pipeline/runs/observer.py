@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Protocol
 
 from components.example_validator.verdict import SPAN_COMMAND, span_command
+from components.processes.stopping import attempt_last
 from components.pusher.versions import restore_version
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.user_code import own_sources
 from pipeline.layout import RunLayout
+from pipeline.records.credentials import hide_credentials
 from pipeline.records.details import StepCost
+from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import (
     ComponentSummary,
@@ -29,7 +32,8 @@ from pipeline.records.summary import (
 from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
-from pipeline.runs.reporting import report_run
+from pipeline.runs.reporting import WRITE_LATER, report_run
+from trainer_module.errors import shorten
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,7 @@ class RunObserver:
 
     def report(self, costs: Mapping[str, StepCost] | None = None) -> str:
         """Adds the details of a run that has ended to its summary, and writes the report and the
-        files for other tools.
+        files for other tools. A signal ends the report, but changes nothing else.
 
         Args:
           costs: the measured costs of components, by name.
@@ -238,7 +242,13 @@ class RunObserver:
         """
         # The last write of the summary may be that of an earlier component.
         self.summary.seconds = round(time.monotonic() - self._began, 3)
-        line = report_run(self._context, self._files, self.summary, costs)
+        lines = list[str]()
+        attempt_last(
+            lambda: lines.append(report_run(self._context, self._files, self.summary, costs)),
+            wait_for_deliveries,
+            self.summary.status.exit_code,
+        )
+        line = lines[0] if lines else f"report: not written (stopped); {WRITE_LATER}"
         self.summary.notes += write_for_other_tools(self.summary, self._context.layout)
         self._write_summary()
         return line
@@ -251,13 +261,15 @@ class RunObserver:
             self._run_events.record_refusal(window.newest, error.message, "", has_drifted)
 
     def _write_summary(self) -> None:
-        """Writes the summary; a write error, such as a full disk, does not fail the run."""
+        """Writes the summary; an error, such as a full disk, does not fail the run."""
         self.summary.seconds = round(time.monotonic() - self._began, 3)
+        self.summary.notes = list(map(hide_credentials, self.summary.notes))
         try:
             self.summary.write(self._files.summary)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             logger.exception("The summary could not be written")
-            note = f"{self._files.summary} cannot be written ({error.strerror}) and is out of date"
+            reason = error.strerror if isinstance(error, OSError) else shorten(error)
+            note = f"{self._files.summary} cannot be written ({reason}) and is out of date"
             if note not in self.summary.notes:
                 self.summary.notes.append(note)
 

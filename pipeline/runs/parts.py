@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from pipeline.records.credentials import hide_credentials
+
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -34,5 +36,6 @@ class PartReader:
             return read()
         except Exception as error:
             logger.warning("The report lacks %s", part, exc_info=True)
-            self._notes.append(f"{part} cannot be read: {type(error).__name__}: {error}"[:300])
+            reason = hide_credentials(f"{type(error).__name__}: {error}")
+            self._notes.append(f"{part} cannot be read: {reason}"[:300])
             return default

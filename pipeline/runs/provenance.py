@@ -7,22 +7,22 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, requires, version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
 from typing import Any
 
+from components import release
 from components.disk import show_size
 from pipeline.config.issues import may_hold_secrets
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.user_code import files_fingerprint
 from pipeline.own_modules import PACKAGES, ROOT
+from pipeline.records.credentials import hide_credentials
 from trainer_module.machine import count_cores, total_memory
 
-_NAME = "scopeline"
 _GIT_SECONDS = 5
 _GPUS = Path("/proc/driver/nvidia/gpus")
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
-"""The user and the password in a URL. Passwords may contain @."""
 NOT_SHOWN = "(not shown)"
 """The value of a key that may be a secret."""
 
@@ -42,7 +42,7 @@ def _without_secrets(path: tuple[str, ...], value: Any) -> Any:
         return NOT_SHOWN
     if isinstance(value, list):
         return [_without_secrets((*path, str(i)), child) for i, child in enumerate(value)]
-    return _CREDENTIALS.sub("***", value) if isinstance(value, str) else value
+    return hide_credentials(value) if isinstance(value, str) else value
 
 
 def code_version() -> str:
@@ -71,17 +71,19 @@ def _git(*arguments: str) -> str | None:
 
 
 def package_versions() -> dict[str, str]:
-    """Returns the versions of Python, of Scopeline, and of the installed packages of setup.py."""
-    versions = {"python": platform.python_version()}
+    """Returns the versions of Python, of Scopeline, and of the installed packages of setup.py.
+
+    If Scopeline is not installed, as in the image, all packages beside it are listed.
+    """
+    versions = {"python": platform.python_version(), release.NAME: release.read_version()}
     try:
-        needed = set(re.findall(r"^[\w.-]+", "\n".join(requires(_NAME) or ()), re.MULTILINE))
+        requirements = "\n".join(requires(release.NAME) or ())
+        needed = set(re.findall(r"^[\w.-]+", requirements, re.MULTILINE))
     except PackageNotFoundError:
-        needed = set()  # Scopeline runs from a folder without having been installed.
-    for name in (_NAME, *sorted(needed)):
-        try:
+        needed = {found.name for found in distributions() if found.name}
+    for name in sorted(needed):
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 

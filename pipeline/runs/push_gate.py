@@ -6,6 +6,7 @@ import logging
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 from tfx.dsl.io import fileio
@@ -30,9 +31,9 @@ logger = logging.getLogger(__name__)
 class PushGate:
     """A gate that decides for each node of a run whether it may run.
 
-    Before the Pusher, the gate writes the model card into the Model artifact. The Pusher and
-    `approve` copy the card, so a version has its card from the moment it appears, and a card is no
-    part of the Pusher's cache key.
+    Before the Pusher, the gate writes the model card of this run into the Model artifact, beside
+    those of other runs with the same model. The Pusher and `approve` copy the card, so a version
+    has its card from the moment it appears, and a card is no part of the Pusher's cache key.
     """
 
     def __init__(
@@ -81,10 +82,11 @@ class PushGate:
 
     def _write_card(self, candidate: Candidate) -> None:
         """Writes the model card; an error is a note in the summary, and does not fail the run."""
-        folder = posixpath.join(candidate.model, CARD_FOLDER)
+        folder = posixpath.join(candidate.model, CARD_FOLDER, self._summary.run_id)
         try:
             exported = self._context.layout.root / candidate.exported
-            source = CardSource.read(self._context.config, self._card, exported)
+            trained = datetime.fromtimestamp(candidate.model_created / 1000).astimezone()
+            source = CardSource.read(self._context.config, self._card, exported, trained)
             texts = {CARD_JSON: card_as_json(source), CARD_MARKDOWN: card_as_markdown(source)}
             fileio.makedirs(folder)
             for name, text in texts.items():

@@ -58,9 +58,11 @@ class Waiting(Candidate):
         """Returns the folder of the model's InfraBlessing, or None."""
         return layout.root / self.certificate if self.certificate else None
 
-    def card_in(self, layout: Layout) -> Path:
-        """Returns the folder of the model card in the Model artifact, which may not exist."""
-        return self.exported_in(layout).parent / CARD_FOLDER
+    def card_in(self, layout: Layout) -> Path | None:
+        """Returns the folder of the card by the run since which the model waits; the folder may not
+        exist.
+        """
+        return self.exported_in(layout).parent / CARD_FOLDER / self.run if self.run else None
 
     def variants_in(self, layout: Layout) -> Path | None:
         """Returns the folder of the artifact of the model's variants, or None."""

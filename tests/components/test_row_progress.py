@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,6 +62,36 @@ def test_a_pipeline_without_rows_shows_none_and_counts_anew(
     with report_rows(0, workers=0):
         pass
     assert shown.messages == []
+
+
+def test_worker_that_starts_late_counts_for_nobody(tmp_path: Path) -> None:
+    with report_rows(0, workers=1):
+        ended = row_progress.shared_path
+    (tmp_path / "reused").write_bytes(b"123")
+    for path in (ended, "", str(tmp_path), str(tmp_path / "reused")):
+        row_progress.share_counts(path, 1)
+        count_rows(5)
+    assert not Path(ended).exists()
+    assert (tmp_path / "reused").read_bytes() == b"123"
+
+
+def test_full_disk_ends_the_counting_of_workers_alone(
+    shown: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null/full")
+    with report_rows(9, workers=1):
+        row_progress.share_counts(row_progress.shared_path, 1)
+        count_rows(4)
+    assert shown.messages == ["4 of 9 rows read"]
+
+
+def test_closed_output_does_not_stop_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(row_progress, "_PERIOD", 0)
+    monkeypatch.setattr(row_progress, "report_step", fail)
+    assert len(list(report_batches([np.arange(3)], 3))) == 1
 
 
 def test_batches_pass_and_are_counted(

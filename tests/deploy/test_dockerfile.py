@@ -22,6 +22,8 @@ from pipeline.kubeflow.image import CODE_LABEL, code_hash
 from pipeline.own_modules import PACKAGES
 
 ROOT = Path(__file__).parents[2]
+SUFFIXES = {".py", ".yaml", ".j2", ".css"}
+"""Of the code, the examples, and the templates of reports."""
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
 
@@ -133,10 +135,8 @@ def test_nothing_else_of_a_checkout_is_let_in(path: str) -> None:
 
 def test_the_image_holds_code_and_examples_alone(image_code: Path) -> None:
     files = [path for path in image_code.rglob("*") if path.is_file()]
-    report = {path for path in files if path.parent == image_code / "pipeline/report/templates"}
-    code = {path for path in set(files) - report if path.name != "LICENSE"}
-    assert {path.suffix for path in code} == {".py", ".yaml"}
-    assert {path.suffix for path in report} == {".j2", ".css"}
+    others = {"LICENSE", "pyproject.toml"}
+    assert {path.suffix for path in files if path.name not in others} == SUFFIXES
     assert not [path for path in files if "test" in path.name]
 
 
@@ -145,6 +145,13 @@ def test_its_code_has_the_hash_of_the_checkout(image_code: Path, tmp_path: Path)
     place, found = run_in_image(image_code, tmp_path, "-c", command).split()
     assert Path(place).is_relative_to(image_code)
     assert found == code_hash()
+
+
+def test_it_knows_its_version_without_being_installed(image_code: Path, tmp_path: Path) -> None:
+    command = "from components.release import read_version; print(read_version())"
+    without_packages = run_in_image(image_code, tmp_path, "-S", "-c", command)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert without_packages.strip() == version
 
 
 def test_the_entry_point_runs_from_any_folder(image_code: Path, tmp_path: Path) -> None:

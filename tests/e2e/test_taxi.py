@@ -53,6 +53,10 @@ def test_each_step_shows_how_far_it_is(trained: Project, drawn: str) -> None:
     for component, text in shown.items():
         assert re.search(rf"{component} [^\r\n]*━[^\r\n]* {text}", drawn), component
     (log,) = (trained.output / "taxi" / "runs").glob("*/run.log")
+    logged = re.findall(r"scopeline\.progress: (.*)", log.read_text())
+    epochs = trained.summary("taxi")["training"]["epochs"]
+    ended = [line for line in logged if re.fullmatch(r"epoch \d+ of \d+", line)]
+    assert ended == [f"epoch {epoch} of {epochs}" for epoch in range(1, epochs + 1)]
     assert "rows read" not in log.read_text()
 
 
@@ -97,7 +101,9 @@ def test_the_report_shows_the_slices_beyond_chance(trained: Project, browser: Br
     (report,) = trained.output.glob("taxi/runs/*/report.html")
     assert {"data", "evaluation", "slices", "usage", "variants"} <= set(browser.check(report))
     text = browser.evaluate("document.querySelector('#slices').innerText")
-    assert re.search(r"auc: .* differ beyond chance: .*payment_type=Credit Card", text)
+    assert re.search(
+        r"auc: \d of \d tested slices? differs? beyond chance: .*payment_type=Credit Card", text
+    )
 
 
 def test_a_variant_is_as_good_as_the_model_on_every_slice(trained: Project) -> None:

@@ -116,20 +116,28 @@ def test_log_takes_what_any_language_prints(verbose: bool, tmp_path: Path) -> No
         "import logging, os, sys\n"
         "from pathlib import Path\n"
         "from pipeline.runs.logs import redirected_output\n"
+        "from trainer_module.runtime import report_step\n"
+        "logging.basicConfig()\n"
         f"with redirected_output(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
         "    os.write(2, b'from C++\\n')\n"
         "    print('from Python')\n"
         "    logging.getLogger('tfx').info('from a logger')\n"
+        "    report_step('epoch 1', 1, 2, left='about')\n"
+        "    report_step('9 rows read', is_logged=False)\n"
         "    print('for people', file=screen)\n"
         "print('afterwards')\n"
+        "logging.warning('later')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     log = (tmp_path / "run.log").read_text()
-    for line in ("from C++\n", "from Python\n", "INFO tfx: from a logger\n"):
+    progress = "INFO scopeline.progress: epoch 1\n"
+    for line in ("from C++\n", "from Python\n", "INFO tfx: from a logger\n", progress):
         assert line in log
         assert (line in done.stderr) == verbose
+    assert (log.count("from a logger"), log.count("rows read")) == (1, 0)
+    assert done.stderr.endswith("WARNING:root:later\n")
     assert done.stdout == "for people\nafterwards\n"
 
 

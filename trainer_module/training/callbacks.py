@@ -155,7 +155,7 @@ class Progress(StepCallback):
         done, total, step = self._epoch + 1, self.params["epochs"], batch + 1
         text = f"{self._unit} {done} of {total}, step {step} of {self._steps}"
         finished = self._epoch + min(step / self._steps, 1)
-        report_step(text, finished, total, self._detail, self._left)
+        report_step(text, finished, total, self._detail, self._left, is_logged=False)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Logs the losses, the metrics and the last learning rate of an epoch."""

@@ -49,7 +49,8 @@ def measure_effects(
     notes = []
     if len(measured) < len(grids):
         speed = f"the model predicts only {model.rows_per_second:,.0f} rows per second"
-        notes.append(f"effects of {len(measured)} columns instead of {len(grids)}: {speed}")
+        found = f"of only {len(measured)} of {len(grids)} columns" if measured else "of no column"
+        notes.append(f"the effects {found} were measured: {speed}")
     return effects, notes
 
 
@@ -65,7 +66,9 @@ def _choose_values(values: np.ndarray, column: RawColumn) -> np.ndarray | None:
         return None
     if values.dtype == object:
         frequent = Counter(values.tolist()).most_common(_MAX_VALUES)
-        if sum(count for _, count in frequent) < _MIN_SHARE * len(values):
+        shown = sum(count for _, count in frequent)
+        # Values of which each is in one row are free text.
+        if shown < _MIN_SHARE * len(values) or shown == len(frequent):
             return None
         grid = np.empty(len(frequent), object)
         grid[:] = [value for value, _ in frequent]

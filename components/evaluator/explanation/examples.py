@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import time
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from components.evaluator.explanation.parts import Parts
 from components.evaluator.explanation.prediction import ExplainedModel
 from components.evaluator.explanation.record import Share, WorstExample, WorstExamples
 from components.evaluator.explanation.sample import Sample
@@ -32,7 +34,12 @@ _MIN_WORDS = 3
 
 
 def find_worst_examples(
-    model: ExplainedModel, sample: Sample, columns: Sequence[RawColumn], seconds: float, seed: int
+    model: ExplainedModel,
+    sample: Sample,
+    columns: Sequence[RawColumn],
+    seconds: float,
+    seed: int,
+    parts: Parts,
 ) -> tuple[WorstExamples, list[str]]:
     """Returns the rows with the largest losses, and notes on what was left out.
 
@@ -42,24 +49,34 @@ def find_worst_examples(
       columns: the columns, beginning with the most important one.
       seconds: the time for the predictions of the shares.
       seed: the seed of the shares.
+      parts: computes the shares of columns, pixels and words, of which each may fail.
     """
     losses = model.target.losses(sample.outputs, sample.labels)
     order = np.argsort(np.where(sample.weights > 0, -losses, np.inf), kind="stable")
     worst = order[: min(_MAX_ROWS, int(np.count_nonzero(sample.weights > 0)))]
     rows, notes = sample.take(worst), list[str]()
     examples = [_describe(model, rows, losses[worst], row, columns) for row in range(len(rows))]
-    base, stop = None, time.perf_counter() + seconds
-    if len(columns) > 1 and examples:
+    stop = time.perf_counter() + seconds
+
+    def explain_columns() -> float | None:
+        """Adds the shares of the columns; returns the mean prediction that all rows share."""
         shares = _column_shares(model, sample, rows, columns, seconds, seed)
         if shares is None:
             speed = f"the model predicts only {model.rows_per_second:,.0f} rows per second"
             notes.append(f"no shares of the columns in the worst examples: {speed}")
-        else:
-            _add_shares(examples, rows, shares, columns)
-            # The rows of three or more classes explain different outputs.
-            base = float(shares.base[0]) if len(model.target.classes) <= 2 else None
-    _add_saliency(model, rows, examples, columns, stop, seed)
-    _add_words(model, rows, examples, columns, stop, seed)
+            return None
+        _add_shares(examples, rows, shares, columns)
+        # The rows of three or more classes explain different outputs.
+        return float(shares.base[0]) if len(model.target.classes) <= 2 else None
+
+    has_shares = len(columns) > 1 and bool(examples)
+    base = parts.compute("shares of columns", explain_columns, None) if has_shares else None
+    pixels, words = (
+        functools.partial(add, model, rows, examples, columns, stop, seed)
+        for add in (_add_saliency, _add_words)
+    )
+    parts.compute("shares of pixels", pixels, None)
+    parts.compute("shares of words", words, None)
     return WorstExamples(base=base, rows=examples), notes
 
 

@@ -20,10 +20,16 @@ from components.evaluator.explanation.measures import (
     compute_curves,
     compute_residuals,
 )
+from components.evaluator.explanation.parts import Parts
 from components.evaluator.explanation.prediction import ExplainedModel
 from components.evaluator.explanation.record import (
+    EFFECTS,
+    EXAMPLES,
     EXAMPLES_FILE,
     EXPLANATION_FILE,
+    IMPORTANCES,
+    Curve,
+    Effect,
     Explanation,
     WorstExamples,
 )
@@ -81,6 +87,9 @@ def try_explain(
         explanation, worst = explained
         write_text(worst.model_dump_json(exclude_defaults=True), output, EXAMPLES_FILE)
         write_text(explanation.model_dump_json(), output, EXPLANATION_FILE)
+        if explanation.failures:
+            lacking = "; ".join(f"{part} ({why})" for part, why in explanation.failures.items())
+            report_notice(f"the explanation lacks {lacking}. The log has the details")
     except Exception as error:  # The model, its files and its data may raise any error.
         logger.warning("the explanation of the model failed", exc_info=True)
         report_notice(
@@ -120,19 +129,34 @@ def explain(
     sample, notes = _predict(model, records)
     if not len(sample) or not sample.weights.sum() > 0:
         return None
-    explanation = _measure(sample, target, records.of)
-    importances = measure_importances(model, sample, _IMPORTANCE_SECONDS, seed)
+    explanation = _describe(sample, target, records.of)
+    parts = Parts(explanation.failures)
+    _measure(explanation, sample, target, parts)
+    importances = parts.compute(
+        IMPORTANCES,
+        lambda: measure_importances(model, sample, _IMPORTANCE_SECONDS, seed),
+        Importances(),
+    )
     columns = _by_importance(interface, importances)
-    strongest = [c for c in columns if c.request in _positive(importances)][:_MAX_EFFECTS]
-    effects, effect_notes = measure_effects(model, sample, strongest, _EFFECT_SECONDS)
-    worst, share_notes = find_worst_examples(model, sample, columns, _SHARE_SECONDS, seed)
+    strongest = [c for c in columns if c.request in _positive(importances)]
+    if IMPORTANCES in explanation.failures:
+        strongest = columns
+    explanation.effects, effect_notes = parts.compute(
+        EFFECTS,
+        lambda: measure_effects(model, sample, strongest[:_MAX_EFFECTS], _EFFECT_SECONDS),
+        (list[Effect](), list[str]()),
+    )
+    worst, share_notes = parts.compute(
+        EXAMPLES,
+        lambda: find_worst_examples(model, sample, columns, _SHARE_SECONDS, seed, parts),
+        (WorstExamples(), list[str]()),
+    )
     names = {column.request: column.name for column in interface.columns}
     for importance in importances.columns:
         importance.column = names[importance.column]
     if (leak := importances.suspected_leak) is not None:
         notes.append(_leak_note(names[leak], importances.leak_share))
     explanation.importances = importances.columns
-    explanation.effects = effects
     explanation.suspected_leak = None if leak is None else names[leak]
     explanation.notes = [
         *notes,
@@ -178,10 +202,10 @@ def _predict(model: ExplainedModel, records: Records) -> tuple[Sample, list[str]
     return sample.take(known), notes
 
 
-def _measure(sample: Sample, target: Target, total: int) -> Explanation:
-    """Returns an explanation with everything that needs no further predictions."""
+def _describe(sample: Sample, target: Target, total: int) -> Explanation:
+    """Returns an explanation with the extent of the sample and the loss of the model."""
     losses = target.losses(sample.outputs, sample.labels)
-    explanation = Explanation(
+    return Explanation(
         rows=len(sample),
         of=total,
         task=target.task,
@@ -190,13 +214,24 @@ def _measure(sample: Sample, target: Target, total: int) -> Explanation:
         loss_value=float(np.average(losses, weights=sample.weights)),
         classes=list(target.classes[:_MAX_CLASSES]),
     )
-    if target.classes:
-        explanation.roc, explanation.precision_recall = compute_curves(sample, target.classes)
-        explanation.calibration = compute_calibration(sample)
-        explanation.confusion = compute_confusion(sample, target.classes)
-    else:
-        explanation.residuals = compute_residuals(sample)
-    return explanation
+
+
+def _measure(explanation: Explanation, sample: Sample, target: Target, parts: Parts) -> None:
+    """Adds everything that needs no further predictions."""
+    if not target.classes:
+        explanation.residuals = parts.compute("residuals", lambda: compute_residuals(sample), None)
+        return
+    explanation.roc, explanation.precision_recall = parts.compute(
+        "curves",
+        lambda: compute_curves(sample, target.classes),
+        (list[Curve](), list[Curve]()),
+    )
+    explanation.calibration = parts.compute(
+        "calibration", lambda: compute_calibration(sample), None
+    )
+    explanation.confusion = parts.compute(
+        "confusion matrix", lambda: compute_confusion(sample, target.classes), None
+    )
 
 
 def _leak_note(column: str, share: float) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
+from components.json_numbers import Number
+
 EXPLANATION_FILE = "explanation.json"
 """The file of an `Explanation` in the folder of the evaluation artifact."""
+IMPORTANCES, EFFECTS, EXAMPLES = "importances", "effects of columns", "worst examples"
+"""The names of parts in `Explanation.failures`."""
 EXAMPLES_FILE = "worst_examples.json"
 """The file of the `WorstExamples`. It contains values of columns, unlike EXPLANATION_FILE."""
 
@@ -15,24 +19,24 @@ class Curve(BaseModel):
 
     label: str
     """The class that counts as positive."""
-    x: list[float]
-    y: list[float]
+    x: list[Number]
+    y: list[Number]
     area: float | None = None
-    thresholds: list[float] = []
+    thresholds: list[Number] = []
     """The threshold of the prediction at each point, or an empty list if it is not known."""
 
 
 class Calibration(BaseModel):
     """The observed frequencies of predicted probabilities, in bins of equally many rows."""
 
-    predicted: list[float]
+    predicted: list[Number]
     """The mean predicted probability of each bin."""
-    observed: list[float]
-    low: list[float]
-    high: list[float]
+    observed: list[Number]
+    low: list[Number]
+    high: list[Number]
     """The bounds of the observed frequency: Wilson's interval at 95 %."""
     rows: list[int]
-    expected_error: float
+    expected_error: Number
     """The expected calibration error: the mean distance, weighted by rows."""
 
 
@@ -41,16 +45,16 @@ class Confusion(BaseModel):
 
     classes: list[str]
     """The classes with most mistakes; the last is "others" if there are further classes."""
-    counts: list[list[float]]
+    counts: list[list[Number]]
     """The count by true class (rows) and predicted class (columns)."""
 
 
 class Bins(BaseModel):
     """A histogram: the counts of values in consecutive bins."""
 
-    edges: list[float]
+    edges: list[Number]
     """The bounds of the bins: one more than there are counts."""
-    counts: list[float]
+    counts: list[Number]
 
 
 class Residuals(BaseModel):
@@ -59,8 +63,8 @@ class Residuals(BaseModel):
     errors: Bins
     """The histogram of prediction minus label. The first and the last bin include the 0.5 % of
     smaller and larger errors."""
-    predicted: list[float]
-    actual: list[float]
+    predicted: list[Number]
+    actual: list[Number]
     """The predictions and labels of up to 500 rows, evenly from all predictions."""
 
 
@@ -68,12 +72,12 @@ class Importance(BaseModel):
     """The importance of a column: how much worse predictions get if its values are permuted."""
 
     column: str
-    increase: float
+    increase: Number
     """The increase of the loss."""
-    low: float
-    high: float
+    low: Number
+    high: Number
     """The bounds of the increase, at 95 %."""
-    share: float
+    share: Number
     """The increase divided by the sum of all positive increases; 0 if it is negative."""
 
 
@@ -84,10 +88,10 @@ class Effect(BaseModel):
     is_numeric: bool
     values: list[float | str | None]
     """The values, in ascending order or most frequent first. None is a missing value."""
-    answers: list[float]
+    answers: list[Number]
     """The mean prediction by value."""
-    low: list[float]
-    high: list[float]
+    low: list[Number]
+    high: list[Number]
     """The quartiles of the predictions by value."""
     rows: list[int]
     """The number of rows with (about) each value."""
@@ -109,7 +113,7 @@ class Explanation(BaseModel):
     """The explained prediction in words, such as "probability of yes" or "price"."""
     loss: str
     """The name of the loss whose increase the importances measure, such as `log_loss` or `mse`."""
-    loss_value: float
+    loss_value: Number
     """The loss on the sample."""
     classes: list[str] = []
     roc: list[Curve] = []
@@ -127,6 +131,8 @@ class Explanation(BaseModel):
     """The column that alone carries nearly all of the model's knowledge, or None."""
     notes: list[str] = []
     """Statements on what was left out, and why."""
+    failures: dict[str, str] = {}
+    """The parts that could not be computed, each with the error."""
     seconds: float = 0.0
 
 
@@ -136,7 +142,7 @@ class Share(BaseModel):
     column: str
     value: str
     """The value of the column, as text of at most 200 characters."""
-    share: float
+    share: Number
     """The shares of all columns and the mean prediction add up to the prediction."""
 
 
@@ -146,14 +152,14 @@ class WorstExample(BaseModel):
     label: str
     prediction: str
     """The predicted class with its probability, or the predicted number."""
-    loss: float
+    loss: Number
     values: dict[str, str]
     """The values of the columns, as text of at most 200 characters each."""
     images: dict[str, str] = {}
     """The pictures of the row by column: PNG files of at most 160 pixels a side, in base64."""
     saliency: dict[str, str] = {}
     """The strength of each pixel by column: PNG files of the same size, in base64."""
-    words: list[tuple[str, float]] = []
+    words: list[tuple[str, Number]] = []
     """The words of a text in order, each with its additive share."""
     shares: list[Share] = []
     """The strongest columns, beginning with the strongest."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 from typing import Any, cast
 
 import orjson
@@ -22,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from components import release
 from components.compat.uvicorn import check_uvicorn
 from components.serving.failure_log import FailureLog
 from components.serving.model import Servable
@@ -341,9 +341,8 @@ class _Endpoints:
 
     async def describe_server(self, request: Request) -> Response:
         """Returns the metadata of the server, for Open Inference v2."""
-        extensions = ["binary_tensor_data"]
-        server = {"name": "scopeline", "version": version("scopeline"), "extensions": extensions}
-        return _json(server)
+        server = {"name": release.NAME, "version": release.read_version()}
+        return _json({**server, "extensions": ["binary_tensor_data"]})
 
     async def describe_model(self, request: Request) -> Response:
         """Returns the metadata of the model, for Open Inference v2."""

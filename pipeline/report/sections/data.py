@@ -124,7 +124,9 @@ def _charts(columns: Sequence[ColumnDetails], total: int) -> Multiples:
     splits = list(dict.fromkeys(name for column in columns for name in column.splits))[:MAX_SPLITS]
     note = "Columns whose distributions differ most between the splits come first."
     if len(columns) < total:
-        note += f" {len(columns)} of {total:,} columns have a chart, but no ignored or private one."
+        verb = "has" if len(columns) == 1 else "have"
+        note += f" {len(columns)} of {total:,} columns {verb} a chart; ignored and private columns "
+        note += "have none."
     return Multiples("Distributions", [_chart(one, splits) for one in columns], splits, note)
 
 
@@ -139,10 +141,17 @@ def _chart(column: ColumnDetails, splits: Sequence[str]) -> Figure:
     else:
         svg, note = _categories(of_splits)
     if is_number(column.distance):
-        note += f" · distance {column.distance:.2g}"
+        note += f" · distance {_distance(column.distance)}"
     if is_number(column.drift):
-        note += f" · drift {column.drift:.2g}"
+        note += f" · drift {_distance(column.drift)}"
     return Figure(shorten(column.name, 40), message, svg, note=note.removeprefix(" · "))
+
+
+def _distance(value: float | None) -> str:
+    """Returns a distance between distributions, from 0 to 1."""
+    if not is_number(value):
+        return NONE
+    return "<0.001" if 0 < value < 0.001 else f"{value:.2g}"
 
 
 def _gist(one: SplitStatistics) -> str:
@@ -199,8 +208,8 @@ def _row(column: ColumnDetails, splits: Sequence[str], source: ReportSource) -> 
         *missing,
         number(first.unique if first else None),
         *(list(map(number, figures)) or [NONE] * 4),
-        number(column.distance),
-        number(column.drift),
+        _distance(column.distance),
+        _distance(column.drift),
     ]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from components.evaluator.explanation.record import (
+    EFFECTS,
+    EXAMPLES,
+    IMPORTANCES,
     Calibration,
     Confusion,
     Curve,
@@ -29,7 +32,7 @@ from pipeline.report.blocks import (
     Table,
 )
 from pipeline.report.source import ReportSource
-from pipeline.report.text import interval, is_number, listed, number, shorten, signed
+from pipeline.report.text import alike, interval, is_number, listed, number, shorten
 from trainer_module.errors import counted
 
 MAX_CLASSES = 15
@@ -39,6 +42,9 @@ MAX_CURVES = 6
 MAX_POINTS = 100
 """The maximum number of points of a curve; of more, evenly spaced points are drawn."""
 MAX_EXAMPLES = 20
+MAX_SHARES = 6
+MAX_UNFOLDED = 3
+"""The maximum number of values of an example without shares that are not folded."""
 MAX_WORDS = 200
 MAX_PICTURES = 1_000_000
 """The maximum size of all pictures in base64; the pictures of further rows are left out."""
@@ -55,13 +61,23 @@ def make_evaluation(source: ReportSource) -> Section | None:
             blocks.append(Columns(figures))
         if explanation.confusion is not None and explanation.confusion.classes:
             blocks += _confusion(explanation.confusion)
+        usage = (IMPORTANCES, EFFECTS)
+        blocks += [note for part, note in failures(explanation).items() if part not in usage]
         if explanation.notes:
-            blocks.append(Items.capped("Left out", explanation.notes))
+            blocks.append(Items.capped("Notes on the evaluation", explanation.notes))
     if worst := _worst(source):
         blocks.append(worst)
-    elif explanation is not None:
+    elif explanation is not None and EXAMPLES not in explanation.failures:
         blocks.append(Note("The file of worst examples does not exist (any more).", "muted"))
     return Section("evaluation", "Evaluation", blocks, lead) if blocks else None
+
+
+def failures(explanation: Explanation) -> dict[str, Note]:
+    """Returns a note for each part of an explanation that was not computed."""
+    return {
+        part: Note(f"{part}: not computed: {shorten(reason, 400)}", "warn")
+        for part, reason in explanation.failures.items()
+    }
 
 
 def _lead(explanation: Explanation) -> str:
@@ -111,7 +127,7 @@ def _calibration(calibration: Calibration) -> Figure:
         {"x": x, "y": y, "low": low, "high": high}
         for x, y, low, high in zip(*columns, strict=False)
     ]
-    error = f"The expected calibration error is {number(calibration.expected_error)}."
+    error = f"The expected calibration error is {calibration.expected_error:.2g}."
     table = Table.capped(
         "Figures of the calibration",
         ["predicted", "observed", "interval", "rows"],
@@ -191,7 +207,8 @@ def _worst(source: ReportSource) -> Examples | None:
         pictures = _pictures(row, source.hidden)
         room -= sum(len(picture.png) for picture in pictures)
         examples.append(_example(row, source, pictures if room > 0 else [], has_words))
-    note = "The rows with the largest losses. Ignored and private columns are left out."
+    note = "The rows with the largest losses, each with its label → its prediction. Ignored and "
+    note += "private columns are left out."
     if any(row.shares for row in worst.rows):
         mean = f", {number(worst.base)}," if worst.base is not None else ""
         note += f" The mean prediction{mean} and the shares of all columns add up to "
@@ -245,24 +262,26 @@ def _example(
     known = [(shorten(word, 40), share) for word, share in row.words if is_number(share)]
     largest = max((abs(share) for _, share in known), default=0.0) or 1.0
     words = [(word, share / largest) for word, share in known[:MAX_WORDS]] if has_words else []
-    shares = [
-        [_pair(one, row), signed(one.share)]
-        for one in row.shares
-        if one.column not in source.hidden
-    ]
+    shown = [one for one in row.shares if one.column not in source.hidden][:MAX_SHARES]
+    largest_share = max((abs(one.share) for one in shown), default=0.0)
+    figures = alike([one.share for one in shown], largest_share, "+")
+    shares = [[_pair(one, row), figure] for one, figure in zip(shown, figures, strict=True)]
     values = [
         [shorten(name, 40), shorten(value)]
         for name, value in row.values.items()
         if name not in source.hidden and name not in row.images
     ]
-    base = f"mean prediction {number(row.base)}" if row.base is not None else ""
-    head = ["column = value", "share"]
-    table = Table.capped("All values", ["column", "value"], values, 2, is_folded=True, limit=30)
+    # The note above the rows has the base of all rows.
+    worst = source.worst_examples
+    is_in_note = worst is not None and worst.base is not None
+    base = "" if row.base is None or is_in_note else f"mean prediction {number(row.base)}"
+    is_folded = bool(shares or words) or len(values) > MAX_UNFOLDED
+    table = Table.capped("Values", ["column", "value"], values, 2, is_folded=is_folded, limit=30)
     return Example(
         title=f"{shorten(row.label, 60)} → {shorten(row.prediction, 80)}",
         detail=", ".join(filter(None, (f"loss {number(row.loss)}", base))),
         pictures=pictures,
         words=words,
-        shares=Table.capped("Shares", head, shares[:6]) if shares else None,
+        shares=Table.capped("Shares", ["column = value", "share"], shares) if shares else None,
         values=table if values else None,
     )

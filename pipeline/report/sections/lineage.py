@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ _COLOUR = {
     State.FAILED: "bad",
 }
 _OTHER = "not in this run"
+_COMMIT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")
+"""The hash of a commit, of which the beginning is enough."""
 
 
 def make_steps(source: ReportSource) -> Section | None:
@@ -36,7 +39,7 @@ def make_steps(source: ReportSource) -> Section | None:
         blocks.append(_graph(lineage, components))
     if len(components) > 1:
         blocks.append(_bars(source))
-    blocks.append(_costs(source))
+    blocks.append(_costs(source, is_folded=len(components) > 1))
     return Section("steps", "Steps and cost", blocks)
 
 
@@ -45,7 +48,8 @@ def make_lineage(source: ReportSource) -> Section | None:
     lineage = source.details.lineage
     blocks: list[Block] = []
     if lineage is not None:
-        pairs = [("config", lineage.config), ("code", lineage.code), *lineage.machine.items()]
+        code = _COMMIT.sub(r"\1", lineage.code)
+        pairs = [("config", lineage.config), ("code", code), *lineage.machine.items()]
         facts = [(shorten(name, 40), shorten(value)) for name, value in pairs if value]
         if facts:
             blocks.append(Facts(facts))
@@ -172,7 +176,7 @@ def _cost(
     return value, "" if value is None else show(value)
 
 
-def _costs(source: ReportSource) -> Table:
+def _costs(source: ReportSource, *, is_folded: bool) -> Table:
     """Returns the table of the states, times and costs of steps."""
     costs = source.details.costs
     has_prices = any(cost.price is not None for cost in costs.values())
@@ -197,7 +201,7 @@ def _costs(source: ReportSource) -> Table:
         if has_prices:
             total.append(number(sum(cost.price or 0.0 for cost in costs.values())))
         rows.append(total)
-    return Table.capped("Steps", head, rows, 2)
+    return Table.capped("Steps", head, rows, 2, is_folded=is_folded)
 
 
 def _cost_cells(cost: StepCost | None) -> list[str | Cell]:

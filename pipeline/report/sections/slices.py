@@ -52,11 +52,10 @@ def _gist(metric: str, found: Sequence[SliceDifference]) -> tuple[str, bool]:
     beyond = [one for one in tested if one.is_beyond_chance]
     if not tested:
         return f"{metric}: no slice has {MIN_ROWS} rows and a confidence interval.", False
-    if not beyond:
-        return f"{metric}: chance explains the differences of all {len(tested)} slices.", False
-    names = listed((f"{shorten(one.name, 50)} ({signed(one.difference)})" for one in beyond), 4)
     verb = "differs" if len(beyond) == 1 else "differ"
-    return f"{metric}: {len(beyond)} of {len(tested)} slices {verb} beyond chance: {names}.", True
+    gist = f"{metric}: {len(beyond)} of {counted(len(tested), 'tested slice')} {verb} beyond chance"
+    names = listed((f"{shorten(one.name, 50)} ({signed(one.difference)})" for one in beyond), 4)
+    return (f"{gist}: {names}." if beyond else f"{gist}."), bool(beyond)
 
 
 def _figure(metric: str, whole: MetricSummary, found: Sequence[SliceDifference]) -> Figure:

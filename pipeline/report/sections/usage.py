@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from components.evaluator.explanation.record import Effect, Explanation, Importance
+from components.evaluator.explanation.record import (
+    EFFECTS,
+    IMPORTANCES,
+    Effect,
+    Explanation,
+    Importance,
+)
 from pipeline.report import charts, small_charts
 from pipeline.report.blocks import Block, Columns, Figure, Multiples, Note, Section, Table
+from pipeline.report.sections.evaluation import failures
 from pipeline.report.source import ReportSource
 from pipeline.report.text import interval, is_number, listed, number, percent, shorten
 
@@ -15,11 +22,15 @@ MAX_BARS = 15
 
 
 def make_usage(source: ReportSource) -> Section | None:
-    """Returns the section of importances, or None if fewer than two columns were measured."""
+    """Returns the section of importances, or None if fewer than two columns were to be measured."""
     explanation = source.details.explanation
-    if explanation is None or not (len(explanation.importances) > 1 or explanation.effects):
+    if explanation is None:
         return None
-    blocks: list[Block] = []
+    notes = failures(explanation)
+    failed = [notes[part] for part in (IMPORTANCES, EFFECTS) if part in notes]
+    if not (len(explanation.importances) > 1 or explanation.effects or failed):
+        return None
+    blocks: list[Block] = [*failed]
     if (leak := explanation.suspected_leak) is not None:
         blocks.append(_leak(leak))
     if explanation.importances:
@@ -72,11 +83,10 @@ def _importances(explanation: Explanation) -> Columns:
 
 def _importances_table(importances: Sequence[Importance]) -> Table:
     rows = [
-        [shorten(one.column, 60), number(one.increase), interval((one.low, one.high)), share]
+        [shorten(one.column, 60), number(one.increase), interval((one.low, one.high))]
         for one in importances
-        for share in [percent(one.share)]
     ]
-    head = ["column", "increase", "interval", "share"]
+    head = ["column", "increase", "interval"]
     return Table.capped("Importances of columns", head, rows, is_folded=len(rows) > MAX_BARS)
 
 
@@ -103,8 +113,8 @@ def _effects(effects: Sequence[Effect], output: str) -> Multiples:
         shown = effect.model_copy(update={"values": effect.values[:8]})
         shown = shown if not effect.is_numeric else effect
         explained = shorten(effect.output or output, 60)
-        note = f"{number(effect.values[0])} to {number(effect.values[-1])}; " * effect.is_numeric
-        note += f"{explained if effect.output != output else ''} {interval(ends)}".strip()
+        note = f"{number(effect.values[0])} to {number(effect.values[-1])} · " * effect.is_numeric
+        note += f"{explained if effect.output != output else 'mean'} {interval(ends)}"
         message = f"{shorten(effect.column, 60)}: {explained} {interval(ends)}"
         svg = small_charts.effect(shown, low, high)
         figures.append(Figure(shorten(effect.column, 40), message, svg, note=note))

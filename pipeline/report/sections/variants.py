@@ -9,7 +9,7 @@ from pipeline.records.summary import CertificateSummary
 from pipeline.report import charts
 from pipeline.report.blocks import Block, Cell, Figure, Note, Section, Table
 from pipeline.report.source import ReportSource
-from pipeline.report.text import NONE, is_number, number, percent, shorten, signed, size
+from pipeline.report.text import NONE, is_number, number, percent, shorten, size
 
 _LATENCY = "p50_ms_batch_1"
 MAX_BARS = 12
@@ -73,7 +73,7 @@ def _table(model: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], metr
     rows: list[list[str | Cell]] = [_model_row(model, metric)]
     for one in variants:
         measured = one.get("measured") or {}
-        drop = percent(one.get("drop")) if one.get("drop_is_share") else signed(one.get("drop"))
+        drop = percent(one.get("drop")) if one.get("drop_is_share") else _drop(one.get("drop"))
         reasons = "; ".join(map(str, one.get("reasons", [])))
         verdict = Cell("accepted", "good") if one.get("accepted") else Cell("rejected", "bad")
         if one.get("unmeasured"):
@@ -93,6 +93,10 @@ def _table(model: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], metr
             ]
         )
     return Table.capped("Variants of the model", head, rows, 2)
+
+
+def _drop(value: object) -> str:
+    return f"{value:+.2g}" if is_number(value) and value else number(value)
 
 
 def _model_row(model: Mapping[str, Any], metric: str) -> list[str | Cell]:
@@ -129,4 +133,5 @@ def _interfaces(certificate: CertificateSummary) -> Table:
         f"Largest differences to {certificate.expected_by}, with tolerance "
         f"{number(certificate.tolerance)}"
     )
-    return Table.capped(caption, ["interface", "row", "output", "difference"], rows, 3)
+    head = ["interface", "row", "output", "difference"]
+    return Table.capped(caption, head, rows, 3, is_folded=not certificate.failure)

@@ -10,7 +10,7 @@ from pipeline.records.summary import ErrorSummary, MetricSummary, RunSummary, St
 from pipeline.report import charts
 from pipeline.report.blocks import Block, Cell, Columns, Facts, Figure, Items, Note, Section, Table
 from pipeline.report.source import ReportSource
-from pipeline.report.text import NONE, duration, interval, is_number, number, shorten
+from pipeline.report.text import NONE, interval, is_number, number, shorten
 
 STATUS = {
     Status.RUNNING: ("Running", "warn"),
@@ -56,17 +56,17 @@ def _outcome(summary: RunSummary) -> Note:
     if summary.error is not None:
         return _error(summary, summary.error)
     title, kind = STATUS[summary.status]
-    reason = summary.reason or ""
+    reason = _sentence(summary)
     if summary.status is Status.RUNNING:
         return Note(_UNFINISHED, kind, title)
     if summary.status is Status.PUSHED:
         cached = all(one.state is State.CACHED for one in summary.components)
-        text = f"{reason}.\n" if reason else ""
+        text = f"{reason}\n" if reason else ""
         title = "Nothing has changed since the last push" if cached else "Blessed and pushed"
         return Note(f"{text}The model is in {summary.pushed}.", kind, title)
     if summary.waiting is not None:
         title = f"Blessed, not pushed: version {summary.waiting.version} {summary.status.value}"
-        return Note(". ".join(filter(None, (summary.waiting.reason, reason))), kind, title)
+        return Note("\n".join(filter(None, (summary.waiting.reason, reason))), kind, title)
     if summary.status is Status.NOT_BLESSED:
         title = "Blessed, but not pushed" if summary.blessed else "Not blessed, not pushed"
         return Note(reason or "The Evaluator gave no reason; see the log.", kind, title)
@@ -75,6 +75,14 @@ def _outcome(summary: RunSummary) -> Note:
         Status.TUNED: "The search ended; the run was not requested to do more.",
     }
     return Note(ended.get(summary.status, reason), kind, title)
+
+
+def _sentence(summary: RunSummary) -> str:
+    """Returns the reason of the outcome as a sentence, whose first word may be a metric."""
+    reason = (summary.reason or "").rstrip(".")
+    if reason.partition(" ")[0] not in summary.metrics:
+        reason = f"{reason[:1].upper()}{reason[1:]}"
+    return f"{reason}." if reason else ""
 
 
 def _error(summary: RunSummary, error: ErrorSummary) -> Note:
@@ -88,18 +96,15 @@ def _error(summary: RunSummary, error: ErrorSummary) -> Note:
 
 def _facts(source: ReportSource) -> Iterator[tuple[str, str | Cell]]:
     summary, training = source.summary, source.summary.training
-    if summary.blessed is not None:
-        yield "blessed", Cell("yes", "good") if summary.blessed else Cell("no", "bad")
     if summary.pushed:
         yield "version", shorten(Path(summary.pushed).name, 40)
-    elif summary.blessed is not None:
-        yield "pushed", Cell("no", "warn" if summary.blessed else "bad")
     if model := training.get("model"):
         yield "model", str(model)
     if summary.examples:
-        yield "examples", ", ".join(f"{split} {n:,}" for split, n in summary.examples.items())
+        yield "examples", ", ".join(f"{split}\u00a0{n:,}" for split, n in summary.examples.items())
     if summary.window is not None:
-        yield "newest span", f"{summary.window.newest} of {len(summary.window.spans)}"
+        count = len(summary.window.spans)
+        yield "newest span", f"{summary.window.newest}{f' of {count}' if count > 1 else ''}"
     model_size = source.details.model
     if is_number(model_size.get("parameters")):
         yield "parameters", number(model_size["parameters"])
@@ -107,7 +112,6 @@ def _facts(source: ReportSource) -> Iterator[tuple[str, str | Cell]]:
     done = [f"{states.count(state)} {state.value}" for state in State if state in states]
     if done:
         yield "steps", ", ".join(done)
-    yield "time", duration(summary.seconds)
 
 
 def thresholds(source: ReportSource) -> dict[str, list[float]]:
@@ -132,16 +136,17 @@ def _metrics_figure(source: ReportSource) -> Iterator[Figure]:
     for name, metric in list(source.summary.metrics.items())[:20]:
         if not is_number(metric.value):
             continue
-        rows.append(
-            {
-                "name": shorten(name, 24),
-                "value": metric.value,
-                **_bounds(metric),
-                "kind": _kind(metric) or "series-1",
-                "mark": next(iter(bounds.get(name, [])), None),
-                "other": metric.in_service if is_number(metric.in_service) else None,
-            }
-        )
+        row = {
+            "name": shorten(name, 24),
+            "value": metric.value,
+            **_bounds(metric),
+            "kind": _kind(metric) or "series-1",
+            "mark": next(iter(bounds.get(name, [])), None),
+            "other": metric.in_service if is_number(metric.in_service) else None,
+        }
+        # A value that has nothing beside it is in the table.
+        if len({row[key] for key in ("value", "low", "high", "mark", "other")} - {None}) > 1:
+            rows.append(row)
     if not rows:
         return
     keys = [

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from exported import PICTURE, Evaluated
+from exported import PICTURE, Evaluated, write_rows
 from PIL import Image
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
@@ -23,7 +23,7 @@ from components.evaluator.explanation.explain import read_explanation, try_expla
 from components.evaluator.explanation.importances import measure_importances
 from components.evaluator.explanation.measures import OTHERS, compute_confusion, compute_curves
 from components.evaluator.explanation.prediction import ExplainedModel
-from components.evaluator.explanation.record import EXAMPLES_FILE
+from components.evaluator.explanation.record import EXAMPLES_FILE, WorstExamples
 from components.evaluator.explanation.sample import Sample
 from components.evaluator.explanation.target import Target
 from trainer_module.export.interface import RawColumn
@@ -301,6 +301,50 @@ def test_a_model_that_cannot_be_explained_is_a_notice(
     assert notice.startswith("the model was evaluated, but not explained: ")
     assert "`evaluate: {explain: false}` leaves the explanation out" in notice
     assert read_explanation(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "part"),
+    [
+        ("explain.measure_importances", "importances"),
+        ("explain.measure_effects", "effects of columns"),
+        ("explain.compute_confusion", "confusion matrix"),
+        ("explain.find_worst_examples", "worst examples"),
+        ("examples._add_words", "shares of words"),
+    ],
+)
+def test_a_part_fails_alone(
+    function: str,
+    part: str,
+    binary: Evaluated,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no such op")
+
+    monkeypatch.setattr(f"components.evaluator.explanation.{function}", fail)
+    write_rows(binary.files[0], make_rows())
+    with caplog.at_level(logging.WARNING):
+        try_explain(binary.files, binary.folder, binary.schema, INDEPENDENT, str(tmp_path))
+    explanation = read_explanation(str(tmp_path))
+    assert explanation is not None
+    worst = WorstExamples.model_validate_json((tmp_path / EXAMPLES_FILE).read_text())
+    assert explanation.failures == {part: "ValueError: no such op"}
+    notices = [record.message for record in caplog.records if hasattr(record, "notice")]
+    assert notices == [
+        f"the explanation lacks {part} (ValueError: no such op). The log has the details"
+    ]
+    made = {
+        "importances": explanation.importances,
+        "effects of columns": explanation.effects,
+        "confusion matrix": explanation.confusion,
+        "worst examples": worst.rows,
+        "calibration": explanation.calibration,
+        "curves": explanation.roc,
+    }
+    assert {name for name, found in made.items() if not found} == {part} & made.keys()
 
 
 def test_files_of_an_explanation(binary: Evaluated, tmp_path: Path) -> None:

@@ -100,6 +100,28 @@ attempt(after)
     assert done.stdout == "KeyboardInterrupt SIGTERM\npushed\nNoneType SIGTERM\n"
 
 
+@pytest.mark.parametrize("is_stopped_before", [False, True])
+def test_a_stop_of_the_last_work_ends_only_that_work(is_stopped_before: bool) -> None:
+    done = run(f"""
+def first():
+    if {is_stopped_before}:
+        stop()
+def last():
+    stop(signal.SIGINT)
+    stop()
+    time.sleep(20)
+    print("never comes to this")
+attempt(first)
+print(stopping.attempt_last(last, lambda: None, 0), flush=True)
+stop()
+stop(signal.SIGINT)
+print(stopping.attempt_last(lambda: print("written"), lambda: None, 0))
+stopping.exit_process(3)
+""")
+    assert done.stdout.split("\n")[1:] == ["False", "written", "True", ""]
+    assert done.returncode == 3
+
+
 def test_cleaning_up_is_not_cut_short_but_followed_by_the_stop() -> None:
     done = run("""
 def work():

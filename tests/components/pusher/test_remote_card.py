@@ -10,21 +10,21 @@ from tfx.dsl.io import fileio
 from tfx.types import standard_artifacts
 
 from components.pusher import component
-from components.pusher.versions import CARD_FOLDER, CARD_JSON
+from components.pusher.versions import CARD_JSON
 
 
 def test_card_that_cannot_be_copied_does_not_fail_the_push(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    card = tmp_path / "model" / CARD_FOLDER / CARD_JSON
-    card.parent.mkdir(parents=True)
+    card = tmp_path / "card" / CARD_JSON
+    card.parent.mkdir()
     card.write_text("{}")
     version = tmp_path / "version"
     version.mkdir()
-    model, pushed = standard_artifacts.Model(), standard_artifacts.PushedModel()
-    model.uri, pushed.uri = str(tmp_path / "model"), str(version)
+    pushed = standard_artifacts.PushedModel()
+    pushed.uri = str(version)
     pushed.set_string_custom_property("pushed_destination", str(version))
-    component._push_card(model, pushed)
+    component._push_card(str(card.parent), pushed)
     assert (version / CARD_JSON).read_text() == "{}"
 
     def fail(*_: object, **__: object) -> None:
@@ -32,5 +32,5 @@ def test_card_that_cannot_be_copied_does_not_fail_the_push(
 
     monkeypatch.setattr(fileio, "copy", fail)
     with caplog.at_level(logging.INFO):
-        component._push_card(model, pushed)
+        component._push_card(str(card.parent), pushed)
     assert "the version has no model card: RuntimeError: 403 Forbidden" in caplog.text

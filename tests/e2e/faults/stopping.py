@@ -97,9 +97,7 @@ def _has_come(stop: Stop, project: Project, earlier: set[Path], serving: Path) -
         return any(serving.glob(".incoming-*"))
     for log in logs(project) - earlier:
         _, _, after = log.read_text(errors="replace").partition(_TRANSFORM)
-        lines = [line for line in after.splitlines() if " Renamed " in line]
-        # Python's logging and absl's say each.
-        return sum("INFO apache_beam" in line for line in lines) >= _SPLITS
+        return after.count(" Renamed ") >= _SPLITS
     return False
 
 

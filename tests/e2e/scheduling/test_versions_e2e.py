@@ -12,7 +12,12 @@ import pytest
 from e2e.conftest import ROOT, SMALL, Project, wait_until
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from components.pusher.versions import list_versions, read_provenance
+from components.pusher.versions import (
+    CARD_JSON,
+    CARD_MARKDOWN,
+    list_versions,
+    read_provenance,
+)
 from components.resolvers import _training_examples
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
@@ -67,19 +72,31 @@ def models_data(layout: Layout) -> dict[int, set[int]]:
     return {a.id: _training_examples(store, a.id) for a in artifacts(layout, "Model")}
 
 
+DESCRIPTIONS = {"pushed.json", CARD_JSON, CARD_MARKDOWN}
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """All files, but for what a version says of itself."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "pushed.json" and path.parent.name != "certificate"
+        if path.is_file() and path.name not in DESCRIPTIONS and path.parent.name != "certificate"
     }
+
+
+def run_of_card(version: Path) -> str:
+    """The run that both files of the model card name."""
+    card = json.loads((version / CARD_JSON).read_text())
+    run = str(card["model_details"]["version"]["name"])
+    assert f"| Run | {run} |" in (version / CARD_MARKDOWN).read_text()
+    return run
 
 
 def test_version_of_a_killed_run_is_not_pushed_again(
     project: Project, layout: Layout, pushed: list[Path]
 ) -> None:
-    assert project.summary("digits")["status"] == "running"
+    killed = project.summary("digits")
+    assert killed["status"] == "running"
     listed = models(project)
     assert [v["serves"] for v in listed] == [True, False]
     assert listed[0]["metrics"] == {}, "the run had written its push down before it was killed"
@@ -99,6 +116,7 @@ def test_version_of_a_killed_run_is_not_pushed_again(
     assert provenance.model_id == model.id
     assert provenance.model_created == model.create_time_since_epoch
     assert contents(pushed[-1]) == contents(Path(model.uri) / "Format-Serving")
+    assert run_of_card(pushed[-1]) == provenance.run == killed["run_id"]
 
 
 def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
@@ -109,6 +127,7 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     *old, serving = list_versions(Path(layout.serving))
     assert old == pushed
     assert contents(serving) == contents(pushed[0])
+    assert run_of_card(serving) == run_of_card(pushed[0]) < run_of_card(pushed[1])
     bad = read_provenance(pushed[1])
     assert bad is not None
     marks = {a.uri: a.custom_properties["withdrawn"].int_value for a in artifacts(layout, "Model")}
@@ -144,6 +163,7 @@ def test_model_that_was_held_back_is_pushed_by_whoever_approves_it(
     assert approved.returncode == 0, approved.stderr
     serving = list_versions(Path(layout.serving))[-1]
     assert contents(serving) == contents(Path(waits["model"]) / "Format-Serving")
+    assert run_of_card(serving) == waits["run"] == models(project)[0]["run"]
     assert (serving / "assets.extra" / "certificate" / "certificate.json").is_file()
     assert models(project)[0]["metrics"] == waits["metrics"]
     # A rerun finds that it serves.
@@ -175,7 +195,8 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     assert all(Path(a.uri).exists() for a in live)
     assert {a.uri for a in live if a.type == "Model"} == behind
     assert {a.type for a in live} >= {"Examples", "ExampleStatistics", "Schema", "ModelBlessing"}
-    assert len(list((layout.root / "runs").iterdir())) == 1
+    (kept,) = (layout.root / "runs").iterdir()
+    assert (kept / "report.html").is_file()
     event = event_log.last(EventKind.DELETED)
     assert event is not None
     assert event.message == line

@@ -12,7 +12,7 @@ import pytest
 from pipeline.config.sections.data import DataSettings, SpanKind, has_spans
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.files import locate_data
+from pipeline.data.files import list_files, locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from pipeline.run_context import RunRequest, resolve_run
@@ -85,6 +85,12 @@ def test_hidden_files_and_other_names_are_no_data(tmp_path: Path) -> None:
     write(tmp_path / "2" / ".a.csv")
     (span,) = spans_at(tmp_path, "{SPAN}/*.csv")
     assert [Path(file.path).name for file in span.files] == ["a.csv"]
+
+
+def test_file_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff.csv")).write_text("")
+    with pytest.raises(DataError, match=r"a\\udcff.csv' is not UTF-8; rename the file"):
+        list_files(str(tmp_path), "*.csv")
 
 
 def test_span_needs_a_file_in_every_input_split(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow import step
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import (
+    FINALIZE,
     SUMMARY_MARK,
     ComponentResult,
     StepReport,
@@ -28,6 +29,7 @@ from pipeline.kubeflow.compiled import (
     read_summary,
     unpack,
 )
+from pipeline.kubeflow.declared_outputs import outputs_of
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.steps.finalize import ReportedResults
 from pipeline.kubeflow.steps.run_record import RunFolder, is_alone
@@ -76,8 +78,8 @@ class Pod:
         given = [f"--{name}={value}" for name, value in values.items()]
         return self._step("begin", "--config", self.told, "--code", code or code_hash(), *given)
 
-    def conclude(self) -> RunSummary:
-        assert self._step("conclude", "--config", self.told) == 0, self.log
+    def conclude(self, *outputs: str) -> RunSummary:
+        assert self._step("conclude", "--config", self.told, *outputs) == 0, self.log
         summary = read_summary(self.log)
         assert summary is not None
         return summary
@@ -236,10 +238,27 @@ def test_a_step_that_left_no_word_is_named(tmp_path: Path, capfd: Any) -> None:
 
 
 def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: Any) -> None:
-    summary = Pod(tmp_path, capfd).conclude()
-    assert summary.status is Status.FAILED
-    assert summary.error is not None
-    assert summary.error.message.startswith("the step left no report")
+    executor_output, html = tmp_path / "output.json", tmp_path / "report.html"
+    declared = {
+        name: {"artifacts": [{"name": name, "uri": f"minio://bucket/{name}"}]}
+        for name in outputs_of(FINALIZE, has_classes=True)
+    }
+    given = json.dumps({"outputs": {"artifacts": declared, "outputFile": str(executor_output)}})
+    pod = Pod(tmp_path, capfd)
+    for _ in ("first attempt", "second attempt"):
+        html.unlink(missing_ok=True)
+        summary = pod.conclude("--executor-input", given, f"--output=report={html}")
+        assert summary.status is Status.FAILED
+        assert summary.error is not None
+        assert summary.error.message.startswith("the step left no report")
+        assert summary.error.message in html.read_text()
+        shown = json.loads(executor_output.read_text())["artifacts"]
+        metadata = {name: output["artifacts"][0]["metadata"] for name, output in shown.items()}
+        assert metadata == {
+            "metrics": {},
+            "classification": {},
+            "report": {"run": RUN, "status": "failed"},
+        }
 
 
 def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:

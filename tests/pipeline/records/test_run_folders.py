@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from pipeline.layout import Layout
-from pipeline.records.run_folders import StoredRun, find_run, list_pipelines, list_runs
+from pipeline.records.run_folders import (
+    StoredRun,
+    find_run,
+    list_pipelines,
+    list_runs,
+    read_earlier,
+)
 from pipeline.records.summary import RunSummary
 from trainer_module.errors import ConfigError, DataError
 
@@ -31,6 +38,31 @@ def test_run_is_found_by_each_kind_of_name(layout: Layout) -> None:
     assert [run.id for run in found] == [IDS[2], IDS[1], IDS[0], IDS[1], IDS[0], IDS[0]]
     assert {run.pipeline for run in found} == {"cars"}
     assert found[-1].read().run_id == IDS[0]
+
+
+def test_runs_of_kubeflow_are_in_the_order_of_their_starts(tmp_path: Path) -> None:
+    starts = {
+        "b7": "2026-01-02T03:00:00+05:00",
+        "f0": "2026-01-01T23:00:00+00:00",
+        "a1": "2026-01-02T00:00:00+00:00",
+        "d4": None,
+    }
+    found = Layout(tmp_path, "cars")
+    (tmp_path / "cars" / "runs").mkdir(parents=True)
+    (tmp_path / "cars" / "runs" / "latest").symlink_to("deleted")
+    for run_id, started in starts.items():
+        files = found.run(run_id)
+        files.root.mkdir()
+        summary = RunSummary(run_id=run_id, pipeline="cars", started=started or "", strategy="")
+        summary.write(files.summary)
+        if started is None:
+            files.summary.write_text("{")
+    os.utime(found.run("d4").root, (0, 0))
+    runs = list_runs(tmp_path, "cars")
+    assert [run.id for run in runs] == ["a1", "f0", "b7", "d4"]
+    assert [find_run(found, name).id for name in ("last", "previous")] == ["a1", "f0"]
+    assert [summary.run_id for summary in read_earlier(runs[0])] == ["b7", "f0"]
+    assert read_earlier(runs[3]) == []
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,11 @@ def source_of(card: Any, columns: list[str], **fields: Any) -> CardSource:
         **{"examples": {"train": 800, "eval": 200}} | fields,
     )
     raw = tuple(RawColumn(name, f"c{i}", "float32", False, 1) for i, name in enumerate(columns))
-    return CardSource(config_of(card), summary, ModelInterface(raw, classes=("no", "yes")), 1500)
+    interface, trained = (
+        ModelInterface(raw, classes=("no", "yes")),
+        datetime(2025, 12, 31, tzinfo=UTC),
+    )
+    return CardSource(config_of(card), summary, interface, 1500, trained)
 
 
 def read_card(source: CardSource) -> dict[str, Any]:
@@ -133,6 +138,7 @@ def test_card_has_the_run_and_lists_what_is_missing() -> None:
     (result,) = front["model-index"][0]["results"]
     assert result["metrics"] == [{"type": "auc", "value": 0.8125, "name": "auc"}]
     assert "license" not in front
+    assert "Trained: 2025-12-31" in card["model_details"]["documentation"]
     assert "| auc | 0.8125 | 0.75 to 0.875 | 0.8 | at least 0.7 |" in text
     missing = text.split("## Missing\n")[1]
     assert "- card.licence in the config\n" in missing

@@ -15,12 +15,12 @@ from example_runs import HOSTILE, as_hostile, full_run, worst_examples
 from components.evaluator.explanation.record import WorstExamples
 from pipeline.records.details import SplitStatistics
 from pipeline.records.summary import MetricSummary, RunSummary, Status
+from pipeline.report.charts import intervals
 from pipeline.report.page import make_report, write_report
 from pipeline.report.sections.data import comparable_categories
 from pipeline.report.slice_differences import slice_differences
-from pipeline.report.text import visible
+from pipeline.report.text import interval, number, visible
 
-AXE = Path(__file__).parents[3] / ".tools" / "axe-core" / "axe.min.js"
 SECTIONS = ["verdict", "data", "training", "evaluation", "slices", "usage"]
 SECTIONS += ["tuning", "variants", "certificate", "steps", "lineage"]
 MAX_BYTES = 2_000_000
@@ -91,7 +91,7 @@ def test_a_full_run_has_every_section_with_its_message(full: str) -> None:
     assert "12, best 11" in texts["training"]
     assert "worker 1 was killed" in texts["training"]
     assert "yes predicted as no (130)" in texts["evaluation"]
-    assert "auc: 2 of 2 slices differ beyond chance" in texts["slices"]
+    assert "auc: 2 of 2 tested slices differ beyond chance" in texts["slices"]
     assert "features: {payment_type: {type: ignore}}" in texts["usage"]
     assert "6 (best)" in texts["tuning"]
     assert "rejected: auc drops by 0.02" in texts["variants"]
@@ -300,8 +300,8 @@ def test_a_browser_runs_nothing_and_requests_nothing(
     assert browser.evaluate("window.hit === undefined")
     assert browser.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     # On a phone, wide tables scroll, but the page does not.
-    browser.open(path, width=390)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    browser.open(path, width=320)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 320
 
 
 def test_the_policy_stops_scripts_and_requests(browser: Browser, tmp_path: Path, full: str) -> None:
@@ -317,13 +317,53 @@ def test_the_policy_stops_scripts_and_requests(browser: Browser, tmp_path: Path,
 def test_axe_finds_nothing_serious(
     scheme: str, browser: Browser, tmp_path: Path, full: str
 ) -> None:
-    if not AXE.exists():
-        pytest.skip(f"there is no axe-core in {AXE.parent}; .ci/run brings it")
     path = tmp_path / "report.html"
     path.write_text(full)
     browser.open(path, scheme=scheme)
+    assert browser.violations() == []
+
+
+def test_a_printed_page_has_its_whole_tables(browser: Browser, tmp_path: Path, full: str) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(full)
+    browser.open(path, width=718)  # A4 in portrait.
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert browser.serious(AXE.read_text()) == []
+    right = "[...document.querySelectorAll('td,svg')].map(e => e.getBoundingClientRect().right)"
+    assert max(browser.evaluate(right)) > 718
+    browser.media("print")
+    assert max(browser.evaluate(right)) <= 718
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [
+        ((0.92, 0.98), "0.92 to 0.98"),
+        ((0.195, 0.22581), "0.1950 to 0.2258"),
+        ((-0.00001, 0.02349), "0.0000 to 0.0235"),
+        ((0.931712, 0.935374), "0.9317 to 0.9354"),
+        ((4190.123, 4190.149), "4190.12 to 4190.15"),
+        ((195481.2, 257432.4), "195,481 to 257,432"),
+        ((3e-9, 5e-9), "3e-09 to 5e-09"),
+        ((2, 2), "2 to 2"),
+        ((math.nan, 1.0), "-"),
+    ],
+)
+def test_an_interval_has_the_digits_that_its_width_needs(
+    ends: tuple[float, float], shown: str
+) -> None:
+    assert interval(ends) == shown
+
+
+def test_years_have_no_comma() -> None:
+    assert [number(1960), number(9999.7), number(12345.6)] == ["1960", "10,000", "12,346"]
+    assert number(1e300) == "1e+300"
+
+
+def test_a_long_name_is_cut_by_its_width() -> None:
+    row = {"value": 1.0, "low": 0.5, "high": 1.5, "kind": "good"}
+    svg = intervals([row | {"name": "l" * 40}, row | {"name": "W" * 40}], "auc")
+    assert "l" * 40 in svg
+    assert 10 < max(map(len, re.findall("W+", svg))) < 14
 
 
 def test_a_category_whose_share_in_a_split_is_unknown_has_no_bar() -> None:
@@ -337,3 +377,22 @@ def test_a_category_whose_share_in_a_split_is_unknown_has_no_bar() -> None:
 def test_a_run_that_failed_before_its_data_has_no_section_of_data() -> None:
     failed = full_run(examples={}, columns={}, anomalies=[], drift=[], details=None)
     assert 'id="data"' not in make_report(failed)
+
+
+def test_parts_that_were_not_computed_are_named_in_their_sections() -> None:
+    summary = full_run()
+    assert summary.details is not None
+    assert summary.details.explanation is not None
+    summary.details.explanation = summary.details.explanation.model_copy(
+        update={
+            "importances": [],
+            "effects": [],
+            "failures": {"importances": "OpError: a <b>", "worst examples": "ValueError: c"},
+        }
+    )
+    evaluation, usage = (
+        make_report(summary).split('<section id="evaluation"')[1].split('id="usage"')
+    )
+    assert "worst examples: not computed: ValueError: c" in evaluation
+    assert "The file of worst examples does not exist" not in evaluation
+    assert "importances: not computed: OpError: a &lt;b&gt;" in usage

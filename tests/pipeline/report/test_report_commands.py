@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from browser import Browser
 from stored_runs import HOSTILE, details_of, metric, store, summary_of
 
 from components.optimizer.report import OptimizerReport, VariantReport
@@ -178,6 +179,25 @@ def test_list_has_the_runs_of_all_pipelines_and_filters(site: Site) -> None:
     assert "No run matches the filters" in site.get("/?status=held")[1]
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/?pipeline=cars&sort=started", SECOND[:10]),
+        (f"/compare?first=cars/{FIRST}&second=cars/{SECOND}", "train.epochs"),
+    ],
+)
+def test_a_browser_shows_the_list_and_a_comparison(
+    site: Site, browser: Browser, path: str, text: str
+) -> None:
+    address = f"http://127.0.0.1:{site.port}{path}"
+    browser.check(address)
+    assert text in browser.evaluate("document.body.innerText")
+    assert browser.violations() == []
+    browser.open(address, width=320, scheme="dark")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 320
+    assert browser.violations() == []
+
+
 def test_comparison_and_report_are_pages_without_scripts(site: Site) -> None:
     code, page, _ = site.get(f"/compare?first=cars/{FIRST}&second=cars/{SECOND}")
     assert code == 200
@@ -209,6 +229,7 @@ def test_only_pages_of_runs_are_served(site: Site, path: str, code: int) -> None
     answer, page, _ = site.get(path)
     assert answer == code
     assert page.count("secret") == 0
+    assert "All runs" in page
 
 
 def test_a_link_in_place_of_a_report_is_not_followed(site: Site, output: Path) -> None:

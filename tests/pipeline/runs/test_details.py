@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
 import shutil
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +15,17 @@ from evaluation_artifacts import Evaluations, config_of
 from small_components import Break, checks, play
 from test_observer import Recording
 
+from components import release
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
-from pipeline.layout import RunLayout
 from pipeline.records.details import StepCost
+from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import RunSummary
+from pipeline.report.rewriting import rewrite_report
 from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.provenance import config_without_secrets
-from pipeline.runs.reporting import _read_history
+from trainer_module.errors import DataError
 
 EFFECT = {"values": [1], "answers": [0.5], "low": [0.4], "high": [0.6], "rows": [3]}
 EXPLANATION = {
@@ -125,8 +130,11 @@ def test_interrupted_run_reads_no_artifacts(ended: Recording) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (OSError(errno.ENOSPC, "No space left on device", "report.html"), "the disk is full"),
-        (ValueError("no such chart"), "ValueError: no such chart"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "report.html"),
+            "(the disk is full); `scopeline report` writes it",
+        ),
+        (ValueError("no such chart"), "(ValueError: no such chart)"),
     ],
 )
 def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
@@ -144,20 +152,85 @@ def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
     monkeypatch.setattr(page, "write_report", fail)
     recording = Recording(tmp_path, config_of({}))
     recording.observer.conclude(KeyboardInterrupt())
-    assert recording.observer.report() == f"report: not written ({reason})"
+    assert recording.observer.report() == f"report: not written {reason}"
     assert "The report could not be written" in caplog.text
     assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
 
 
-def test_history_leaves_out_what_is_no_run(tmp_path: Path) -> None:
-    files = RunLayout(tmp_path / "runs" / "new")
-    files.root.mkdir(parents=True)
-    (tmp_path / "runs" / "latest").symlink_to("deleted")
-    for name, started in (("b", "2026-01-02"), ("a", "2026-01-01T00:00:00+01:00"), ("c", "now")):
-        earlier = RunLayout(tmp_path / "runs" / name)
-        earlier.root.mkdir()
-        RunSummary(run_id=name, pipeline="p", started=started, strategy="").write(earlier.summary)
-    assert [run.run_id for run in _read_history(files)] == ["a", "b"]
+def test_stop_ends_the_report_and_keeps_the_run(
+    ended: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt  # The handler of a signal raises it.
+
+    monkeypatch.setattr("pipeline.runs.artifact_details.summarise_columns", stop)
+    ended.observer.conclude(None)
+    line = ended.observer.report()
+    assert line == "report: not written (stopped); `scopeline report` writes it"
+    assert ended.summary["status"] == "pushed"
+    assert ended.summary["details"]["config"]["name"] == ended.config.name
+    assert not ended.files.report.exists()
+
+
+def test_text_that_is_not_unicode_is_written_as_codes(
+    ended: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = {"sys\udcff": "Deb\udcff"}
+    monkeypatch.setattr("pipeline.runs.details.describe_machine", lambda: machine)
+    ended.observer.note(["a\udcff.csv is empty"])
+    ended.observer.conclude(ValueError("b\udcff.csv"))
+    line = ended.observer.report()
+    summary = RunSummary.model_validate_json(ended.files.summary.read_text())
+    assert line.startswith("report: ")
+    assert summary.error is not None
+    assert summary.details is not None
+    assert summary.details.lineage is not None
+    assert "b\\udcff.csv" in summary.error.message
+    assert summary.notes == ["a\\udcff.csv is empty"]
+    assert "Deb\\udcff" in summary.details.lineage.machine.values()
+    assert "Deb" in ended.files.report.read_text()
+
+
+def test_full_disk_costs_the_report_and_not_the_run(ended: Recording) -> None:
+    ended.observer.conclude(None)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        line = ended.observer.report()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert line == "report: not written (OSError: [Errno 27] File too large)"
+    notes = "".join(ended.observer.summary.notes)
+    assert "openlineage.json could not be written" in notes
+    assert "summary.json cannot be written (File too large) and is out of date" in notes
+    assert ended.summary["status"] == "pushed", "it was written before"
+    left = {path.name for path in ended.files.root.iterdir()}
+    assert left == {"summary.json"}, "no half file takes up space"
+    report = rewrite_report(StoredRun(ended.config.name, ended.files))
+    assert report == ended.files.report
+    assert "</html>" in report.read_text()
+
+
+def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
+    uri = "https://me:pass-word@host/a?.csv?sv=2&sig=se%2Fcret#token=to-ken"
+    data = config_of({}).data.model_copy(update={"path": uri})
+    recording = Recording(tmp_path, config_of({}).model_copy(update={"data": data}))
+    recording.observer.note([f"'{uri}' is empty"])
+    recording.observer.conclude(
+        DataError(f"{uri}: no such file, see s3://b/c?X-Signature=se%2Fcret")
+    )
+    recording.observer.report()
+    names = {path.name for path in recording.files.root.iterdir()}
+    assert {"summary.json", "report.html", "openlineage.json"} <= names
+    for path in (*recording.files.root.iterdir(), recording.layout.event_log):
+        written = path.read_bytes()
+        assert not [s for s in (b"pass-word", b"cret", b"to-ken") if s in written], path
+    hidden = "https://***@host/a?.csv?sv=***&sig=***#token=***"
+    assert recording.summary["details"]["config"]["data"]["path"] == hidden
+    assert recording.summary["notes"] == [f"'{hidden}' is empty"]
+    assert recording.summary["error"]["message"].startswith(f"{hidden}: no such file")
 
 
 def test_config_has_no_secrets() -> None:
@@ -184,6 +257,18 @@ def test_config_has_no_secrets() -> None:
         "webhook": {"url": provenance.NOT_SHOWN},
         "occasions": ["failed"],
     }
+
+
+def test_versions_are_known_where_scopeline_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("jinja2", "colorama-0"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    (tmp_path / "jinja2.dist-info" / "METADATA").write_text("Name: jinja2\nVersion: 3.1.6\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    versions = provenance.package_versions()
+    assert versions.keys() == {"python", "scopeline", "jinja2"}
+    assert versions["scopeline"] == release.read_version() != release.UNKNOWN
 
 
 def test_code_without_git_has_a_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

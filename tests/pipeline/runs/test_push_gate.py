@@ -122,6 +122,11 @@ class Pipeline:
         return [a.custom_properties[WAITING_PROPERTY].int_value for a in found]
 
 
+def card_of(version: Path) -> dict[str, Any]:
+    """Returns the details of the model in the card of a version."""
+    return dict(json.loads((version / CARD_JSON).read_text())["model_details"])
+
+
 def retention_of(config: PipelineConfig, pipeline: Pipeline) -> Retention:
     kept = config.schedule, config.drift, config.metadata
     return Retention(*kept, pipeline.layout, pipeline.event_log)
@@ -172,6 +177,8 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     assert waits["status"] == "waits"
     assert waits["waiting"]["reason"] == f"`approve {number} --reason TEXT` pushes the model"
     assert pipeline.versions == []
+    # A later run takes the model from the cache. The version is that of the first run.
+    assert pipeline.run(1, "manual")["waiting"]["version"] == number
 
     (said,) = pipeline.approve(number)
 
@@ -249,7 +256,8 @@ def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
     with pytest.raises(ConfigError, match="of a model that was trained later; --force"):
         pipeline.approve(old)
     pipeline.approve(old, force=True)
-    assert len(pipeline.versions) == 2
+    runs = [card_of(version)["version"]["name"] for version in pipeline.versions]
+    assert runs == ["run 2", "run 1"]
 
 
 def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: Pipeline) -> None:
@@ -283,9 +291,12 @@ def test_what_a_run_takes_from_the_cache_is_as_new_as_the_run(pipeline: Pipeline
     release_hold(pipeline.layout, pipeline.event_log)
     pipeline.run(2)
     assert pipeline.run(1)["status"] == "pushed"
-    provenance = read_provenance(pipeline.versions[-1])
+    newest = pipeline.versions[-1]
+    provenance = read_provenance(newest)
     assert provenance is not None
     assert (provenance.model, provenance.run) == (held["waiting"]["model"], "run 3")
+    card = json.loads((newest / CARD_JSON).read_text())
+    assert card["model_details"]["version"]["name"] == "run 3"
 
 
 def test_after_a_rollback_later_models_are_pushed(pipeline: Pipeline) -> None:
