@@ -74,7 +74,12 @@ setup(
         "configs",
     ],
     py_modules=["kubeflow_runner", "local_runner"],
-    package_data={"configs": ["*.yaml"], "pipeline.report": ["templates/*"]},
+    package_data={
+        "configs": ["*.yaml"],
+        "components.pages": ["templates/*"],
+        "components.serving.server.page": ["page.*"],
+        "pipeline.report": ["templates/*"],
+    },
     install_requires=INSTALL_REQUIRES,
     extras_require={
         # TensorFlow's CUDA libraries take gigabytes, and only machines with a GPU need them.

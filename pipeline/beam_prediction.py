@@ -192,6 +192,8 @@ class Work:
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
     shown: int = 0
     """The number of columns in the explanation of a prediction, or 0 for no explanations."""
+    top_k: int | None = None
+    """The number of classes in a prediction, or None for all classes."""
 
 
 class PredictShards(beam.PTransform):
@@ -238,7 +240,9 @@ class _PredictShard(beam.DoFn):
             inputs = replace(work.inputs, files=shard.files)
             path = work.output.predictions_path(shard)
             explainer = Explainer.of(model, inputs, work.shown) if work.shown else None
-            job = PredictionJob(model, inputs, path, work.batch_rows, work.on_unreadable, explainer)
+            job = PredictionJob(
+                model, inputs, path, work.batch_rows, work.on_unreadable, explainer, work.top_k
+            )
             done = predict(job, lambda rows: None)
             return ShardResult(done.rows, stamps=stamps, unreadable=done.unreadable)
         except InternalError:  # Beam's retry may succeed, for example after a full disk.
@@ -284,8 +288,9 @@ def _identity(work: Work) -> list[object]:
     graph = work.version / SAVED_MODEL
     status, inputs = graph.stat(), work.inputs
     model = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
-    explained = [work.shown] if work.shown else []
-    return [model, inputs.format, inputs.copied, inputs.files, work.on_unreadable, *explained]
+    options: list[object] = [work.shown] if work.shown else []
+    options += [] if work.top_k is None else [{"top_k": work.top_k}]
+    return [model, inputs.format, inputs.copied, inputs.files, work.on_unreadable, *options]
 
 
 def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:

@@ -121,6 +121,24 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
+    def wait_for(self, expression: str) -> None:
+        """Waits until a JavaScript expression is true."""
+        end = time.monotonic() + _START_SECONDS
+        while not self.evaluate(f"Boolean({expression})"):
+            assert time.monotonic() < end, expression
+            time.sleep(0.02)
+
+    def click(self, selector: str) -> None:
+        """Clicks the middle of an element with the mouse."""
+        box = self.evaluate(
+            f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect();"
+            " return [b.x + b.width / 2, b.y + b.height / 2]; })"
+            f"(document.querySelector({json.dumps(selector)}))"
+        )
+        at = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, **at)
+
     def check(self, page: Path | str) -> list[str]:
         """Opens a page, which must request and report nothing; returns the ids of its sections."""
         self.open(page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import shutil
@@ -22,6 +23,7 @@ from components.pusher.variants import find_variant
 from components.serving.settings import SHOWN_COLUMNS, OnUnreadable
 from components.serving.versions import check_model, find_version
 from pipeline.beam_options import beam_args
+from pipeline.cli.given_rows import parse_rows, print_predictions
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -43,6 +45,7 @@ from trainer_module.errors import ConfigError, ScopelineError, TrainingError, co
 from trainer_module.export.interface import read_interface
 from trainer_module.families import SampleRequest, family_named
 from trainer_module.features.pixels import DATA_PIXELS
+from trainer_module.scratch import ScratchFolder
 from trainer_module.sections import load_own
 from trainer_module.settings.tasks import TASKS, task_class
 
@@ -93,7 +96,7 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write this .csv, .jsonl or .parquet file; with --runner or --n, this folder.",
+            help="Write this .csv, .jsonl or .parquet file, or folder.",
         ),
     ] = None,
     pattern: Annotated[
@@ -102,6 +105,10 @@ def predict(
             "--input", metavar="FILES", help="Predict these rows: a file, folder or glob."
         ),
     ] = None,
+    row: Annotated[
+        list[str],
+        typer.Option(metavar="JSON", help='Predict this row, such as {"fare": 12}.'),
+    ] = [],  # noqa: B006
     count: Annotated[
         int | None,
         typer.Option(
@@ -145,6 +152,10 @@ def predict(
         int,
         typer.Option("--batch-size", metavar="ROWS", min=1, help="Set the rows per batch."),
     ] = 4096,
+    top_k: Annotated[
+        int | None,
+        typer.Option(metavar="K", min=1, help="Give only the K most probable classes."),
+    ] = None,
     explain: Annotated[
         bool,
         flag(
@@ -160,7 +171,7 @@ def predict(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Predict on Beam: direct, flink, spark, dataflow, portable, or config.",
+            help="Predict on Beam, such as direct, flink or config.",
         ),
     ] = None,
     on_unreadable: OnUnreadableOption = None,
@@ -169,13 +180,13 @@ def predict(
         typer.Option(
             metavar="N",
             min=1,
-            help="Refuse images with more pixels.",
+            help="Refuse larger images.",
             show_default="data.max_pixels",
         ),
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Predict the rows of files, or draw samples.
+    """Predict rows, or draw samples.
 
     Reads CSV, JSON lines, Parquet, TFRecord and image files as in training. The answers have the
     order of the rows. To resume an interrupted command, run it again.
@@ -184,7 +195,7 @@ def predict(
 
     Exit codes: 0 done, 1 Beam failed, 2 the rows are unusable, 75 the output is in use.
     """
-    target, folder = _output_paths(answers, output, output_folder)
+    target, folder = _output_paths(answers, output, output_folder, is_optional=bool(row))
     if config is None and model is None:
         typer.echo(f"note: neither --config nor --model is given: using {DEFAULT_CONFIG}", err=True)
     path = config or (None if model else DEFAULT_CONFIG)
@@ -193,42 +204,50 @@ def predict(
     chosen = replace(chosen, max_pixels=max_pixels) if max_pixels else chosen
     chosen = replace(chosen, on_unreadable=on_unreadable) if on_unreadable else chosen
     if count is not None:
-        if any((pattern, runner, variant, columns, explain)):
+        if target is None or any((pattern, row, runner, variant, columns, explain, top_k)):
             raise ConfigError(
-                "--n draws new samples: leave out --input, --columns, --runner, --variant and"
-                " --explain."
+                "--n draws new samples: leave out --input, --row, --columns, --runner, --variant,"
+                " --explain and --top-k."
             )
         write_samples(chosen, SampleRequest(count, seed or 0, label), target, verbose)
         return
-    if pattern is None:
-        raise ConfigError(
-            "--input is missing: give the rows to predict, or --n with a number of samples."
-        )
     if label is not None or seed is not None:
         raise ConfigError("--class and --seed apply to --n only: leave them out, or give --n N.")
     if explain_columns is not None and not explain:
         raise ConfigError("--explain-columns applies to --explain only: add --explain.")
     shown = (explain_columns or SHOWN_COLUMNS) if explain else 0
+    if row:
+        if pattern is not None or runner is not None:
+            raise ConfigError("--row gives the rows to predict: leave out --input and --runner.")
+        named = [*loaded.features] if loaded else []
+        predict_rows(chosen, row, named, target, columns, verbose, shown, top_k)
+        return
+    if pattern is None or target is None:
+        raise ConfigError(
+            "--input is missing: give the rows to predict, --row with a row, or --n with a number"
+            " of samples."
+        )
     if runner is None:
-        write_predictions(chosen, pattern, target, columns, batch_rows, verbose, shown)
+        write_predictions(chosen, pattern, target, columns, batch_rows, verbose, shown, top_k)
     else:
         args = beam_args(runner, loaded.beam.args if loaded else ())
         write_predictions_on_beam(
-            chosen, pattern, target, columns, batch_rows, verbose, args, shown
+            chosen, pattern, target, columns, batch_rows, verbose, args, shown, top_k
         )
 
 
 def _output_paths(
-    answers: Path | None, output: Path | None, output_folder: Path | None
-) -> tuple[Path, Path]:
+    answers: Path | None, output: Path | None, output_folder: Path | None, is_optional: bool
+) -> tuple[Path | None, Path]:
     """Returns the file for the answers, and the output folder of the pipeline.
 
-    Without `--answers`, `--output` is the file for the answers, as in earlier releases.
+    Without `--answers`, `--output` is the file for the answers, as in earlier releases, unless the
+    file is optional.
 
     Raises:
-      ConfigError: no file is given.
+      ConfigError: no file is given, although it is not optional.
     """
-    if answers is not None:
+    if answers is not None or is_optional:
         return answers, output or output_folder or OUTPUT
     if output is None:
         raise ConfigError("--answers is missing: give a file, such as --answers answers.csv.")
@@ -324,6 +343,7 @@ def write_predictions(
     batch_rows: int,
     verbose: bool,
     shown: int = 0,
+    top_k: int | None = None,
 ) -> None:
     """Writes the predictions for all rows of files.
 
@@ -335,6 +355,7 @@ def write_predictions(
       batch_rows: the number of rows in a batch.
       verbose: whether the output of libraries is shown.
       shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
+      top_k: the number of classes in a prediction, or None for all classes.
 
     Raises:
       ScopelineError: a file cannot be read or written.
@@ -344,21 +365,85 @@ def write_predictions(
     check_output(output)
     source = _input(chosen, pattern, columns, output)
     with quiet_console(verbose) as console:
-        from components.serving.model import import_tensorflow, load_model
+        result, seconds = _predict(chosen, source, output, batch_rows, shown, top_k, console)
+        console.print(_summary(chosen, result, seconds, output))
 
-        with console.status("loading the model"):
-            import_tensorflow()
-            from components.serving.batch.explaining import Explainer
-            from components.serving.batch.job import PredictionJob, predict
 
-            model = load_model(chosen.folder, chosen.variant)
-        began = time.monotonic()
-        with _progress(console) as bar:
-            task = bar.add_task("predict", total=None)
-            explainer = Explainer.of(model, source, shown) if shown else None
-            job = PredictionJob(model, source, output, batch_rows, chosen.on_unreadable, explainer)
-            result = predict(job, lambda rows: bar.update(task, completed=rows))
-        console.print(_summary(chosen, result, time.monotonic() - began, output))
+def _predict(
+    chosen: ChosenModel,
+    source: Input,
+    output: Path,
+    batch_rows: int,
+    shown: int,
+    top_k: int | None,
+    console: Console,
+) -> tuple[PredictionResult, float]:
+    """Writes predictions, and returns the result and the seconds that the predictions took."""
+    from components.serving.model import import_tensorflow, load_model
+
+    with console.status("loading the model"):
+        import_tensorflow()
+        from components.serving.batch.explaining import Explainer
+        from components.serving.batch.job import PredictionJob, predict
+
+        model = load_model(chosen.folder, chosen.variant)
+    began = time.monotonic()
+    with _progress(console) as bar:
+        task = bar.add_task("predict", total=None)
+        explainer = Explainer.of(model, source, shown) if shown else None
+        job = PredictionJob(
+            model, source, output, batch_rows, chosen.on_unreadable, explainer, top_k
+        )
+        result = predict(job, lambda rows: bar.update(task, completed=rows))
+    return result, time.monotonic() - began
+
+
+def predict_rows(
+    chosen: ChosenModel,
+    texts: Sequence[str],
+    named: Sequence[str],
+    answers: Path | None,
+    columns: str,
+    verbose: bool,
+    shown: int = 0,
+    top_k: int | None = None,
+) -> None:
+    """Predicts rows of the command line, and prints or writes the predictions.
+
+    The rows are read from a temporary file of JSON lines, as `--input` reads files.
+
+    Args:
+      chosen: the model.
+      texts: a JSON object per row.
+      named: columns that the config names. A row may have them even if the model ignores them.
+      answers: the file for the predictions, or None to print them.
+      columns: comma-separated names of columns that are copied to the output.
+      verbose: whether the output of libraries is shown.
+      shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
+      top_k: the number of classes in a prediction, or None for all classes.
+
+    Raises:
+      ScopelineError: the model cannot take a row, or a file cannot be written.
+    """
+    copied = _names(columns)
+    series = chosen.series.columns if chosen.series else None
+    keys = (series.order_by, *series.lags.key) if series else ()
+    rows = parse_rows(texts, read_interface(chosen.folder), {*named, *copied, *keys})
+    with ScratchFolder() as folder, quiet_console(verbose) as console:
+        path = Path(folder) / "rows.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        output = answers or Path(folder) / "answers.jsonl"
+        try:
+            source = _input(chosen, str(path), columns, output)
+            result, seconds = _predict(chosen, source, output, len(rows), shown, top_k, console)
+        except ScopelineError as error:
+            raise type(error)(str(error).replace(str(path), "--row")) from error
+        if answers is None:
+            with output.open(encoding="utf-8") as lines:
+                print_predictions(console, list(map(json.loads, lines)), copied, top_k)
+            console.print(_notes(result).lstrip("\n"), end="")
+        else:
+            console.print(_summary(chosen, result, seconds, answers))
 
 
 def write_samples(chosen: ChosenModel, request: SampleRequest, output: Path, verbose: bool) -> None:
@@ -454,6 +539,7 @@ def write_predictions_on_beam(
     verbose: bool,
     args: Sequence[str],
     shown: int = 0,
+    top_k: int | None = None,
 ) -> None:
     """Predicts with a Beam runner: writes a Parquet file for each input file into a folder.
 
@@ -466,6 +552,7 @@ def write_predictions_on_beam(
       verbose: whether the output of libraries is shown.
       args: options of the Beam pipeline.
       shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
+      top_k: the number of classes in a prediction, or None for all classes.
 
     Raises:
       ScopelineError: a file cannot be read or written, or Beam fails.
@@ -477,7 +564,7 @@ def write_predictions_on_beam(
         folder = OutputFolder(output.absolute())
         version = chosen.folder.absolute()
         work = Work(
-            version, chosen.variant, source, folder, batch_rows, chosen.on_unreadable, shown
+            version, chosen.variant, source, folder, batch_rows, chosen.on_unreadable, shown, top_k
         )
         began = time.monotonic()
         result = predict_on_beam(work, args)
@@ -488,10 +575,13 @@ def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Inp
     from components.serving.batch.reading import check_not_input, find_files
 
     files, data_format = find_files(pattern, chosen.default_format)
-    names = tuple(name.strip() for name in columns.split(",") if name.strip())
-    source = chosen.read(files, data_format, copied=names)
+    source = chosen.read(files, data_format, copied=_names(columns))
     check_not_input(output, pattern, source)
     return source
+
+
+def _names(columns: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in columns.split(",") if name.strip())
 
 
 def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, output: Path) -> str:
@@ -499,6 +589,12 @@ def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, outp
     earlier = f", {result.kept:,} of them by an earlier command" if result.kept else ""
     model = f"version {chosen.folder.name}"
     model += f", variant {chosen.variant}" if chosen.variant else ""
+    text = f"{counted(result.rows, 'row')}{earlier}, {model}, {rate}: {output}"
+    return text + _notes(result)
+
+
+def _notes(result: PredictionResult) -> str:
+    """Returns a line for each column with invalid values or without past labels."""
     unreadable = "".join(
         f"\n{name}: {count:,} invalid values count as missing"
         for name, count in sorted(result.unreadable.items())
@@ -508,7 +604,7 @@ def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, outp
         " label"
         for name, count in result.missing.items()
     )
-    return f"{counted(result.rows, 'row')}{earlier}, {model}, {rate}: {output}{unreadable}{missing}"
+    return unreadable + missing
 
 
 def _progress(console: Console) -> Progress:

@@ -54,7 +54,7 @@ def serve(
     variant: VariantOption = None,
     transformed: Annotated[
         bool,
-        flag("--transformed", "Serve without TensorFlow; accept only transformed features."),
+        flag("--transformed", "Serve without TensorFlow, for transformed features."),
     ] = False,
     name: Annotated[
         str | None,
@@ -108,6 +108,7 @@ def serve(
     max_pixels: Annotated[
         int, typer.Option(metavar="N", min=1, help="Refuse images with more pixels.")
     ] = SERVED_PIXELS,
+    no_page: Annotated[bool, flag("--no-page", "Leave out the page at /.")] = False,
 ) -> None:
     """Serve a pushed model over HTTP.
 
@@ -148,6 +149,8 @@ def serve(
         on_unreadable=on_unreadable
         or (loaded.requests if loaded else RequestSettings()).on_unreadable,
         log=log,
+        page=not no_page,
+        private=frozenset([*loaded.report.private, *loaded.log.drop] if loaded else ()),
     )
     serve_model(options, insecure)
 

@@ -15,7 +15,9 @@ from pipeline.report.text import visible
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pipeline.report"),
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader("pipeline.report"), jinja2.PackageLoader("components.pages")]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -23,6 +23,7 @@ from components.serving.batch.writing import Part, Parts, check_names, exclusive
 from components.serving.model import Model
 from components.serving.requests import EXAMPLES_INPUT, UnreadableValues, find_unreadable
 from components.serving.settings import OnUnreadable
+from components.serving.top_classes import keep_top_classes
 from trainer_module.errors import DataError, ScopelineError, counted
 from trainer_module.machine import count_cores
 
@@ -47,6 +48,8 @@ class PredictionJob:
     on_unreadable: OnUnreadable = OnUnreadable.MISSING
     explainer: Explainer | None = None
     """The explainer of the predictions, or None if they are not explained."""
+    top_k: int | None = None
+    """The number of classes in a prediction, or None for all classes."""
 
     @property
     def slice_rows(self) -> int:
@@ -64,9 +67,11 @@ class PredictionJob:
         network = graph if variant is None else [graph, variant.variant.sha256]
         folder, on_unreadable = str(self.model.folder.resolve()), self.on_unreadable
         explained = [self.explainer.shown] if self.explainer else []
+        top = [] if self.top_k is None else [{"top_k": self.top_k}]
         return [
             *(folder, network, inputs.format, inputs.files, inputs.copied, on_unreadable),
             *explained,
+            *top,
         ]
 
 
@@ -263,7 +268,7 @@ def _predict_slice(
         )
     predict_batch = job.model.predict_examples if part.rows is None else job.model.predict
     answers = predict_batch(tensors)
-    columns = to_columns(answers)
+    columns = to_columns(keep_top_classes(answers, job.top_k), job.top_k)
     if job.explainer is not None:
         columns |= job.explainer.explain(part, answers)
     check_names(list(part.copied), columns)

@@ -18,32 +18,36 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from components.disk import disk_full, is_disk_full, write_atomically
+from components.serving.top_classes import CLASSES, SCORES
 from trainer_module.errors import ConfigError, TryLaterError
 
-_CLASSES, _SCORES = "classes", "scores"
 SCORE = "score_"
 """The prefix of the columns of scores. The name of the class follows the prefix."""
 
 
-def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
+def to_columns(answers: Mapping[str, np.ndarray], top_k: int | None = None) -> dict[str, pa.Array]:
     """Returns the columns of predictions by name.
 
     The first column is `class` or `value`. The scores of classes are `score_<class>`. An output
-    with several values per row has numbered columns, such as `quantiles_1`.
+    with several values per row has numbered columns, such as `quantiles_1`; so have `classes` and
+    `scores` if each row has only its most probable classes.
 
     Args:
       answers: the outputs by name, of the shape [rows] or [rows, ...].
+      top_k: the number of classes to which `keep_top_classes` has reduced the outputs, or None.
     """
     columns: dict[str, pa.Array] = {}
     for name in sorted(answers, key=lambda name: (answers[name].ndim, name)):
         values = answers[name]
-        if name == _CLASSES and _SCORES in answers:
+        if name == CLASSES and SCORES in answers and top_k is None:
             continue
         if values.ndim == 1:
             columns[name] = _column(values)
             continue
         flat = values.reshape(len(values), -1)
-        for index, column in enumerate(_column_names(name, answers, flat.shape[1])):
+        names = _class_columns(answers) if name == SCORES and top_k is None else []
+        names = names or [f"{name}_{number}" for number in range(1, flat.shape[1] + 1)]
+        for index, column in enumerate(names):
             columns[column] = _column(flat[:, index])
     return columns
 
@@ -57,11 +61,12 @@ def check_names(copied: list[str], answers: Mapping[str, pa.Array]) -> None:
         )
 
 
-def _column_names(name: str, answers: Mapping[str, np.ndarray], count: int) -> list[str]:
-    """Returns the names of the columns of an output with several values per row."""
-    if name == _SCORES and _CLASSES in answers and len(answers[_CLASSES]):
-        return [f"{SCORE}{_text(label)}" for label in answers[_CLASSES][0]]
-    return [f"{name}_{number}" for number in range(1, count + 1)]
+def _class_columns(answers: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns the names of the columns of scores, or an empty list if there are no class names."""
+    classes = answers.get(CLASSES)
+    if classes is None or not len(classes):
+        return []
+    return [f"{SCORE}{_text(label)}" for label in classes[0]]
 
 
 def _column(values: np.ndarray) -> pa.Array:

@@ -25,6 +25,7 @@ from components import release
 from components.compat.uvicorn import check_uvicorn
 from components.serving.failure_log import FailureLog
 from components.serving.model import Servable
+from components.serving.server.api_document import ApiDocuments
 from components.serving.server.batching import AsyncResponseFuture
 from components.serving.server.connections import (
     OPEN_PATHS,
@@ -34,6 +35,7 @@ from components.serving.server.connections import (
 )
 from components.serving.server.metrics import CLIENT_GONE, CONTENT_TYPE
 from components.serving.server.options import ServeOptions
+from components.serving.server.page.page import make_page
 from components.serving.server.predictions import Predictions
 from components.serving.server.protocols import rest
 from components.serving.server.protocols.open_inference import describe_tensors
@@ -85,7 +87,7 @@ def make_config(
     endpoints = _Endpoints(options, repository, predictions, slot)
     connections = OpenConnections(options.connections)
     return uvicorn.Config(
-        _PredictionMiddleware(_make_app(endpoints), predictions, options),
+        _PredictionMiddleware(_make_app(endpoints, options.page), predictions, options),
         http=cast("Any", partial(ClientConnection, predictions, options, connections)),
         ws="none",
         loop="uvloop",
@@ -101,9 +103,11 @@ def make_config(
     )
 
 
-def _make_app(endpoints: _Endpoints) -> Starlette:
+def _make_app(endpoints: _Endpoints, has_page: bool) -> Starlette:
     model = "/v2/models/{name}"
     paths = {
+        **({PAGE_PATH: endpoints.show_page} if has_page else {}),
+        "/openapi.json": endpoints.describe_api,
         "/healthz": endpoints.live,
         "/metrics": endpoints.show_metrics,
         "/v1/models/{rest:path}": endpoints.tf_serving,
@@ -129,8 +133,15 @@ def _make_app(endpoints: _Endpoints) -> Starlette:
     return app
 
 
+PAGE_PATH = "/"
+"""The path of the page, which needs no API key, as it contains nothing about the model."""
 _PIECE_BYTES = 1 << 18
 _VERBS = ("predict", "classify", "regress", "infer", "metadata", "ready", "metrics", "healthz")
+_DOCUMENT_HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+}
 _NO_KEY = Reply(
     orjson.dumps({"error": "send the header Authorization: Bearer KEY, or X-API-Key: KEY."}),
     headers=((b"www-authenticate", b"Bearer"),),
@@ -163,7 +174,7 @@ class _PredictionMiddleware:
             await send(message)
 
         try:
-            if path not in OPEN_PATHS and not has_key(dict(scope["headers"]), self._options.key):
+            if not self._is_open(scope) and not has_key(dict(scope["headers"]), self._options.key):
                 await _send_reply(send_with_id, _NO_KEY)
             elif scope["method"] == "POST" and (prediction := read_path(path)) is not None:
                 await self._predict(prediction, scope, receive, send_with_id)
@@ -177,6 +188,11 @@ class _PredictionMiddleware:
             verb = path.rpartition("/")[2].rpartition(":")[2]
             route = verb if verb in _VERBS else "other"
             self._predictions.metrics.observe(route, status, time.perf_counter() - start)
+
+    def _is_open(self, scope: Scope) -> bool:
+        """Returns whether a request needs no key: for a health check, and for the page."""
+        is_page = scope["path"] == PAGE_PATH and scope["method"] in ("GET", "HEAD")
+        return scope["path"] in OPEN_PATHS or (is_page and self._options.page)
 
     async def _predict(
         self, path: PredictionPath, scope: Scope, receive: Receive, send: Send
@@ -238,6 +254,7 @@ class _Endpoints:
     ) -> None:
         self._options, self._repository, self._slot = options, repository, slot
         self._predictions = predictions
+        self._documents = ApiDocuments(options)
         self.model_name = options.name
 
     @asynccontextmanager
@@ -311,6 +328,17 @@ class _Endpoints:
         """Returns the metrics in Prometheus's format."""
         return Response(self._predictions.metrics.text(), media_type=CONTENT_TYPE)
 
+    async def show_page(self, request: Request) -> Response:
+        """Returns the page with a form for predictions."""
+        return _to_response(make_page())
+
+    async def describe_api(self, request: Request) -> Response:
+        """Returns the OpenAPI document of the server and the served version."""
+        number, model = self._predictions.find_version(self._options.name)
+        host = request.headers.get("host", "")
+        document = await self._documents.read(number, model, host)
+        return Response(document, headers=_DOCUMENT_HEADERS, media_type="application/json")
+
     async def describe_server(self, request: Request) -> Response:
         """Returns the metadata of the server, for Open Inference v2."""
         server = {"name": release.NAME, "version": release.read_version()}
@@ -356,9 +384,12 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    reply = error_reply(error)
+    return _to_response(error_reply(error))
+
+
+def _to_response(reply: Reply) -> Response:
     headers = {name.decode(): value.decode() for name, value in reply.headers}
-    return Response(reply.body, reply.status, headers, "application/json")
+    return Response(reply.body, reply.status, headers, reply.content_type.decode())
 
 
 async def _refuse_path(request: Request, error: Exception) -> Response:
@@ -367,7 +398,8 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
         status, headers = error.status_code, error.headers
     name = request.app.state.model_name
     paths = (
-        f"/v1/models/{name}, /v1/models/{name}:predict, /v2/models/{name}/infer, /healthz, /metrics"
+        f"/v1/models/{name}, /v1/models/{name}:predict, /v2/models/{name}/infer, /openapi.json,"
+        " /healthz, /metrics"
     )
     message = f"There is no {request.method} {request.url.path}; this server answers {paths}."
     return _json({"error": message}, status, headers)

@@ -17,7 +17,8 @@ KEY_VARIABLE = "SCOPELINE_API_KEY"
 """The environment variable with the API key that clients must send."""
 MIN_BODIES_IN_MEMORY = 5
 """The lowest memory limit for all requests, as a multiple of the largest body."""
-_LOCAL = ("127.0.0.1", "::1", "localhost")
+LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+"""The names and addresses that only this machine can reach."""
 _MIN_SIMILARITY = 0.8
 """The similarity at which two names count as spellings of the same column."""
 
@@ -66,6 +67,10 @@ class ServeOptions:
     """The treatment of texts that the model cannot parse."""
     log: LogOptions | None = None
     """The options of the request log, or None for no log."""
+    page: bool = True
+    """Whether the server has a page at `/`."""
+    private: frozenset[str] = frozenset()
+    """The columns of the data whose values the example of the page must not show."""
 
     @property
     def scheme(self) -> str:
@@ -75,7 +80,7 @@ class ServeOptions:
 
 def check_options(options: ServeOptions, is_insecure: bool) -> None:
     """Raises ConfigError for missing authentication, missing files or inconsistent options."""
-    if options.host not in _LOCAL and not options.key and not is_insecure:
+    if options.host not in LOCAL_HOSTS and not options.key and not is_insecure:
         raise ConfigError(
             f"--host {options.host} lets everybody in the network query the model: set"
             f" {KEY_VARIABLE}, or add --insecure if a proxy or firewall protects the server."

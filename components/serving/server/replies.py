@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from components.serving.requests import Arrays
+from components.serving.top_classes import keep_top_classes
 from trainer_module.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -182,6 +183,16 @@ class ResultSlice:
         """The outputs by name. Each output has the shape [rows, ...]."""
         return {name: values[self.rows] for name, values in self.batch.arrays.items()}
 
+    def top(self, top_k: int | None) -> ResultSlice:
+        """Returns the rows with only their most probable classes, or unchanged if `top_k` is None.
+
+        Raises:
+          DataError: the model does not predict classes.
+        """
+        if top_k is None:
+            return self
+        return ResultSlice(BatchResults(keep_top_classes(self.arrays, top_k)), slice(None))
+
     @property
     def column_texts(self) -> dict[str, RowTexts]:
         """The JSON of each output of each row, by name of the output."""
@@ -191,6 +202,21 @@ class ResultSlice:
     def row_texts(self) -> RowTexts:
         """The JSON of each row."""
         return self.batch.row_texts[self.rows]
+
+
+def read_top_k(value: Any) -> int | None:
+    """Returns the number of classes that a request asks for, or None for all classes.
+
+    Raises:
+      RequestError: the value is not a whole number of at least 1.
+    """
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise RequestError(
+            f"`top_k` is {str(value)[:30]!r}, expected a whole number of at least 1."
+        )
+    return value
 
 
 class ResponseFormat(Protocol):

@@ -33,10 +33,14 @@ def trips(rows: Rows, tmp_path: Path) -> str:
 
 
 def on_beam(
-    pushed: Pushed, given: str, output: Path, args: tuple[str, ...] = IN_PROCESS_ARGS
+    pushed: Pushed,
+    given: str,
+    output: Path,
+    args: tuple[str, ...] = IN_PROCESS_ARGS,
+    top_k: int | None = None,
 ) -> None:
     write_predictions_on_beam(
-        ChosenModel(pushed.version), given, output, "trip id", 32, False, args
+        ChosenModel(pushed.version), given, output, "trip id", 32, False, args, top_k=top_k
     )
 
 
@@ -48,12 +52,12 @@ def test_each_file_is_answered_as_without_beam(
     pushed: Pushed, trips: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
-    on_beam(pushed, trips, output)
+    on_beam(pushed, trips, output, top_k=1)
     assert "200 rows, version" in capfd.readouterr().out
     names = sorted(path.name for path in output.iterdir())
     assert names == [part(output, number).name for number in range(FILES)]
     write_predictions(
-        ChosenModel(pushed.version), trips, tmp_path / "all.parquet", "trip id", 32, False
+        ChosenModel(pushed.version), trips, tmp_path / "all.parquet", "trip id", 32, False, top_k=1
     )
     found = pa.concat_tables([pq.read_table(part(output, number)) for number in range(FILES)])
     assert found.equals(pq.read_table(tmp_path / "all.parquet"))

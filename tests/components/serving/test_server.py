@@ -75,6 +75,30 @@ def test_classify_gives_pairs_and_regress_is_refused(server: str, asked: Rows) -
     assert answer.json()["error"] == "the model predicts a class: use :classify or :predict."
 
 
+def test_top_k_keeps_the_first_classes_of_the_full_answer(server: str, asked: Rows) -> None:
+    full = ask(server, {"instances": asked})["predictions"]
+    columns = {name: [row[name] for row in asked] for name in asked[0]}
+    for top_k in (1, 2, 10**6):
+        right = []
+        for row in full:
+            pairs = sorted(zip(row["classes"], row["scores"], strict=True), key=lambda p: -p[1])
+            classes, scores = map(list, zip(*pairs[:top_k], strict=True))
+            right.append({"class": row["class"], "classes": classes, "scores": scores})
+        assert {row["class"] for row in right} == {"0", "1"}
+        assert ask(server, {"instances": asked, "top_k": top_k})["predictions"] == right
+        outputs = ask(server, {"inputs": columns, "top_k": top_k})["outputs"]
+        assert outputs == {name: [row[name] for row in right] for name in outputs}
+        pairs = ask(server, {"examples": asked, "top_k": top_k}, "classify")["results"]
+        assert pairs == [
+            list(map(list, zip(r["classes"], r["scores"], strict=True))) for r in right
+        ]
+    for wrong in (0, -1, 1.5, "2", True, [1]):
+        body = {"instances": asked[:1], "top_k": wrong}
+        refused = requests.post(f"{server}/v1/models/trips:predict", json=body, timeout=60)
+        assert refused.status_code == 400
+        assert "expected a whole number of at least 1" in refused.json()["error"]
+
+
 def test_missing_values_are_nan_null_or_empty(server: str, model: Model, rows: Rows) -> None:
     body = b'{"instances": [{"fare": 50, "price__EUR_": 2, "area": %s, "company": %s, "tags": []}]}'
     one = {**rows[0], "fare": 50.0, "price (EUR)": 2.0, "area": None, "company": None, "tags": None}
@@ -136,7 +160,11 @@ def test_triton_client_works(
         names = ("scores", "class")
         outputs = [triton.InferRequestedOutput(name, binary_data=is_binary) for name in names]
         answer = client.infer("trips", inputs, outputs=outputs, request_id="7")
+        top = client.infer("trips", inputs, parameters={"top_k": 1})
     np.testing.assert_allclose(answer.as_numpy("scores")[:, 1], expected(model, rows), atol=1e-6)
+    scores = answer.as_numpy("scores")
+    np.testing.assert_array_equal(top.as_numpy("scores")[:, 0], scores.max(1))
+    np.testing.assert_array_equal(top.as_numpy("classes")[:, 0], top.as_numpy("class"))
     assert answer.get_response()["id"] == "7"
     assert set(answer.as_numpy("class").astype(str)) <= {"0", "1", "b'0'", "b'1'"}
 

@@ -22,6 +22,7 @@ from components.serving.server.replies import (
     Reply,
     RequestError,
     ResultSlice,
+    read_top_k,
     unknown_name,
 )
 from trainer_module.errors import counted
@@ -208,8 +209,8 @@ def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
         )
 
 
-_OutputOptions = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool]
-"""The values of `Inference.id`, `Inference.outputs` and `Inference.are_binary`."""
+_OutputOptions = tuple[str | None, tuple[tuple[str, bool], ...] | None, bool, int | None]
+"""The values of `id`, `outputs`, `are_binary` and `top_k` of an `Inference`."""
 
 
 def _read_output_options(body: Mapping[str, Any]) -> _OutputOptions:
@@ -217,13 +218,15 @@ def _read_output_options(body: Mapping[str, Any]) -> _OutputOptions:
     id_, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
     if id_ is not None and not (isinstance(id_, str | int) and len(str(id_)) <= _MAX_ID_CHARS):
         raise RequestError(f"`id` must be a string of at most {_MAX_ID_CHARS} characters.")
-    default = isinstance(parameters, dict) and bool(parameters.get("binary_data_output"))
+    parameters = parameters if isinstance(parameters, dict) else {}
+    default = bool(parameters.get("binary_data_output"))
     if outputs and not isinstance(outputs, list):
         raise RequestError("`outputs` must be a list of objects with a `name`.")
     requested = dict(_read_output(output, default) for output in outputs or ())
     if outputs and len(requested) < len(outputs):
         raise RequestError("`outputs` names an output twice.")
-    return None if id_ is None else str(id_), tuple(requested.items()) or None, default
+    top_k = read_top_k(parameters.get("top_k"))
+    return None if id_ is None else str(id_), tuple(requested.items()) or None, default, top_k
 
 
 def _read_output(output: Any, default: bool) -> tuple[str, bool]:
@@ -253,14 +256,17 @@ class Inference:
     """The names of the requested outputs, and whether each is binary, or None for all outputs."""
     are_binary: bool
     """Whether the outputs are binary if the request does not name outputs."""
+    top_k: int | None
+    """The number of classes that the request asks for, or None for all classes."""
 
     def part(self, output: ResultSlice) -> Arrays:
         """Returns the requested outputs of some rows, in the requested order.
 
         Raises:
           RequestError: a requested output does not exist.
+          DataError: the request has `top_k`, but the model does not predict classes.
         """
-        arrays, requested = output.arrays, self.outputs
+        arrays, requested = output.top(self.top_k).arrays, self.outputs
         if requested is None:
             return arrays
         for name, _ in requested:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from components.serving.server.replies import (
     RequestError,
     ResponseFormat,
     ResultSlice,
+    read_top_k,
     unknown_name,
 )
+from components.serving.top_classes import CLASSES, SCORES
 from trainer_module.export.interface import ModelInterface
 
 _MAX_CONTEXT_CHARS = 64 << 20
@@ -50,8 +53,11 @@ def read_request(
     Raises:
       RequestError: the request is invalid.
     """
-    if verb != "predict":
-        return RAW, _to_rows(body, interface), _CLASSES if verb == "classify" else _NUMBERS
+    if verb == "regress":
+        return RAW, _to_rows(body, interface), _NUMBERS
+    if verb == "classify":
+        examples = _to_rows(body, interface)
+        return RAW, examples, _ClassesFormat(read_top_k(body.get("top_k")))
     if not isinstance(body, dict):
         raise RequestError('the body is not an object, expected {"instances": [...]}.')
     rows, columns = body.get("instances"), body.get("inputs")
@@ -60,7 +66,8 @@ def read_request(
     signature = _read_signature(body)
     if rows is not None and not isinstance(rows, list):
         raise RequestError("`instances` is not a list: give a list with one value per row.")
-    response_format: ResponseFormat = _COLUMNS if rows is None else _ROWS
+    top_k = read_top_k(body.get("top_k"))
+    response_format: ResponseFormat = _ColumnsFormat(top_k) if rows is None else _RowsFormat(top_k)
     if signature == EXAMPLES or (not signature and _are_examples(rows, columns)):
         return EXAMPLES, {EXAMPLES_INPUT: _decode_examples(rows, columns)}, response_format
     if rows is not None:
@@ -135,24 +142,31 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
     return _check_not_empty(rows, "examples")
 
 
+@dataclass(frozen=True, slots=True)
 class _RowsFormat:
     """The response to a `:predict` request with `instances`: the outputs by row."""
 
+    top_k: int | None
+
     def part(self, output: ResultSlice) -> bytes:
-        return b",".join(output.row_texts)
+        return b",".join(output.top(self.top_k).row_texts)
 
     def reply(self, parts: Sequence[bytes]) -> Reply:
         return Reply(b'{"predictions":[%b]}' % b",".join(parts))
 
 
+@dataclass(frozen=True, slots=True)
 class _ColumnsFormat:
     """The response to a `:predict` request with `inputs`: the outputs by column.
 
     If the model has only one output, the response contains its values without its name.
     """
 
+    top_k: int | None
+
     def part(self, output: ResultSlice) -> dict[str, bytes]:
-        return {name: b",".join(texts) for name, texts in output.column_texts.items()}
+        columns = output.top(self.top_k).column_texts
+        return {name: b",".join(texts) for name, texts in columns.items()}
 
     def reply(self, parts: Sequence[dict[str, bytes]]) -> Reply:
         lists = {n: b"[%b]" % b",".join([part[n] for part in parts]) for n in parts[0]}
@@ -174,18 +188,21 @@ class _NumbersFormat:
         return Reply(b'{"results":[%b]}' % b",".join(parts))
 
 
+@dataclass(frozen=True, slots=True)
 class _ClassesFormat(_NumbersFormat):
     """The response to a `:classify` request: for each row, pairs of a class and its score."""
 
+    top_k: int | None
+
     def part(self, output: ResultSlice) -> bytes:
-        if not {"classes", "scores"} <= output.batch.arrays.keys():
+        if not {CLASSES, SCORES} <= output.batch.arrays.keys():
             raise RequestError("the model predicts a number: use :regress or :predict.")
-        rows = zip(*(output.column_texts[name] for name in ("classes", "scores")), strict=True)
+        columns = output.top(self.top_k).column_texts
+        rows = zip(*(columns[name] for name in (CLASSES, SCORES)), strict=True)
         return b",".join(orjson.dumps([*zip(*map(orjson.loads, row), strict=True)]) for row in rows)
 
 
-_ROWS, _COLUMNS = _RowsFormat(), _ColumnsFormat()
-_CLASSES, _NUMBERS = _ClassesFormat(), _NumbersFormat()
+_NUMBERS = _NumbersFormat()
 
 
 def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:

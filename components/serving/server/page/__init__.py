@@ -1,0 +1,1 @@
+"""The page at `/`: a form for predictions."""
