@@ -98,7 +98,10 @@ _TEXT_KINDS = {
     b"<html": "an HTML page",
     b"<?xml": "an XML file",
     b"version https://git-lfs": "a pointer of Git LFS, without the file itself",
+    b'{"': "JSON lines",
 }
+_FORMATS = {"a Parquet file": "parquet", "JSON lines": "jsonl"}
+"""The values of `data.format` for the kinds that ExampleGen reads."""
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
 
 
@@ -112,6 +115,11 @@ def kind_of_file(head: bytes) -> str:
     kinds = _BINARY_KINDS if is_binary else _TEXT_KINDS
     start = head if is_binary else head.lower()
     return next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
+
+
+def looks_like_text(head: bytes) -> bool:
+    """Returns whether the first bytes of a file are not empty and contain no control characters."""
+    return bool(head) and _CONTROL.isdisjoint(head)
 
 
 def check_is_text(file: str, expected: str) -> None:
@@ -129,7 +137,8 @@ def check_is_text(file: str, expected: str) -> None:
             kind = kind_of_file(stream.read(MAGIC_BYTES))
     except OSError as error:
         raise unreadable_error(file, error) from error
-    if kind:
-        raise DataError(
-            f"{file} is {kind}, not {expected}: export it as {expected}, or leave it out."
-        )
+    if kind and kind != expected:
+        remedy = f"export it as {expected}"
+        if kind in _FORMATS:
+            remedy = f"write data.format: {_FORMATS[kind]}"
+        raise DataError(f"{file} is {kind}, not {expected}: {remedy}, or leave it out.")

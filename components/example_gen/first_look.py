@@ -23,6 +23,7 @@ from components.example_gen.checks.values import read_order
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.files import open_file, open_stream, unreadable_error
 from components.example_gen.formats import IMAGE_FEATURE, CsvSettings, ExampleGenSettings, OnBadFile
+from components.example_gen.idx_files import pair_files
 from components.example_gen.picture_files import (
     broken_image_error,
     check_files_exist,
@@ -113,6 +114,16 @@ def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozense
     return frozenset(report.columns)
 
 
+def check_idx(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+    """Checks the headers and the pairs of IDX files, and returns the names of the columns.
+
+    Raises:
+      DataError: a file is not an IDX file, or a pair is not complete.
+    """
+    pair_files(files)
+    return frozenset({IMAGE_FEATURE, settings.label})
+
+
 def _check_pictures(files: Sequence[str], max_pixels: int) -> None:
     """Raises DataError for a file that is not a picture. Only the first megabytes are decoded."""
     read_bytes = 0
@@ -201,12 +212,26 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
         if part.num_rows < batch.rows.num_rows:
             is_complete = False
             break
+    total = max([rows, *(count_values(surveys, name) for name in kinds)])
+    return make_first_rows(batches, is_complete, total, find_dates(tallies))
+
+
+def make_first_rows(
+    batches: Sequence[pa.RecordBatch], is_complete: bool, total: int, dates: dict[str, Dates]
+) -> FirstRows:
+    """Returns batches of rows, whose columns are lists, as columns.
+
+    Args:
+      batches: the batches.
+      is_complete: whether the files have no further rows.
+      total: the number of rows in all files, as far as it has been counted.
+      dates: the date columns.
+    """
     lists, vectors = {}, {}
     for name, (lengths, values) in list_columns(batches).items():
         if lengths.min() < lengths.max():
             lists[name] = lengths, values
         else:
             vectors[name] = int(lengths[0]), pa.types.is_binary(values.type)
-    total = max([rows, *(count_values(surveys, name) for name in kinds)])
-    dates = find_dates(tallies)
+    rows = sum(batch.num_rows for batch in batches)
     return FirstRows(flat_columns(batches), lists, vectors, rows, is_complete, total, dates)

@@ -198,7 +198,9 @@ FORMATS: dict[str, FormatSpec] = {
         has_file_per_example=True,
         first_look=f"{_FIRST_LOOK}.check_images",
     ),
-    "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
+    "idx": FormatSpec(
+        f"{_SOURCES}.idx_source.IdxSource", holds_images=True, first_look=f"{_FIRST_LOOK}.check_idx"
+    ),
     "tfrecord": FormatSpec(
         f"{_SOURCES}.tfrecord_source.TFRecordSource",
         endings=(".tfrecord", ".tfrecords"),

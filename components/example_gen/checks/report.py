@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.column_types.hints import identifies
 from components.example_gen.checks.dates import (
     DateTally,
     check_dates,
@@ -40,6 +41,7 @@ from components.example_gen.columns.encoded import (
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, FileNotes
 from trainer_module.errors import DataError, counted
+from trainer_module.features.date_formats import find_format
 
 
 @dataclass
@@ -255,6 +257,8 @@ def unusable_label(
 ) -> DataError:
     """Returns the error for a label that the task cannot use."""
     task = settings.label_task
+    if find_format([cell.value]) is not None:
+        remedy = "It is a date: name another column by data.label"
     other = f", or choose task: {task.alternatives}" if task.alternatives else ""
     return DataError(
         f"Label {settings.label!r} is {cell.value!r} in {cell}, but task:"
@@ -319,6 +323,8 @@ def check_report(
         pass  # Tasks without a label may still have classes.
     elif settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
+    elif _counts_rows(report, settings.label):
+        raise identifier_error(settings.label, report.rows.total(), report.rows.total())
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
         notes.append(
             f"label {settings.label!r} is {report.label_bounds[0]:g} in every row, so a model"
@@ -326,6 +332,17 @@ def check_report(
         )
     notes += check_dates(report.dates, settings.known_dates)
     return DataNotes(notes, find_dates(report.dates))
+
+
+def _counts_rows(report: ChunkReport, label: str) -> bool:
+    """Returns whether a numeric label has the name of an identifier, and its range is the number of
+    rows.
+    """
+    rows = report.rows.total()
+    if report.label_bounds is None or rows < _MIN_IDENTIFIERS or not identifies(label):
+        return False
+    low, high = report.label_bounds
+    return high - low == rows - 1
 
 
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
@@ -361,6 +378,8 @@ def _check_splits(
     empty = [name for name in split_names if not rows[name]]
     if not empty:
         return
+    if hash_splits and rows.total() < MIN_ROWS:
+        raise few_rows_error(rows.total())
     counts = ", ".join(f"{name} {rows[name]}" for name in split_names)
     correction = "give the split a larger share in data.splits, or add data"
     if not hash_splits:
@@ -418,6 +437,7 @@ def _check_classes(
             f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
             " more; check data.label and the data."
         )
+    _check_are_classes(total, settings)
     max_classes = settings.label_task.max_classes
     if max_classes is not None and len(total) > max_classes:
         task = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
@@ -454,6 +474,53 @@ def _check_classes(
                 f" has, such as {show_label(absent[0])}"
             )
     return notes
+
+
+_MIN_IDENTIFIERS = 50
+"""The minimum number of rows in which a different label each is an identifier."""
+_MIN_DATES = 20
+"""The minimum number of different dates that are no classes."""
+
+
+def _check_are_classes(total: Counter[Any], settings: ExampleGenSettings) -> None:
+    """Raises DataError for labels that are identifiers or dates, as no class occurs again."""
+    if settings.format_spec.holds_images or settings.label_task.max_classes is not None:
+        return
+    rows, distinct = total.total(), len(total)
+    if rows >= _MIN_IDENTIFIERS and distinct > _IDENTIFIER_SHARE * rows:
+        raise identifier_error(settings.label, distinct, rows)
+    words = [value.decode(errors="replace") for value in total if isinstance(value, bytes)]
+    if len(words) == distinct >= _MIN_DATES and find_format(words) is not None:
+        raise DataError(
+            f"Label {settings.label!r} has {distinct:,} dates, such as {words[0]!r}, which are no"
+            " classes: name another column by data.label; to evaluate on the newest rows, write"
+            f" data: {{order_by: {settings.label}}}."
+        )
+
+
+_IDENTIFIER_SHARE = 0.95
+"""The share of different labels above which the labels are identifiers."""
+
+
+def identifier_error(label: str, distinct: int, rows: int) -> DataError:
+    """Returns the error for a label that differs in nearly every row."""
+    return DataError(
+        f"Label {label!r} has {distinct:,} different values in {rows:,} rows, as an identifier has:"
+        " name another column by data.label."
+    )
+
+
+def few_rows_error(rows: int) -> DataError:
+    """Returns the error for data with too few rows for a split."""
+    return DataError(
+        f"The data has only {counted(rows, 'row')}, too few to train and to evaluate a model: add"
+        f" rows ({MIN_ROWS} at the very least, and some hundred for a useful model), or correct"
+        " data.path."
+    )
+
+
+MIN_ROWS = 10
+"""The minimum number of rows of data that is split at random."""
 
 
 def _has_fraction(value: Any) -> bool:
