@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from glob import escape
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from components.example_gen.formats import FORMATS, format_by_name
 from components.example_gen.idx_files import pair_files
-from components.example_gen.paths import is_hidden, is_remote, no_file_error
+from components.example_gen.paths import is_hidden, is_remote, no_file_error, resolve_input
 from components.example_gen.picture_files import is_picture, is_system_name
 from components.example_gen.undeclared import columns_of, detect_format
 from pipeline.config.issues import near_match
@@ -54,8 +55,8 @@ def find_data(path: str) -> FoundData:
 
 def _no_path(place: Path) -> DataError:
     siblings = [entry.name for entry in islice(_entries(place.parent), _MAX_FILES)]
-    hint = f"; {near_match(place.name, siblings)}" if siblings else ""
-    return DataError(f"{place}: there is no such file or folder{hint}.")
+    hint = f"; {near_match(place.name, siblings)}" if siblings else "."
+    return DataError(f"{place}: there is no such file or folder{hint}")
 
 
 def _matching_files(path: str) -> list[Path]:
@@ -75,7 +76,7 @@ def _of_file(file: Path) -> FoundData:
     by_name, notes = format_by_name(file.name), list[str]()
     if by_name not in (None, data_format):
         notes.append(f"the content of {file} is {data_format}, although its name means {by_name}")
-    return FoundData(data_format, str(file), (str(file),), notes=tuple(notes))
+    return FoundData(data_format, escape(str(file)), (str(file),), notes=tuple(notes))
 
 
 def _of_files(path: str, files: Sequence[Path]) -> FoundData:

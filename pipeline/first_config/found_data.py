@@ -31,6 +31,8 @@ class FoundData:
     """The content of a table to write at `path`, or an empty string."""
     notes: tuple[str, ...] = ()
     """Sentences about what was found."""
+    classes: int = 0
+    """The number of classes of pictures in folders, or 0 if it is not known."""
 
     @property
     def holds_images(self) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.arrow_types import holds_bytes
+from components.example_gen.checks.report import constant_label_error
 from components.example_gen.files import MAGIC_BYTES, kind_of_file
 from components.example_gen.first_look import FirstRows
 from components.example_gen.paths import (
@@ -68,12 +69,16 @@ def find_pictures(folder: Path, pictures: Sequence[str]) -> FoundData:
         top = tops[next(word for word in (*TRAIN_WORDS, *EVAL_WORDS) if word in tops)]
         below = [path.split("/", 1)[1] for path in pictures if path.startswith(f"{top}/")]
         return _by_names(folder / top, below)
+    classes = len({path.split("/")[-2] for path in pictures})
+    if depth and classes == 1:
+        raise constant_label_error("label", repr(pictures[0].split("/")[-2]))
     if depth == 1:
-        return FoundData(_FORMAT, str(folder), ())
+        return FoundData(_FORMAT, str(folder), (), classes=classes)
     if depth == 2 and (splits := find_splits({w: f"{top}/*/*" for w, top in tops.items()})):
-        return FoundData(_FORMAT, str(folder), (), splits)
+        return FoundData(_FORMAT, str(folder), (), splits, classes=classes)
     path = find_class_folders(folder) or str(folder)
-    return FoundData(_FORMAT, path, (), notes=(f"the folders of the classes are in {path}",))
+    note = f"the folders of the classes are below {folder}, in {path}"
+    return FoundData(_FORMAT, path, (), notes=(note,), classes=classes)
 
 
 def _by_names(folder: Path, pictures: Sequence[str]) -> FoundData:

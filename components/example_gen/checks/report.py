@@ -433,10 +433,7 @@ def _check_classes(
     shown = ", ".join(show_label(value) for value in sorted(total)[:5])
     shown += " and more" if len(total) > 5 else ""
     if len(total) == 1:
-        raise DataError(
-            f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
-            " more; check data.label and the data."
-        )
+        raise constant_label_error(settings.label, shown)
     _check_are_classes(total, settings)
     max_classes = settings.label_task.max_classes
     if max_classes is not None and len(total) > max_classes:
@@ -491,11 +488,7 @@ def _check_are_classes(total: Counter[Any], settings: ExampleGenSettings) -> Non
         raise identifier_error(settings.label, distinct, rows)
     words = [value.decode(errors="replace") for value in total if isinstance(value, bytes)]
     if len(words) == distinct >= _MIN_DATES and find_format(words) is not None:
-        raise DataError(
-            f"Label {settings.label!r} has {distinct:,} dates, such as {words[0]!r}, which are no"
-            " classes: name another column by data.label; to evaluate on the newest rows, write"
-            f" data: {{order_by: {settings.label}}}."
-        )
+        raise date_label_error(settings.label, distinct, repr(words[0]))
 
 
 _IDENTIFIER_SHARE = 0.95
@@ -507,6 +500,23 @@ def identifier_error(label: str, distinct: int, rows: int) -> DataError:
     return DataError(
         f"Label {label!r} has {distinct:,} different values in {rows:,} rows, as an identifier has:"
         " name another column by data.label."
+    )
+
+
+def date_label_error(label: str, distinct: int, shown: str) -> DataError:
+    """Returns the error for a label of dates, of which `shown` is one."""
+    return DataError(
+        f"Label {label!r} has {counted(distinct, 'date')}, such as {shown}, which are no classes:"
+        " name another column by data.label; to evaluate on the newest rows, write data:"
+        f" {{order_by: {label}}}."
+    )
+
+
+def constant_label_error(label: str, shown: str) -> DataError:
+    """Returns the error for a label whose only value is `shown`."""
+    return DataError(
+        f"Label {label!r} is {shown} in every row: a classifier needs two classes or more; check"
+        " data.label and the data."
     )
 
 
