@@ -103,12 +103,8 @@ def _take_first(candidates: list[str]) -> str:
     if len(candidates) > 1:
         others = ", ".join(map(visible, candidates[1:_SHOWN]))
         more = " and others" if len(candidates) > _SHOWN else ""
-        wide_console().print(
-            escape(
-                f"label: {visible(candidates[0])}, the likeliest; --label names another, such as"
-            )
-            + escape(f" {others}{more}")
-        )
+        line = f"label: {visible(candidates[0])}, the likeliest; --label names another, such as"
+        wide_console().print(escape(f"{line} {others}{more}"))
     return candidates[0]
 
 
@@ -159,5 +155,5 @@ def _describe(proposal: Proposal) -> list[str]:
     kind = task if isinstance(task, str) else task["kind"]
     lines = [f"data: {data['path']} ({data['format']}), {proposal.rows or 'pictures'}"]
     lines += [f"columns: {proposal.columns}"] if proposal.columns else []
-    lines += [f"label: {data.get('label', 'none')}, so task: {kind}"]
+    lines += [f"label: {data.get('label', 'none')}; task: {kind}"]
     return [*map(visible, lines), *(f"note: {visible(note)}" for note in proposal.notes)]

@@ -9,15 +9,15 @@ from typing import Any
 from trainer_module.settings.tasks import as_task
 
 COMMENTS = {
-    "name": "the name of the pipeline, its output folder and the served model",
+    "name": "of the pipeline, its output folder and the served model",
     "data.path": "a file, a folder, or a glob such as data/*.csv",
     "data.label": "the column to predict",
-    "data.csv": "the dialect of the file, as far as it is not detected",
+    "data.csv": "what is not detected anew in each file",
     "data.splits": "the files of each split",
     "data.stratify": "each split gets its share of each class",
     "data.unlabelled": "rows without a label are left out",
-    "features": "the types of other columns follow from the data; `plan` lists them",
-    "evaluate.metrics": "the first one decides whether a model is pushed",
+    "features": "other types follow from the data; `plan` lists them",
+    "evaluate.metrics": "the first decides whether a model is pushed",
     "evaluate.leakage": "each column alone predicts the label; fail would stop the run",
 }
 """The usual comments, by dotted key."""

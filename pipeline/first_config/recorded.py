@@ -30,8 +30,8 @@ def recorded_config(run: StoredRun) -> Proposal:
     recorded = summary.details.config if summary.details else {}
     if not recorded:
         raise DataError(
-            f"{run.files.summary} has no config, as an older release wrote it or the run was killed:"
-            " name another run by --from-run."
+            f"{run.files.summary} has no config, as an older release wrote it or the run was"
+            " killed: name another run by --from-run."
         )
     config, notes = copy.deepcopy(dict(recorded)), list[str]()
     for path in list(_hidden(config)):

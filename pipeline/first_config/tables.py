@@ -175,8 +175,8 @@ def _dialect(csv: CsvSettings) -> dict[str, Any]:
 
 def _order_comment(column: str | None) -> str:
     if column is None:
-        return "a random fifth of the rows evaluates the model, although the rows have dates"
-    return "the newest fifth of the rows evaluates the model; null: a random fifth"
+        return "a random fifth of the rows evaluates, although rows have dates"
+    return "the newest fifth of the rows evaluates; null: a random fifth"
 
 
 def _shares(labels: pa.Array) -> list[float]:
