@@ -92,15 +92,16 @@ _BINARY_KINDS = {
     b"ARROW1": "an Arrow file",
     b"SQLite format 3": "an SQLite database",
 }
+JSON_LINES = "JSON lines"
 _TEXT_KINDS = {
     b"%pdf-": "a PDF",
     b"<!doctype": "an HTML page",
     b"<html": "an HTML page",
     b"<?xml": "an XML file",
     b"version https://git-lfs": "a pointer of Git LFS, without the file itself",
-    b'{"': "JSON lines",
+    b'{"': JSON_LINES,
 }
-_FORMATS = {"a Parquet file": "parquet", "JSON lines": "jsonl"}
+FORMATS_OF_KINDS = {"a Parquet file": "parquet", JSON_LINES: "jsonl"}
 """The values of `data.format` for the kinds that ExampleGen reads."""
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
 
@@ -117,9 +118,16 @@ def kind_of_file(head: bytes) -> str:
     return next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
 
 
+_MAX_CONTROL_SHARE = 0.1
+"""The maximum share of control characters in a text, which may contain a few by mistake."""
+
+
 def looks_like_text(head: bytes) -> bool:
-    """Returns whether the first bytes of a file are not empty and contain no control characters."""
-    return bool(head) and _CONTROL.isdisjoint(head)
+    """Returns whether the first bytes of a file are not empty, have no NUL, and hardly any other
+    control character.
+    """
+    control = sum(byte in _CONTROL for byte in head)
+    return bool(head) and b"\0" not in head and control <= _MAX_CONTROL_SHARE * len(head)
 
 
 def check_is_text(file: str, expected: str) -> None:
@@ -139,6 +147,6 @@ def check_is_text(file: str, expected: str) -> None:
         raise unreadable_error(file, error) from error
     if kind and kind != expected:
         remedy = f"export it as {expected}"
-        if kind in _FORMATS:
-            remedy = f"write data.format: {_FORMATS[kind]}"
+        if kind in FORMATS_OF_KINDS:
+            remedy = f"write data.format: {FORMATS_OF_KINDS[kind]}"
         raise DataError(f"{file} is {kind}, not {expected}: {remedy}, or leave it out.")

@@ -16,6 +16,8 @@ from components.example_gen.checks.dates import find_dates, tally_dates
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.columns.type_inference import ColumnSurvey, is_comma_number
 from components.example_gen.files import (
+    FORMATS_OF_KINDS,
+    JSON_LINES,
     MAGIC_BYTES,
     kind_of_file,
     looks_like_text,
@@ -69,9 +71,9 @@ def detect_format(file: str) -> str:
     if not head:
         raise DataError(f"{file} is empty: write a header and rows, or name another file.")
     kind = kind_of_file(head)
-    if kind in _FORMATS:
-        return _FORMATS[kind]
-    if kind:
+    if kind in FORMATS_OF_KINDS and kind != JSON_LINES:
+        return FORMATS_OF_KINDS[kind]
+    if kind and kind != JSON_LINES:
         raise DataError(f"{file} is {kind}, which cannot be read: {_remedy(kind)}.")
     if is_idx(head):
         return "idx"
@@ -86,9 +88,8 @@ def detect_format(file: str) -> str:
     return _text_format(file, text.lstrip("\ufeff \r\n\t"))
 
 
-_HEAD_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 16
 """The number of bytes from which the format of a text is determined."""
-_FORMATS = {"a Parquet file": "parquet"}
 
 
 def _remedy(kind: str) -> str:

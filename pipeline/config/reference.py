@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
@@ -20,6 +21,7 @@ from trainer_module.settings.durations import show_duration
 from trainer_module.settings.tasks import TASKS, task_class
 
 
+@functools.cache
 def config_schema() -> str:
     """Returns the JSON Schema of a config file."""
     schema = _described_schema()
