@@ -98,8 +98,15 @@ _MAX_DECODED = 4 << 20
 _MAX_OPENED = 10_000
 
 
-def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_images(
+    settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
+) -> frozenset[str]:
     """Checks files of images, decodes the first images and returns the names of the columns.
+
+    Args:
+      settings: the settings of example generation.
+      files: the local files.
+      min_rows: the minimum number of images.
 
     Raises:
       DataError: the images cannot be used.
@@ -110,16 +117,24 @@ def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozense
     report = ChunkReport({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
     names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
     report.classes[ALL] = Counter(names)
-    check_report(report, [ALL], [], settings)
+    check_report(report, [ALL], [], settings, min_rows=min_rows)
     return frozenset(report.columns)
 
 
-def check_idx(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_idx(
+    settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
+) -> frozenset[str]:
     """Checks the headers and the pairs of IDX files, and returns the names of the columns.
+
+    Args:
+      settings: the settings of example generation.
+      files: the local files.
+      min_rows: ignored, as only the headers are read.
 
     Raises:
       DataError: a file is not an IDX file, or a pair is not complete.
     """
+    del min_rows
     pair_files(files)
     return frozenset({IMAGE_FEATURE, settings.label})
 
@@ -166,8 +181,15 @@ class FirstRows:
     """The date columns that the config does not declare."""
 
 
-def check_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_table(
+    settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
+) -> frozenset[str]:
     """Checks all files of a table and returns the names of its columns.
+
+    Args:
+      settings: the settings of example generation.
+      files: the local files.
+      min_rows: the minimum number of rows.
 
     Raises:
       DataError: the files cannot be used.
@@ -187,7 +209,7 @@ def check_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset
                 column, folder = batch.rows.column(name), settings.pictures[name]
                 pictures = picture_files(name, column, batch.first, folder)
                 check_files_exist(name, pictures, batch.first)
-    check_report(report, [ALL], [], settings)
+    check_report(report, [ALL], [], settings, min_rows=min_rows)
     return frozenset(kinds)
 
 

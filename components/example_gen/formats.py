@@ -153,7 +153,8 @@ class FormatSpec:
     """Whether a file may lack some columns, because each row contains the names of its columns."""
     first_look: str = ""
     """The import path of the function that checks local files before TFX is imported. The function
-    takes the settings and the files, and returns the names of the columns."""
+    takes the settings, the files and the minimum number of rows, and returns the names of the
+    columns."""
     holds_rows: str = ""
     """The import path of the function that returns whether a file that is not empty has rows. The
     function takes the path and the `CsvSettings`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -16,13 +17,13 @@ from components.example_gen.checks.dates import find_dates, tally_dates
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.columns.type_inference import ColumnSurvey, is_comma_number
 from components.example_gen.files import (
+    BINARY,
     FORMATS_OF_KINDS,
     JSON_LINES,
     MAGIC_BYTES,
     kind_of_file,
     looks_like_text,
-    open_stream,
-    unreadable_error,
+    read_head,
 )
 from components.example_gen.first_look import MAX_ROWS, FirstRows, make_first_rows, read_first_rows
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
@@ -37,6 +38,7 @@ from components.example_gen.sources.csv_dialect import (
     lacks_header,
     read_text,
 )
+from components.example_gen.sources.csv_source import QuoteError
 from components.example_gen.sources.surveys import add_surveys
 from trainer_module.errors import DataError
 from trainer_module.settings.tasks import as_task
@@ -63,33 +65,22 @@ def detect_format(file: str) -> str:
     Raises:
       DataError: the file is empty, cannot be read, or has no such format.
     """
-    try:
-        with open_stream(file) as stream:
-            head, more = stream.read(MAGIC_BYTES), stream.read(_HEAD_BYTES)
-    except OSError as error:
-        raise unreadable_error(file, error) from error
+    head = read_head(file)
     if not head:
         raise DataError(f"{file} is empty: write a header and rows, or name another file.")
-    kind = kind_of_file(head)
+    kind = kind_of_file(head[:MAGIC_BYTES])
     if kind in FORMATS_OF_KINDS and kind != JSON_LINES:
         return FORMATS_OF_KINDS[kind]
     if kind and kind != JSON_LINES:
         raise DataError(f"{file} is {kind}, which cannot be read: {_remedy(kind)}.")
     if is_idx(head):
         return "idx"
-    text = _decode(head + more)
+    text = _decode(head)
     if text is None:
         if is_record(head):
             return "tfrecord"
-        raise DataError(
-            f"{file} is a binary file of an unknown format: export it as CSV, JSON lines, Parquet"
-            " or TFRecord."
-        )
+        raise DataError(f"{file} is {BINARY}: export it as CSV, JSON lines, Parquet or TFRecord.")
     return _text_format(file, text.lstrip("\ufeff \r\n\t"))
-
-
-_HEAD_BYTES = 1 << 16
-"""The number of bytes from which the format of a text is determined."""
 
 
 def _remedy(kind: str) -> str:
@@ -110,7 +101,8 @@ def _text_format(file: str, text: str) -> str:
     if not text:
         raise DataError(f"{file} holds only spaces: write a header and rows, or name another file.")
     first = text.splitlines()[0]
-    if first[0] == "{" and isinstance(_parse(first), dict):
+    # The first object may be longer than the beginning of the file.
+    if first[0] == "{" and (isinstance(_parse(first), dict) or first == text):
         return "jsonl"
     if first[0] == "[" or (first[0] == "{" and first.rstrip() == "{"):
         raise DataError(
@@ -144,12 +136,10 @@ def read_undeclared(data_format: str, files: Sequence[str]) -> Undeclared:
     dialect = _find_csv(files[0])
     try:
         return _read(data_format, files, dialect)
-    except DataError:
-        # Sentences may contain single quotation marks, as inches and lines of dialogue do.
-        try:
+    except QuoteError:
+        # Quotation marks in sentences may stand for inches, or may not be closed.
+        with suppress(DataError):
             return _read(data_format, files, dialect.model_copy(update={"quote": None}))
-        except DataError:
-            pass
         raise
 
 
@@ -162,6 +152,18 @@ def columns_of(data_format: str, file: str) -> list[str]:
     dialect = _find_csv(file) if data_format == "csv" else CsvSettings()
     columns = make_source(_settings(data_format, dialect)).peek((file,))
     return sorted(columns.keys() - {_NO_LABEL})
+
+
+def check_header(file: str, dialect: CsvSettings, label: str) -> None:
+    """Raises DataError if a CSV file has no header that could contain the label.
+
+    Args:
+      file: the file.
+      dialect: the dialect, whose header is ignored.
+      label: the name of the label.
+    """
+    settings = _settings("csv", dialect.model_copy(update={"header": None}))
+    make_source(settings.model_copy(update={"label": label})).peek((file,))
 
 
 def _settings(

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from pipeline.cli.options import OUTPUT, OutputOption, flag, typed_program, wide_console
 from pipeline.first_config.folder import CONFIG, check_folder, write_files
+from pipeline.first_config.placing import place
 from pipeline.first_config.proposal import Proposal
 from pipeline.first_config.rendering import IGNORED, SCHEMA, render_config, render_readme
 from pipeline.layout import Layout
@@ -57,17 +58,15 @@ def init(
     if (data is None) == (from_run is None):
         raise ConfigError("init: name the data, such as `init customers.csv`, or --from-run RUN")
     check_folder(folder, force)
-    proposal = _from_run(from_run, output) if data is None else _from_data(data, label, folder)
-    _write(proposal, folder, data, label, from_run)
+    proposal = _from_run(from_run, output) if data is None else _from_data(data, label)
+    _write(place(proposal, folder), folder, data, label, from_run)
 
 
-def _from_data(data: str, label: str | None, folder: Path) -> Proposal:
-    # The imports are here, as only this command needs them.
-    from pipeline.first_config.placing import place
+def _from_data(data: str, label: str | None) -> Proposal:
+    # The import is here, as only this command needs Arrow.
     from pipeline.first_config.proposing import propose
 
-    proposal = propose(data, label, _ask if _is_terminal() else _take_first)
-    return place(proposal, folder)
+    return propose(data, label, _ask if _is_terminal() else _take_first)
 
 
 def _from_run(name: str | None, output: Path) -> Proposal:

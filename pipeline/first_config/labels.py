@@ -46,6 +46,10 @@ _MAX_CLASS_SHARE = 0.3
 """The maximum number of classes of text that may be a label, as a share of the rows."""
 
 
+OPTION = "--label"
+"""The option that names the label."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A column that may be the label."""
@@ -117,7 +121,7 @@ def check_label(
     Raises:
       DataError: there is no such column, or it is an identifier, dates, sentences or a constant.
     """
-    check_label_column(names, label)
+    check_label_column(names, label, key=OPTION)
     column, choice = facts.get(label), choices.get(label)
     if column is None or choice is None:
         raise DataError(
@@ -126,13 +130,13 @@ def check_label(
         )
     if column.distinct == 1:
         shown = repr(column.examples[0]) if column.is_text else f"{column.low:g}"
-        raise constant_label_error(label, shown)
+        raise constant_label_error(label, shown, OPTION)
     if choice.type == "date":
         shown = repr(column.examples[0]) if column.is_text else f"{column.low:.0f}"
-        raise date_label_error(label, column.distinct, shown)
+        raise date_label_error(label, column.distinct, shown, OPTION)
     is_identifier = choice.is_ignored or choice.type == "text" or identifies(label)
     if is_identifier and column.known >= FEW_ROWS and column.distinct_share > _IDENTIFIER_SHARE:
-        raise identifier_error(label, column.distinct, column.known)
+        raise identifier_error(label, column.distinct, column.known, OPTION)
 
 
 _IDENTIFIER_SHARE = 0.9

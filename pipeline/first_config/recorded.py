@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline.config.issues import MAY_HOLD_SECRETS
 from pipeline.config.loading import check_rules
 from pipeline.config.settings import PipelineConfig
 from pipeline.first_config.proposal import Proposal
@@ -34,14 +35,18 @@ def recorded_config(run: StoredRun) -> Proposal:
             " killed: name another run by --from-run."
         )
     config, notes = copy.deepcopy(dict(recorded)), list[str]()
-    for path in list(_hidden(config)):
+    for path in dict.fromkeys(map(_secret_section, _hidden(config))):
         _remove(config, path)
         notes.append(f"{'.'.join(path)} may be a secret and is left out: write it again")
+    if summary.tuning.get("values"):
+        config.pop("tune", None)
     if _parse(config) is None:
         raise DataError(
             f"{run.files.summary} has a config that is not valid without secrets, or that another"
             " release wrote: copy the file of the config instead."
         )
+    if isinstance(config["task"], dict) and config["task"].keys() == {"kind"}:
+        config["task"] = config["task"]["kind"]
     comments: dict[str, str] = {}
     for (path, value), comment in _choices(summary, config):
         if _get(config, path) is not None:
@@ -88,6 +93,9 @@ def _choices(
     for key in ("epochs", "precision", "loop", "strategy"):
         if key in training:
             yield (("train", key), training[key]), _CHOSEN
+    if training.get("epochs") and training.get("steps"):
+        steps = training["steps"] // training["epochs"]
+        yield (("train", "steps_per_epoch"), steps), "an epoch may repeat the train split"
     if training.get("global_batch_size") and training.get("replicas"):
         size = training["global_batch_size"] // training["replicas"]
         yield (("train", "batch_size"), size), "the examples of a step on each device"
@@ -102,6 +110,12 @@ def _hidden(value: Any, path: Path = ()) -> Iterator[Path]:
             yield from _hidden(child, (*path, str(key)))
     elif value == NOT_SHOWN or (isinstance(value, list) and NOT_SHOWN in value):
         yield path
+
+
+def _secret_section(path: Path) -> Path:
+    """Returns the part of a path of a secret that is left out, such as notify.webhook."""
+    parts = (path[: end + 1] for end in range(len(path)))
+    return next((part for part in parts if ".".join(part) in MAY_HOLD_SECRETS), path)
 
 
 def _get(config: Mapping[str, Any], path: Path) -> Any:
@@ -122,6 +136,9 @@ def _set(config: dict[str, Any], path: Path, value: Any) -> None:
 
 def _remove(config: dict[str, Any], path: Path) -> None:
     *sections, last = path
+    parent = config
     for section in sections:
-        config = config[section]
-    del config[last]
+        parent = parent[section]
+    del parent[last]
+    if not parent and sections:
+        _remove(config, path[:-1])

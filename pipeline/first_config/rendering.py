@@ -28,7 +28,7 @@ def render_config(proposal: Proposal, command: str) -> str:
     extent = f" from {proposal.rows}" if proposal.rows else ""
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
-        f"# Proposed{extent} by `{_plain(command)}`. All keys: docs/config.md",
+        f"# Written{extent} by `{_plain(command)}`. All keys: docs/config.md",
     ]
     for key, value in proposal.config.items():
         lines += _render(key, value, proposal)

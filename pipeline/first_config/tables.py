@@ -16,7 +16,8 @@ from components.column_types.decision import choose_types
 from components.column_types.facts import Facts, collect_facts, collect_list_facts
 from components.example_gen.checks.report import MIN_ROWS, few_rows_error
 from components.example_gen.formats import FORMATS, CsvSettings
-from pipeline.first_config.beginnings import Beginning
+from components.example_gen.undeclared import check_header
+from pipeline.first_config.beginnings import Beginning, original_names
 from pipeline.first_config.found_data import FoundData
 from pipeline.first_config.labels import check_label, no_label_error, rank_labels
 from pipeline.first_config.leaks import find_leaks
@@ -103,7 +104,11 @@ def choose_label(table: Table, label: str | None, choose: ChooseLabel) -> str:
         if not candidates:
             raise no_label_error(table.data.path, types)
         label = choose(candidates)
-    check_label(label, table.facts, types, [*rows.columns, *rows.lists, *rows.vectors])
+    names = [*rows.columns, *rows.lists, *rows.vectors]
+    if label not in names and table.beginning.dialect.header is not None:
+        with original_names(table.beginning.files, table.beginning.originals):
+            check_header(table.beginning.files[0], table.beginning.dialect, label)
+    check_label(label, table.facts, types, names)
     return label
 
 

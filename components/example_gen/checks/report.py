@@ -238,13 +238,18 @@ def _check_labels(
         raise unusable_label(settings, cell)
 
 
-def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
+LABEL_KEY = "data.label"
+
+
+def check_label_column(
+    columns: Iterable[str], label: str, file: str = "the data", key: str = LABEL_KEY
+) -> None:
     """Raises DataError if the columns of a file do not contain the label."""
     names = sorted(columns)
     if label in names:
         return
     near = difflib.get_close_matches(label, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of these columns."
+    hint = f"did you mean {near[0]!r}?" if near else f"set {key} to one of these columns."
     if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
         hint = "set the delimiter between the columns by data.csv: {delimiter: ...}."
     raise DataError(
@@ -285,6 +290,7 @@ def check_report(
     shares: Sequence[int],
     settings: ExampleGenSettings,
     could_stratify: bool = False,
+    min_rows: int = 0,
 ) -> DataNotes:
     """Checks the sum of all reports.
 
@@ -295,6 +301,7 @@ def check_report(
         own files.
       settings: the settings of example generation.
       could_stratify: whether an error may recommend data.stratify.
+      min_rows: the minimum number of rows.
 
     Returns:
       Notes on the data, and the date columns.
@@ -308,6 +315,8 @@ def check_report(
             f"The label {settings.label!r} is the only column of the data, so a model has no"
             " inputs: check data.path and data.label."
         )
+    if report.rows.total() < min_rows:
+        raise few_rows_error(report.rows.total())
     notes = report.files.sentences()
     if not report.rows.total() and notes:
         raise DataError(
@@ -484,39 +493,46 @@ def _check_are_classes(total: Counter[Any], settings: ExampleGenSettings) -> Non
     if settings.format_spec.holds_images or settings.label_task.max_classes is not None:
         return
     rows, distinct = total.total(), len(total)
-    if rows >= _MIN_IDENTIFIERS and distinct > _IDENTIFIER_SHARE * rows:
-        raise identifier_error(settings.label, distinct, rows)
     words = [value.decode(errors="replace") for value in total if isinstance(value, bytes)]
     if len(words) == distinct >= _MIN_DATES and find_format(words) is not None:
         raise date_label_error(settings.label, distinct, repr(words[0]))
+    if rows >= _MIN_IDENTIFIERS and distinct > _IDENTIFIER_SHARE * rows:
+        raise identifier_error(settings.label, distinct, rows)
 
 
 _IDENTIFIER_SHARE = 0.95
 """The share of different labels above which the labels are identifiers."""
 
 
-def identifier_error(label: str, distinct: int, rows: int) -> DataError:
-    """Returns the error for a label that differs in nearly every row."""
+def identifier_error(label: str, distinct: int, rows: int, key: str = LABEL_KEY) -> DataError:
+    """Returns the error for a label that differs in nearly every row.
+
+    Args:
+      label: the label.
+      distinct: the number of different labels.
+      rows: the number of rows.
+      key: the config key or the option that names the label; so in the functions below.
+    """
     return DataError(
         f"Label {label!r} has {distinct:,} different values in {rows:,} rows, as an identifier has:"
-        " name another column by data.label."
+        f" name another column by {key}."
     )
 
 
-def date_label_error(label: str, distinct: int, shown: str) -> DataError:
+def date_label_error(label: str, distinct: int, shown: str, key: str = LABEL_KEY) -> DataError:
     """Returns the error for a label of dates, of which `shown` is one."""
     return DataError(
         f"Label {label!r} has {counted(distinct, 'date')}, such as {shown}, which are no classes:"
-        " name another column by data.label; to evaluate on the newest rows, write data:"
+        f" name another column by {key}; to evaluate on the newest rows, write data:"
         f" {{order_by: {label}}}."
     )
 
 
-def constant_label_error(label: str, shown: str) -> DataError:
+def constant_label_error(label: str, shown: str, key: str = LABEL_KEY) -> DataError:
     """Returns the error for a label whose only value is `shown`."""
     return DataError(
         f"Label {label!r} is {shown} in every row: a classifier needs two classes or more; check"
-        " data.label and the data."
+        f" {key} and the data."
     )
 
 

@@ -350,8 +350,12 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
     return DataError(f"{table.file} is not CSV ({reason_of(error)}): export it again.")
 
 
-def _quote_error(table: _Table) -> DataError:
-    return DataError(
+class QuoteError(DataError):
+    """A quotation mark that is never closed; perhaps quotation marks have no special meaning."""
+
+
+def _quote_error(table: _Table) -> QuoteError:
+    return QuoteError(
         f"A quotation mark in {table.file} is never closed, or a row is longer than"
         f" {table.block_size >> 20} MiB: close the quotation mark. Within a value, quotation marks"
         " are written twice."

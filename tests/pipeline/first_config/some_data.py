@@ -119,13 +119,15 @@ def _file(name: str, content: str | bytes) -> Callable[[Path], str]:
     return write
 
 
-def _files(path: str, files: dict[str, str | bytes]) -> Callable[[Path], str]:
-    def write(folder: Path) -> str:
-        for name, content in files.items():
-            _file(name, content)(folder)
-        return path
+def written(folder: Path, files: dict[str, Any], path: str = "") -> str:
+    """Writes files below a folder, and gives a path, by default of the first file."""
+    for name, content in files.items():
+        _file(name, content)(folder)
+    return path or next(iter(files))
 
-    return write
+
+def _files(path: str, files: dict[str, Any]) -> Callable[[Path], str]:
+    return lambda folder: written(folder, files, path)
 
 
 def picture(colour: int) -> bytes:
@@ -135,11 +137,11 @@ def picture(colour: int) -> bytes:
     return stream.getvalue()
 
 
-def _pictures(*names: str) -> dict[str, str | bytes]:
+def _pictures(*names: str) -> dict[str, Any]:
     return {name: picture(7 * index) for index, name in enumerate(names)}
 
 
-def _classes(folder: str, count: int = 12) -> dict[str, str | bytes]:
+def written_classes(folder: str, count: int = 12) -> dict[str, Any]:
     return _pictures(*(f"{folder}/{name}/{n:03}.png" for n in range(count) for name in CLASSES))
 
 
@@ -416,17 +418,17 @@ def _kinds() -> Iterator[Kind]:
     )
     yield Kind(
         "a folder of pictures per class",
-        _files("pets", _classes("pets")),
+        _files("pets", written_classes("pets")),
         {"data.format": "images", "data.path": "pets", "task": "binary", "name": "pets"},
     )
     yield Kind(
         "folders of classes one level below",
-        _files("downloads", _classes("downloads/pets")),
+        _files("downloads", written_classes("downloads/pets")),
         {"data.format": "images", "data.path": "downloads/pets"},
     )
     yield Kind(
         "folders of splits with folders of classes",
-        _files("split", _classes("split/train") | _classes("split/val")),
+        _files("split", written_classes("split/train") | written_classes("split/val")),
         {"data.splits": {"train": "train/*/*", "eval": "val/*/*"}},
     )
     yield Kind(
