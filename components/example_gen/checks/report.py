@@ -315,8 +315,6 @@ def check_report(
             f"The label {settings.label!r} is the only column of the data, so a model has no"
             " inputs: check data.path and data.label."
         )
-    if report.rows.total() < min_rows:
-        raise few_rows_error(report.rows.total())
     notes = report.files.sentences()
     if not report.rows.total() and notes:
         raise DataError(
@@ -340,6 +338,8 @@ def check_report(
             " cannot learn from the data: check data.label and the data"
         )
     notes += check_dates(report.dates, settings.known_dates)
+    if report.rows.total() < min_rows:
+        raise few_rows_error(report.rows.total())
     return DataNotes(notes, find_dates(report.dates))
 
 

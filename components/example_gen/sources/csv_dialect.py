@@ -11,6 +11,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
@@ -42,6 +43,8 @@ _RARE = "^~:#@&/\\ "
 """The delimiters that are not detected by default, as text contains them."""
 HEADER_ROWS = 101
 """The number of rows from which is decided whether the first row is a header."""
+INDEX = "Unnamed: 0"
+"""The name of a first column without a name, which pandas writes and reads as its index."""
 _SHOWN_NAME = 80
 """The maximum number of characters of a column's name in a message."""
 _MIN_REPEATS = 2
@@ -236,7 +239,9 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     try:
         with read_text(file, dialect.encoding) as text:
             rows = dialect.rows(text)
-            first, *others = [*islice(rows, HEADER_ROWS)] or [None]
+            first, others = next(rows, None), list(islice(rows, 1))
+            with suppress(csv.Error, UnicodeError):  # The survey reports later rows.
+                others += islice(rows, HEADER_ROWS - len(others))
     except OSError as error:
         raise unreadable_error(file, error) from error
     except UnicodeError as error:
@@ -250,7 +255,9 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     if settings.csv.header is not None:
         _check_configured(file, first, settings.csv.header)
         return Header(settings.csv.header, None)
-    names = [name.strip() for name in first] if settings.csv.strip else first
+    names = [name.strip() for name in first] if settings.csv.strip else list(first)
+    if not names[0] and len(names) > 1 and INDEX not in names:
+        names[0] = INDEX
     if settings.label not in names and lacks_header(first, others):
         raise _no_header_error(file, names, settings)
     if len(names) == 1 and settings.label not in names:
@@ -287,8 +294,7 @@ def _check_names(
             f" {_header_advice(len(names), settings.label)}"
         )
     if "" in names:
-        index = names.index("")
-        hint = "" if index else " (in pandas, to_csv(index=False) leaves out the index)"
+        index, hint = names.index(""), ""
         if index == len(names) - 1:
             hint = " (a delimiter at the end of the row adds a column)"
         raise DataError(

@@ -240,7 +240,11 @@ def _notes(table: _Table, columns: dict[str, ColumnSurvey], trimmed: Counter[str
     changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
     header = table.header
     raw_names = header.raw_names or header.names
-    changed += [name for name, raw in zip(header.names, raw_names, strict=True) if name != raw]
+    changed += [
+        name
+        for name, raw in zip(header.names, raw_names, strict=True)
+        if name == raw.strip() != raw
+    ]
     if changed:
         shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
         yield (

@@ -273,6 +273,11 @@ def _kinds() -> Iterator[Kind]:
         {"data.label": "column_3", "task": "multiclass"},
     )
     yield Kind(
+        "a first column without a name, as pandas writes it",
+        _file("pandas.csv", text([{"": n, **row} for n, row in enumerate(flowers())])),
+        {"data.label": "species", "features": {"Unnamed: 0": {"type": "ignore"}}},
+    )
+    yield Kind(
         "carets between cells",
         _file("flowers.txt", text(flowers(), "^")),
         {"data.label": "species", "data.csv": {"delimiter": "^"}},
