@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipeline.cli.options import OUTPUT, OutputOption, flag, typed_program, wide_console
-from pipeline.first_config.folder import CONFIG, check_folder, write_files
+from pipeline.first_config.folder import CONFIG, check_absent, check_folder, write_files
 from pipeline.first_config.placing import place
 from pipeline.first_config.proposal import Proposal
 from pipeline.first_config.rendering import IGNORED, SCHEMA, render_config, render_readme
@@ -59,6 +59,8 @@ def init(
         raise ConfigError("init: name the data, such as `init customers.csv`, or --from-run RUN")
     check_folder(folder, force)
     proposal = _from_run(from_run, output) if data is None else _from_data(data, label)
+    if proposal.table:
+        check_absent(folder / proposal.config["data"]["path"], force)
     _write(place(proposal, folder), folder, data, label, from_run)
 
 

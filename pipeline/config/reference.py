@@ -21,7 +21,6 @@ from trainer_module.settings.durations import show_duration
 from trainer_module.settings.tasks import TASKS, task_class
 
 
-@functools.cache
 def config_schema() -> str:
     """Returns the JSON Schema of a config file."""
     schema = _described_schema()
@@ -158,6 +157,7 @@ def _descriptions(section: type[Settings]) -> dict[str, str]:
     return by_field
 
 
+@functools.cache
 def _own_descriptions(section: type[Settings]) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     statements = definition.body if isinstance(definition, ast.ClassDef) else []

@@ -47,7 +47,10 @@ def find_data(path: str) -> FoundData:
     if place.is_file():
         return _of_file(place)
     if any(character in path for character in "*?["):
-        if files := _matching_files(path):
+        files = _matching_files(path)
+        if files and all(is_picture(str(file)) for file in files):
+            return FoundData("images", path, (), classes=len({file.parent.name for file in files}))
+        if files:
             return _of_files(path, files)
         raise no_file_error(path, (), "the path")
     raise _no_path(place)
@@ -147,7 +150,8 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _is_skipped(name: str) -> bool:
-    return is_hidden(name) or is_system_name(name)
+    """Returns whether a file or folder is no data: it is hidden, of the system, or of runs."""
+    return is_hidden(name) or is_system_name(name) or name == "output"
 
 
 def _tables(folder: Path, tables: Sequence[str]) -> FoundData:

@@ -28,10 +28,14 @@ def check_folder(folder: Path, force: bool) -> None:
         raise ConfigError(f"{existing} is a file, not a folder: name a folder by --folder.")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigError(f"{existing} cannot be written: name another folder by --folder.")
-    if (folder / CONFIG).exists() and not force:
+    check_absent(folder / CONFIG, force)
+
+
+def check_absent(file: Path, force: bool) -> None:
+    """Raises ConfigError if a file exists and may not be replaced."""
+    if file.exists() and not force:
         raise ConfigError(
-            f"{folder / CONFIG} exists: add --force to replace it, or name another folder by"
-            " --folder."
+            f"{file} exists: add --force to replace it, or name another folder by --folder."
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from components.column_types.choice import Choice
 from components.column_types.decision import ENOUGH_ROWS, FEW_ROWS
@@ -50,15 +49,7 @@ OPTION = "--label"
 """The option that names the label."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A column that may be the label."""
-
-    name: str
-    score: float
-
-
-def rank_labels(facts: Mapping[str, Facts], choices: Mapping[str, Choice]) -> list[Candidate]:
+def rank_labels(facts: Mapping[str, Facts], choices: Mapping[str, Choice]) -> list[str]:
     """Returns the columns that may be the label, the likeliest first.
 
     Args:
@@ -66,13 +57,9 @@ def rank_labels(facts: Mapping[str, Facts], choices: Mapping[str, Choice]) -> li
       choices: the types of the columns.
     """
     names = list(facts)
-    candidates = [
-        Candidate(name, _score(column, names))
-        for name, column in facts.items()
-        if _may_be_label(column, choices[name])
-    ]
+    candidates = [name for name in names if _may_be_label(facts[name], choices[name])]
     # Of columns with equal scores, the last one is the likeliest.
-    return sorted(candidates, key=lambda candidate: candidate.score)[::-1]
+    return sorted(candidates, key=lambda name: _score(facts[name], names))[::-1]
 
 
 def _may_be_label(facts: Facts, choice: Choice) -> bool:
@@ -143,10 +130,15 @@ _IDENTIFIER_SHARE = 0.9
 """The share of distinct values above which a label is an identifier or sentences."""
 
 
+_SHOWN = 3
+"""The number of columns that a message describes."""
+
+
 def no_label_error(path: str, choices: Mapping[str, Choice]) -> DataError:
     """Returns the error for data of which no column may be the label."""
-    shown = "; ".join(f"{name}: {choice.reason}" for name, choice in [*choices.items()][:5])
-    more = f"; and {len(choices) - 5:,} more" if len(choices) > 5 else ""
+    columns = list(choices.items())
+    shown = "; ".join(f"{name!r}: {choice.reason}" for name, choice in columns[:_SHOWN])
+    more = f"; and {len(columns) - _SHOWN:,} more" if len(columns) > _SHOWN else ""
     return DataError(
         f"No column of {path} looks like a label ({shown}{more}): name the column to predict by"
         " --label COLUMN, or add such a column."

@@ -27,7 +27,7 @@ _RARE = 0.05
 
 @dataclass(frozen=True)
 class Proposal:
-    """A proposed config."""
+    """A proposed config, with a comment for each key."""
 
     config: Mapping[str, Any]
     """The config as a mapping of its keys."""

@@ -51,9 +51,9 @@ def propose(path: str, label: str | None, choose: ChooseLabel) -> Proposal:
         return proposal
     with TemporaryDirectory(prefix="scopeline-init-") as scratch:
         if data.table:
-            table = Path(scratch) / data.path
-            table.write_text(data.table)
-            data = replace(data, files=(str(table),))
+            file = Path(scratch) / data.path
+            file.write_text(data.table)
+            data = replace(data, files=(str(file),))
         beginning = read_beginning(data, Path(scratch))
         table = Table.of(data, beginning)
         proposal = propose_table(table, name, choose_label(table, label, choose))

@@ -43,10 +43,10 @@ def choose_split(
     for name in sorted(orders, key=lambda n: (not _is_sorted(orders[n]), not names_moments(n))):
         if not is_classification or _newest_classes_are_known(orders[name], label, known):
             return {"order_by": name}
-    keys: dict[str, Any] = {"order_by": None} if dates else {}
+    split: dict[str, Any] = {"order_by": None} if dates else {}
     if is_classification and min(Counter(label.drop_null().to_pylist()).values()) < _MIN_CLASS_ROWS:
-        keys["stratify"] = True
-    return keys
+        split["stratify"] = True
+    return split
 
 
 def _may_order(name: str, choice: Choice, columns: Mapping[str, pa.Array]) -> bool:

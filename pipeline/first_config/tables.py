@@ -100,7 +100,7 @@ def choose_label(table: Table, label: str | None, choose: ChooseLabel) -> str:
     """
     types, rows = table.choose_types(), table.beginning.rows
     if label is None:
-        candidates = [candidate.name for candidate in rank_labels(table.facts, types)]
+        candidates = rank_labels(table.facts, types)
         if not candidates:
             raise no_label_error(table.data.path, types)
         label = choose(candidates)

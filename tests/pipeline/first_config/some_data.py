@@ -427,6 +427,11 @@ def _kinds() -> Iterator[Kind]:
         {"data.format": "images", "data.path": "pets", "task": "binary", "name": "pets"},
     )
     yield Kind(
+        "a glob of pictures",
+        _files("some/*/*/*.png", written_classes("some/pets")),
+        {"data.format": "images", "data.path": "some/*/*/*.png"},
+    )
+    yield Kind(
         "folders of classes one level below",
         _files("downloads", written_classes("downloads/pets")),
         {"data.format": "images", "data.path": "downloads/pets"},

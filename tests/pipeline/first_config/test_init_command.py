@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from some_data import customers, houses, text, written
+from some_data import KINDS, customers, houses, text, written
 from typer.testing import CliRunner
 
 import local_runner
@@ -77,6 +77,21 @@ def test_folder_of_the_config_may_be_another(
         "README.md",
     }
     assert len(Path("README.md").read_text().splitlines()) == 7
+
+
+@pytest.mark.parametrize("kind", ["names of columns that YAML", "classes in the names of pictures"])
+def test_screen_shows_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (write,) = (known.write for known in KINDS if known.id.startswith(kind))
+    done = CliRunner().invoke(local_runner.app, ["init", write(tmp_path)], catch_exceptions=False)
+    assert done.output.replace("\n", "").isprintable()
+    (line,) = (line for line in done.output.splitlines() if line.startswith("written: "))
+    files = line.removeprefix("written: ").split(", ")
+    assert "config.yaml" in files
+    assert all(Path(file).is_file() for file in files)
+    assert ("pictures.csv" in files) == kind.startswith("classes")
 
 
 def test_config_of_a_run_makes_its_choices_explicit(
