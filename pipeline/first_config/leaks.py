@@ -1,4 +1,4 @@
-"""Columns that give the label away, so that a run with them would stop."""
+"""Columns that give the label away, as ExampleValidator finds them in a run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ COMMENTS = {
     "data.unlabelled": "rows without a label are left out",
     "features": "other types follow from the data; `plan` lists them",
     "evaluate.metrics": "the first decides whether a model is pushed",
-    "evaluate.leakage": "each column alone predicts the label; fail would stop the run",
 }
 """The usual comments, by dotted key."""
 _RARE = 0.05

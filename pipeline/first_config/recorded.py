@@ -47,7 +47,7 @@ def recorded_config(run: StoredRun) -> Proposal:
         )
     if isinstance(config["task"], dict) and config["task"].keys() == {"kind"}:
         config["task"] = config["task"]["kind"]
-    comments: dict[str, str] = {}
+    comments = {"features": "the types that the run chose"}
     for (path, value), comment in _choices(summary, config):
         if _get(config, path) is not None:
             continue

@@ -125,12 +125,9 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
     task = choose_task(table.facts[label])
     is_class = as_task(task).label_kind.is_classification
     data = _data_section(table, label, types, is_class)
-    evaluate: dict[str, Any] = dict(choose_metrics(task, _shares(labels) if is_class else []))
     features, comments = _required_features(table, label)
     leaks, reasons = _leaks(table, types, label, task)
-    if leaks.keys() >= {name for name, choice in types.items() if not choice.is_ignored}:
-        evaluate["leakage"] = "warn"
-    else:
+    if not leaks.keys() >= {name for name, choice in types.items() if not choice.is_ignored}:
         features, comments = leaks | features, reasons | comments
     for column, choice in _notable(types, beginning.is_complete):
         if column not in features and len(features) < _MAX_FEATURES:
@@ -143,7 +140,7 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
             "data": data,
             "task": task,
             **({"features": features} if features else {}),
-            "evaluate": evaluate,
+            "evaluate": choose_metrics(task, _shares(labels) if is_class else []),
         },
         {
             "task": task_comment(task),
