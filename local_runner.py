@@ -24,6 +24,7 @@ from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
 from pipeline.cli.evaluate import show_evaluation, show_metrics_of_rows, warn_of_unused_overrides
 from pipeline.cli.help import App
+from pipeline.cli.init import init
 from pipeline.cli.models import show_models
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
@@ -100,6 +101,9 @@ def default(
     if context.invoked_subcommand is None:
         raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
     refuse_options_before(context)
+
+
+app.command(**_section(_TRAIN, "quickstart.md"))(init)
 
 
 @app.command(**_section(_TRAIN, "quickstart.md"))

@@ -91,14 +91,20 @@ _BINARY_KINDS = {
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
     b"SQLite format 3": "an SQLite database",
+    b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "a NumPy array",
 }
+JSON_LINES = "JSON lines"
 _TEXT_KINDS = {
     b"%pdf-": "a PDF",
     b"<!doctype": "an HTML page",
     b"<html": "an HTML page",
     b"<?xml": "an XML file",
     b"version https://git-lfs": "a pointer of Git LFS, without the file itself",
+    b'{"': JSON_LINES,
 }
+FORMATS_OF_KINDS = {"a Parquet file": "parquet", JSON_LINES: "jsonl"}
+"""The values of `data.format` for the kinds that ExampleGen reads."""
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
 
 
@@ -114,6 +120,43 @@ def kind_of_file(head: bytes) -> str:
     return next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
 
 
+_HEAD_BYTES = 4096
+"""The number of bytes from which is decided whether a file is text."""
+_MAX_CONTROL_SHARE = 0.05
+"""The maximum share of control characters in a text, which may contain a few by mistake."""
+
+
+def looks_like_text(head: bytes) -> bool:
+    """Returns whether the first bytes of a file are not empty, have no NUL, and hardly any other
+    control character.
+    """
+    return bool(head) and b"\0" not in head and not _is_binary(head)
+
+
+def _is_binary(head: bytes) -> bool:
+    """Returns whether many of the bytes are control characters other than NUL, which half of the
+    bytes of UTF-16 may be.
+    """
+    control = sum(byte in _CONTROL for byte in head.replace(b"\0", b""))
+    return control > _MAX_CONTROL_SHARE * len(head)
+
+
+def read_head(file: str) -> bytes:
+    """Returns the first bytes of a file; a .gz file is decompressed.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
+    try:
+        with open_stream(file) as stream:
+            return bytes(stream.read(_HEAD_BYTES))
+    except OSError as error:
+        raise unreadable_error(file, error) from error
+
+
+BINARY = "a binary file of an unknown format"
+
+
 def check_is_text(file: str, expected: str) -> None:
     """Checks that a file is not of another known kind, such as a PDF.
 
@@ -124,12 +167,10 @@ def check_is_text(file: str, expected: str) -> None:
     Raises:
       DataError: the file is of another kind or cannot be read.
     """
-    try:
-        with open_stream(file) as stream:
-            kind = kind_of_file(stream.read(MAGIC_BYTES))
-    except OSError as error:
-        raise unreadable_error(file, error) from error
-    if kind:
-        raise DataError(
-            f"{file} is {kind}, not {expected}: export it as {expected}, or leave it out."
-        )
+    head = read_head(file)
+    kind = kind_of_file(head[:MAGIC_BYTES]) or (BINARY if _is_binary(head) else "")
+    if kind and kind != expected:
+        remedy = f"export it as {expected}"
+        if kind in FORMATS_OF_KINDS:
+            remedy = f"write data.format: {FORMATS_OF_KINDS[kind]}"
+        raise DataError(f"{file} is {kind}, not {expected}: {remedy}, or leave it out.")

@@ -23,6 +23,7 @@ from components.example_gen.checks.values import read_order
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.files import open_file, open_stream, unreadable_error
 from components.example_gen.formats import IMAGE_FEATURE, CsvSettings, ExampleGenSettings, OnBadFile
+from components.example_gen.idx_files import pair_files
 from components.example_gen.picture_files import (
     broken_image_error,
     check_files_exist,
@@ -97,8 +98,15 @@ _MAX_DECODED = 4 << 20
 _MAX_OPENED = 10_000
 
 
-def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_images(
+    settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
+) -> frozenset[str]:
     """Checks files of images, decodes the first images and returns the names of the columns.
+
+    Args:
+      settings: the settings of example generation.
+      files: the local files.
+      min_rows: the minimum number of images.
 
     Raises:
       DataError: the images cannot be used.
@@ -109,8 +117,26 @@ def check_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozense
     report = ChunkReport({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
     names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
     report.classes[ALL] = Counter(names)
-    check_report(report, [ALL], [], settings)
+    check_report(report, [ALL], [], settings, min_rows=min_rows)
     return frozenset(report.columns)
+
+
+def check_idx(
+    settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
+) -> frozenset[str]:
+    """Checks the headers and the pairs of IDX files, and returns the names of the columns.
+
+    Args:
+      settings: the settings of example generation.
+      files: the local files.
+      min_rows: ignored, as only the headers are read.
+
+    Raises:
+      DataError: a file is not an IDX file, or a pair is not complete.
+    """
+    del min_rows
+    pair_files(files)
+    return frozenset({IMAGE_FEATURE, settings.label})
 
 
 def _check_pictures(files: Sequence[str], max_pixels: int) -> None:
@@ -155,8 +181,15 @@ class FirstRows:
     """The date columns that the config does not declare."""
 
 
-def check_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+def check_table(
+    settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
+) -> frozenset[str]:
     """Checks all files of a table and returns the names of its columns.
+
+    Args:
+      settings: the settings of example generation.
+      files: the local files.
+      min_rows: the minimum number of rows.
 
     Raises:
       DataError: the files cannot be used.
@@ -176,7 +209,7 @@ def check_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset
                 column, folder = batch.rows.column(name), settings.pictures[name]
                 pictures = picture_files(name, column, batch.first, folder)
                 check_files_exist(name, pictures, batch.first)
-    check_report(report, [ALL], [], settings)
+    check_report(report, [ALL], [], settings, min_rows=min_rows)
     return frozenset(kinds)
 
 
@@ -201,12 +234,26 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
         if part.num_rows < batch.rows.num_rows:
             is_complete = False
             break
+    total = max([rows, *(count_values(surveys, name) for name in kinds)])
+    return make_first_rows(batches, is_complete, total, find_dates(tallies))
+
+
+def make_first_rows(
+    batches: Sequence[pa.RecordBatch], is_complete: bool, total: int, dates: dict[str, Dates]
+) -> FirstRows:
+    """Returns batches of rows, whose columns are lists, as columns.
+
+    Args:
+      batches: the batches.
+      is_complete: whether the files have no further rows.
+      total: the number of rows in all files, as far as it has been counted.
+      dates: the date columns.
+    """
     lists, vectors = {}, {}
     for name, (lengths, values) in list_columns(batches).items():
         if lengths.min() < lengths.max():
             lists[name] = lengths, values
         else:
             vectors[name] = int(lengths[0]), pa.types.is_binary(values.type)
-    total = max([rows, *(count_values(surveys, name) for name in kinds)])
-    dates = find_dates(tallies)
+    rows = sum(batch.num_rows for batch in batches)
     return FirstRows(flat_columns(batches), lists, vectors, rows, is_complete, total, dates)

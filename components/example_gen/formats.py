@@ -153,7 +153,8 @@ class FormatSpec:
     """Whether a file may lack some columns, because each row contains the names of its columns."""
     first_look: str = ""
     """The import path of the function that checks local files before TFX is imported. The function
-    takes the settings and the files, and returns the names of the columns."""
+    takes the settings, the files and the minimum number of rows, and returns the names of the
+    columns."""
     holds_rows: str = ""
     """The import path of the function that returns whether a file that is not empty has rows. The
     function takes the path and the `CsvSettings`."""
@@ -198,7 +199,9 @@ FORMATS: dict[str, FormatSpec] = {
         has_file_per_example=True,
         first_look=f"{_FIRST_LOOK}.check_images",
     ),
-    "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
+    "idx": FormatSpec(
+        f"{_SOURCES}.idx_source.IdxSource", holds_images=True, first_look=f"{_FIRST_LOOK}.check_idx"
+    ),
     "tfrecord": FormatSpec(
         f"{_SOURCES}.tfrecord_source.TFRecordSource",
         endings=(".tfrecord", ".tfrecords"),

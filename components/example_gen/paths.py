@@ -10,6 +10,7 @@ import difflib
 import posixpath
 import re
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from components.example_gen.formats import FORMATS, format_by_name
@@ -131,12 +132,67 @@ def check_files_exist(input_base: str, pattern: str) -> None:
     if pattern == FORMATS["images"].pattern and any(
         path.name.lower().endswith(PICTURE_EXTENSIONS) for path in base.glob("*")
     ):
+        raise unsorted_pictures_error(input_base)
+    if pattern == FORMATS["images"].pattern and (deeper := find_class_folders(base)):
         raise DataError(
-            f"No file matches {posixpath.join(input_base, pattern)!r}, but {input_base!r} contains"
-            " pictures: move the pictures of each class into a subfolder named after the class. If"
-            f" the task needs no classes, write data.path: {input_base}/*"
+            f"No file matches {posixpath.join(input_base, pattern)!r}, but there are pictures in"
+            f" folders below: write data.path: {deeper}"
         )
     raise no_file_error(posixpath.join(input_base, pattern), find_neighbours(base, wildcards))
+
+
+_MAX_DEPTH = 5
+"""The maximum number of folders between a path and its pictures that `find_class_folders` finds."""
+
+
+def find_class_folders(base: Path) -> str | None:
+    """Returns the path or glob of the pictures whose class folders are not right below a folder.
+
+    Args:
+      base: a local folder without pictures in its subfolders.
+
+    Returns:
+      The folder of the class folders, or a glob if there are several such folders. None if there
+        are no pictures in deeper folders.
+    """
+    for depth in range(3, _MAX_DEPTH + 1):
+        pictures = (path for path in base.glob("/".join("*" * depth)) if _is_picture(path))
+        if folders := {path.parent.parent for path in islice(pictures, _MAX_FOUND)}:
+            return str(folders.pop() if len(folders) == 1 else base / "/".join("*" * depth))
+    return None
+
+
+_MAX_FOUND = 10_000
+"""The maximum number of pictures from which the folder of the class folders is determined."""
+
+
+def _is_picture(path: Path) -> bool:
+    return path.name.lower().endswith(PICTURE_EXTENSIONS) and not is_hidden(path.name)
+
+
+def unsorted_pictures_error(folder: str) -> DataError:
+    """Returns the error for a folder of pictures without subfolders for their classes."""
+    upwards = ""
+    if _is_class_folder(Path(folder)):
+        parent = posixpath.dirname(folder.rstrip("/")) or "."
+        upwards = f", or write data.path: {parent}, if its subfolders are the classes"
+    return DataError(
+        f"No file matches {posixpath.join(folder, FORMATS['images'].pattern)!r}, but {folder!r}"
+        " contains pictures: move the pictures of each class into a subfolder named after the"
+        f" class{upwards}. If the task needs no classes, write data.path: {folder}/*"
+    )
+
+
+def _is_class_folder(folder: Path) -> bool:
+    """Returns whether all of the folders beside a folder of pictures contain pictures, too."""
+    beside = [path for path in folder.absolute().parent.iterdir() if not is_hidden(path.name)]
+    if not 2 <= len(beside) <= _MAX_CLASSES or not all(path.is_dir() for path in beside):
+        return False
+    return all(any(map(_is_picture, islice(path.iterdir(), _MAX_FOUND))) for path in beside)
+
+
+_MAX_CLASSES = 1_000
+"""The maximum number of folders that are looked at as classes."""
 
 
 def find_neighbours(base: Path, glob: str) -> list[str]:

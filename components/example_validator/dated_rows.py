@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.column_types.dates import may_be_dates
-from components.column_types.hints import names_births, names_moments
+from components.column_types.hints import identifies, names_births, names_moments
 from components.example_gen.checks.values import read_order
 from components.example_gen.columns.encoded import Cell, single_values
 from components.example_validator.leakage import ranks_of
@@ -139,7 +139,8 @@ def _read_moments(
     """Returns the time of each row, [rows] in any unit, NaN where it is missing. The result is None
     for a column that does not hold times.
     """
-    is_known = name in formats
+    # A column that the config ignores may be an identifier.
+    is_known = name in formats and not identifies(name)
     if pa.types.is_null(values.type):
         return None
     if not pa.types.is_integer(values.type) and not pa.types.is_floating(values.type):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trainer_module.settings import Task
 
@@ -44,6 +45,19 @@ class Strength:
 
     def __str__(self) -> str:
         return f"{self.measure} {self.value:.4f}"
+
+
+def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
+    """Returns the labels of a regression, or indices of the sorted classes, with NaN for missing
+    labels.
+
+    The second of two sorted classes is the positive class.
+    """
+    if not task.is_classification:
+        return np.full(len(labels), np.nan) if numbers is None else numbers
+    classes = pc.rank(labels, null_placement="at_end", tiebreaker="dense").to_numpy() - 1.0
+    classes[~labels.is_valid().to_numpy(zero_copy_only=False)] = np.nan
+    return classes
 
 
 class Target:

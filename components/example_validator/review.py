@@ -30,7 +30,7 @@ from components.column_types.choice import read_choices
 from components.column_types.facts import Counts
 from components.example_gen.columns.encoded import excerpt, flat_columns
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
-from components.example_validator.leakage import Strength, Target, value_codes
+from components.example_validator.leakage import Strength, Target, label_numbers, value_codes
 from components.example_validator.odd_rows import show_value
 from components.examples_reader import read_columns, read_sample
 from trainer_module.errors import DataError, counted
@@ -321,19 +321,6 @@ def _find_identifier(known: pa.Array, distinct: int, rows: int) -> str | None:
     if share == 1 and is_whole:
         return f"has a different whole number in each of {len(known):,} rows, as an identifier has"
     return None
-
-
-def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
-    """Returns the labels of a regression, or indices of the sorted classes, with NaN for missing
-    labels.
-
-    The second of two sorted classes is the positive class.
-    """
-    if not task.is_classification:
-        return np.full(len(labels), np.nan) if numbers is None else numbers
-    classes = pc.rank(labels, null_placement="at_end", tiebreaker="dense").to_numpy() - 1.0
-    classes[~labels.is_valid().to_numpy(zero_copy_only=False)] = np.nan
-    return classes
 
 
 def _numbers(values: pa.Array) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -125,6 +126,19 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
     except ScopelineError as error:
         typer.echo(str(error), err=True)
         sys.exit(exit_code_of(error))
+
+
+def typed_program(folder: Path = Path()) -> str:
+    """Returns the words with which the user started the program, such as `scopeline`.
+
+    Args:
+      folder: the folder in which the words are to be valid.
+    """
+    program = Path(sys.argv[0])
+    if program.suffix != ".py":
+        return program.name
+    is_here = folder.resolve() == Path.cwd().resolve()
+    return f"python {shlex.quote(str(program if is_here else program.absolute()))}"
 
 
 def refuse_options_before(context: typer.Context) -> None:

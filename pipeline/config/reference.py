@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
@@ -156,6 +157,7 @@ def _descriptions(section: type[Settings]) -> dict[str, str]:
     return by_field
 
 
+@functools.cache
 def _own_descriptions(section: type[Settings]) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     statements = definition.body if isinstance(definition, ast.ClassDef) else []

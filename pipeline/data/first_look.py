@@ -24,7 +24,10 @@ _GZIP_RATIO = 8
 
 
 def check_local_data(
-    settings: ExampleGenSettings, columns_by_key: Mapping[str, str], span: Span
+    settings: ExampleGenSettings,
+    columns_by_key: Mapping[str, str],
+    span: Span,
+    min_rows: int = 0,
 ) -> None:
     """Runs the checks of ExampleGen that need neither TensorFlow nor splits.
 
@@ -34,9 +37,10 @@ def check_local_data(
       settings: the settings for reading the files.
       columns_by_key: the columns that the config names, by config key.
       span: the span to check; data without spans counts as one span.
+      min_rows: the minimum number of rows.
 
     Raises:
-      DataError: the files cannot be used, or lack a column that the config names.
+      DataError: the files cannot be used, have too few rows, or lack a column of the config.
     """
     check = FORMATS[settings.format].first_look
     is_local = not any(is_remote(file.path) for file in span.files)
@@ -44,7 +48,7 @@ def check_local_data(
         return
     # A file may belong to several splits.
     files = list(dict.fromkeys(file.path for file in span.files))
-    columns: frozenset[str] = import_registered(check)(settings, files)
+    columns: frozenset[str] = import_registered(check)(settings, files, min_rows)
     # ExampleValidator reports columns of the schema that the new data lacks.
     available = sorted(columns | read_known_kinds(settings.schema_file).keys())
     check_named_columns(columns_by_key, available)

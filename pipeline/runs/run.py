@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from components.example_gen.checks.report import MIN_ROWS
 from components.example_gen.sources.surveys import read_known_kinds
 from components.named_columns import check_named_columns
 from components.processes.local.fork_server import run_fork_server
@@ -56,7 +57,10 @@ def check_new_data(context: RunContext) -> None:
     # The import is here, because commands that read no data do not need Arrow.
     from pipeline.data.first_look import check_local_data
 
-    check_local_data(context.reading, context.config.all_named_columns, context.data[-1])
+    has_globs = any(isinstance(share, str) for share in context.config.data.splits.values())
+    min_rows = 0 if has_globs else MIN_ROWS
+    columns = context.config.all_named_columns
+    check_local_data(context.reading, columns, context.data[-1], min_rows)
 
 
 def _has_been_read(context: RunContext) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.column_types.hints import identifies
 from components.example_gen.checks.dates import (
     DateTally,
     check_dates,
@@ -40,6 +41,7 @@ from components.example_gen.columns.encoded import (
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, FileNotes
 from trainer_module.errors import DataError, counted
+from trainer_module.features.date_formats import find_format
 
 
 @dataclass
@@ -236,13 +238,18 @@ def _check_labels(
         raise unusable_label(settings, cell)
 
 
-def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
+LABEL_KEY = "data.label"
+
+
+def check_label_column(
+    columns: Iterable[str], label: str, file: str = "the data", key: str = LABEL_KEY
+) -> None:
     """Raises DataError if the columns of a file do not contain the label."""
     names = sorted(columns)
     if label in names:
         return
     near = difflib.get_close_matches(label, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of these columns."
+    hint = f"did you mean {near[0]!r}?" if near else f"set {key} to one of these columns."
     if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
         hint = "set the delimiter between the columns by data.csv: {delimiter: ...}."
     raise DataError(
@@ -255,6 +262,8 @@ def unusable_label(
 ) -> DataError:
     """Returns the error for a label that the task cannot use."""
     task = settings.label_task
+    if find_format([cell.value]) is not None:
+        remedy = "It is a date: name another column by data.label"
     other = f", or choose task: {task.alternatives}" if task.alternatives else ""
     return DataError(
         f"Label {settings.label!r} is {cell.value!r} in {cell}, but task:"
@@ -281,6 +290,7 @@ def check_report(
     shares: Sequence[int],
     settings: ExampleGenSettings,
     could_stratify: bool = False,
+    min_rows: int = 0,
 ) -> DataNotes:
     """Checks the sum of all reports.
 
@@ -291,6 +301,7 @@ def check_report(
         own files.
       settings: the settings of example generation.
       could_stratify: whether an error may recommend data.stratify.
+      min_rows: the minimum number of rows.
 
     Returns:
       Notes on the data, and the date columns.
@@ -319,13 +330,28 @@ def check_report(
         pass  # Tasks without a label may still have classes.
     elif settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
+    elif _counts_rows(report, settings.label):
+        raise identifier_error(settings.label, report.rows.total(), report.rows.total())
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
         notes.append(
             f"label {settings.label!r} is {report.label_bounds[0]:g} in every row, so a model"
             " cannot learn from the data: check data.label and the data"
         )
     notes += check_dates(report.dates, settings.known_dates)
+    if report.rows.total() < min_rows:
+        raise few_rows_error(report.rows.total())
     return DataNotes(notes, find_dates(report.dates))
+
+
+def _counts_rows(report: ChunkReport, label: str) -> bool:
+    """Returns whether a numeric label has the name of an identifier, and its range is the number of
+    rows.
+    """
+    rows = report.rows.total()
+    if report.label_bounds is None or rows < _MIN_IDENTIFIERS or not identifies(label):
+        return False
+    low, high = report.label_bounds
+    return high - low == rows - 1
 
 
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
@@ -361,6 +387,8 @@ def _check_splits(
     empty = [name for name in split_names if not rows[name]]
     if not empty:
         return
+    if hash_splits and rows.total() < MIN_ROWS:
+        raise few_rows_error(rows.total())
     counts = ", ".join(f"{name} {rows[name]}" for name in split_names)
     correction = "give the split a larger share in data.splits, or add data"
     if not hash_splits:
@@ -414,10 +442,8 @@ def _check_classes(
     shown = ", ".join(show_label(value) for value in sorted(total)[:5])
     shown += " and more" if len(total) > 5 else ""
     if len(total) == 1:
-        raise DataError(
-            f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
-            " more; check data.label and the data."
-        )
+        raise constant_label_error(settings.label, shown)
+    _check_are_classes(total, settings)
     max_classes = settings.label_task.max_classes
     if max_classes is not None and len(total) > max_classes:
         task = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
@@ -454,6 +480,73 @@ def _check_classes(
                 f" has, such as {show_label(absent[0])}"
             )
     return notes
+
+
+_MIN_IDENTIFIERS = 50
+"""The minimum number of rows in which a different label each is an identifier."""
+_MIN_DATES = 20
+"""The minimum number of different dates that are no classes."""
+
+
+def _check_are_classes(total: Counter[Any], settings: ExampleGenSettings) -> None:
+    """Raises DataError for labels that are identifiers or dates, as no class occurs again."""
+    if settings.format_spec.holds_images or settings.label_task.max_classes is not None:
+        return
+    rows, distinct = total.total(), len(total)
+    words = [value.decode(errors="replace") for value in total if isinstance(value, bytes)]
+    if len(words) == distinct >= _MIN_DATES and find_format(words) is not None:
+        raise date_label_error(settings.label, distinct, repr(words[0]))
+    if rows >= _MIN_IDENTIFIERS and distinct > _IDENTIFIER_SHARE * rows:
+        raise identifier_error(settings.label, distinct, rows)
+
+
+_IDENTIFIER_SHARE = 0.95
+"""The share of different labels above which the labels are identifiers."""
+
+
+def identifier_error(label: str, distinct: int, rows: int, key: str = LABEL_KEY) -> DataError:
+    """Returns the error for a label that differs in nearly every row.
+
+    Args:
+      label: the label.
+      distinct: the number of different labels.
+      rows: the number of rows.
+      key: the config key or the option that names the label; so in the functions below.
+    """
+    return DataError(
+        f"Label {label!r} has {distinct:,} different values in {rows:,} rows, as an identifier has:"
+        f" name another column by {key}."
+    )
+
+
+def date_label_error(label: str, distinct: int, shown: str, key: str = LABEL_KEY) -> DataError:
+    """Returns the error for a label of dates, of which `shown` is one."""
+    return DataError(
+        f"Label {label!r} has {counted(distinct, 'date')}, such as {shown}, which are no classes:"
+        f" name another column by {key}; to evaluate on the newest rows, write data:"
+        f" {{order_by: {label}}}."
+    )
+
+
+def constant_label_error(label: str, shown: str, key: str = LABEL_KEY) -> DataError:
+    """Returns the error for a label whose only value is `shown`."""
+    return DataError(
+        f"Label {label!r} is {shown} in every row: a classifier needs two classes or more; check"
+        f" {key} and the data."
+    )
+
+
+def few_rows_error(rows: int) -> DataError:
+    """Returns the error for data with too few rows for a split."""
+    return DataError(
+        f"The data has only {counted(rows, 'row')}, too few to train and to evaluate a model: add"
+        f" rows ({MIN_ROWS} at the very least, and some hundred for a useful model), or correct"
+        " data.path."
+    )
+
+
+MIN_ROWS = 10
+"""The minimum number of rows of data that is split at random."""
 
 
 def _has_fraction(value: Any) -> bool:

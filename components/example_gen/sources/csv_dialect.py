@@ -8,10 +8,12 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +39,16 @@ encoding, reading them raises an error."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DELIMITER_BYTES = 1 << 16
 _DELIMITER_ROWS = 100
+_RARE = "^~:#@&/\\ "
+"""The delimiters that are not detected by default, as text contains them."""
+HEADER_ROWS = 101
+"""The number of rows from which is decided whether the first row is a header."""
+INDEX = "Unnamed: 0"
+"""The name of a first column without a name, which pandas writes and reads as its index."""
+_SHOWN_NAME = 80
+"""The maximum number of characters of a column's name in a message."""
+_MIN_REPEATS = 2
+"""The minimum number of rows that repeat a cell of the first row, if the row is data."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +239,9 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     try:
         with read_text(file, dialect.encoding) as text:
             rows = dialect.rows(text)
-            first, second = next(rows, None), next(rows, None)
+            first, others = next(rows, None), list(islice(rows, 1))
+            with suppress(csv.Error, UnicodeError):  # The survey reports later rows.
+                others += islice(rows, HEADER_ROWS - len(others))
     except OSError as error:
         raise unreadable_error(file, error) from error
     except UnicodeError as error:
@@ -241,9 +255,15 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     if settings.csv.header is not None:
         _check_configured(file, first, settings.csv.header)
         return Header(settings.csv.header, None)
-    names = [name.strip() for name in first] if settings.csv.strip else first
+    names = [name.strip() for name in first] if settings.csv.strip else list(first)
+    if not names[0] and len(names) > 1 and INDEX not in names:
+        names[0] = INDEX
+    if settings.label not in names and lacks_header(first, others):
+        raise _no_header_error(file, names, settings)
+    if len(names) == 1 and settings.label not in names:
+        _check_delimiter(file, names[0], dialect.encoding)
     _check_names(file, names, dialect, settings)
-    if second is None:
+    if not others:
         raise DataError(f"{file} has a header but no rows: add rows, or remove the file.")
     return Header(names, first)
 
@@ -266,12 +286,6 @@ def _check_names(
 ) -> None:
     if any("\udc80" <= character <= "\udcff" for name in names for character in name):
         raise encoding_error(file, dialect.encoding)
-    if settings.label not in names and any(map(is_number, names)):
-        shown = ", ".join(repr(name) for name in names[:3])
-        raise DataError(
-            f"The first row of {file} looks like data ({shown}{', ...' if len(names) > 3 else ''}),"
-            f" not like a header: {_header_advice(len(names), settings.label)}"
-        )
     repeated = [name for name, count in Counter(names).items() if count > 1 and name]
     if repeated:
         raise DataError(
@@ -280,8 +294,7 @@ def _check_names(
             f" {_header_advice(len(names), settings.label)}"
         )
     if "" in names:
-        index = names.index("")
-        hint = "" if index else " (in pandas, to_csv(index=False) leaves out the index)"
+        index, hint = names.index(""), ""
         if index == len(names) - 1:
             hint = " (a delimiter at the end of the row adds a column)"
         raise DataError(
@@ -294,6 +307,73 @@ def _check_names(
                 f"The name {name[:20]!r} in row 1 of {file} contains a NUL character: remove the"
                 " character. If the file is in UTF-16, write data.csv: {encoding: utf-16-le}."
             )
+
+
+def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Returns whether the first row of a file looks like data, not like the names of columns.
+
+    A name is not a number, unless the names count up, as 2024, 2025, 2026 do. A name does not occur
+    again and again among the values of its column.
+
+    Args:
+      first: the cells of the first row.
+      others: the cells of the rows that follow it.
+    """
+    names = [name.strip() for name in first]
+    if any(map(is_number, names)):
+        return not _count_up([name for name in names if is_number(name)])
+    others = [row for row in others if row != first]  # Files that were joined repeat the header.
+    repeats = (
+        sum(len(row) > index and row[index].strip() == name for row in others)
+        for index, name in enumerate(names)
+        if name
+    )
+    return any(count >= _MIN_REPEATS for count in repeats)
+
+
+def _count_up(numbers: Sequence[str]) -> bool:
+    """Returns whether numbers are two or more consecutive integers, in order."""
+    if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):
+        return False
+    return all(int(after) - int(before) == 1 for before, after in pairwise(numbers))
+
+
+def find_rare_delimiter(file: str, encoding: str) -> str | None:
+    """Returns the delimiter of a file of one column, or None if its lines have none in common.
+
+    The delimiter is a character that is not detected by default, and that occurs equally often in
+    each of the first lines.
+    """
+    try:
+        with read_text(file, encoding) as text:
+            lines = text.read(_DELIMITER_BYTES).splitlines()[:_DELIMITER_ROWS]
+    except (OSError, UnicodeError):
+        return None
+    lines = [line.strip() for line in lines if line.strip()]
+    if len(lines) < 2:
+        return None
+    counts = {character: {line.count(character) for line in lines} for character in _RARE}
+    equal = {c: min(n) for c, n in counts.items() if len(n) == 1 and min(n) > 0}
+    return max(equal, key=equal.__getitem__, default=None)
+
+
+def _check_delimiter(file: str, name: str, encoding: str) -> None:
+    """Raises DataError for a file of one column whose lines have another delimiter in common."""
+    delimiter = find_rare_delimiter(file, encoding)
+    if delimiter is not None:
+        raise DataError(
+            f"{file} has only the column {name[:_SHOWN_NAME]!r}, but {delimiter!r} occurs equally"
+            f" often in each line: if it separates the columns, write data.csv: {{delimiter:"
+            f" {json.dumps(delimiter)}}}."
+        )
+
+
+def _no_header_error(file: str, names: list[str], settings: ExampleGenSettings) -> DataError:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return DataError(
+        f"The first row of {file} looks like data ({shown}{', ...' if len(names) > 3 else ''}),"
+        f" not like a header: {_header_advice(len(names), settings.label)}"
+    )
 
 
 def _header_advice(columns: int, label: str) -> str:

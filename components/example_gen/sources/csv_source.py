@@ -240,7 +240,11 @@ def _notes(table: _Table, columns: dict[str, ColumnSurvey], trimmed: Counter[str
     changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
     header = table.header
     raw_names = header.raw_names or header.names
-    changed += [name for name, raw in zip(header.names, raw_names, strict=True) if name != raw]
+    changed += [
+        name
+        for name, raw in zip(header.names, raw_names, strict=True)
+        if name == raw.strip() != raw
+    ]
     if changed:
         shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
         yield (
@@ -350,8 +354,12 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
     return DataError(f"{table.file} is not CSV ({reason_of(error)}): export it again.")
 
 
-def _quote_error(table: _Table) -> DataError:
-    return DataError(
+class QuoteError(DataError):
+    """A quotation mark that is never closed; perhaps quotation marks have no special meaning."""
+
+
+def _quote_error(table: _Table) -> QuoteError:
+    return QuoteError(
         f"A quotation mark in {table.file} is never closed, or a row is longer than"
         f" {table.block_size >> 20} MiB: close the quotation mark. Within a value, quotation marks"
         " are written twice."

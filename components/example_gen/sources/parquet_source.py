@@ -23,7 +23,7 @@ from components.example_gen.columns.encoded import (
     unsupported_type_error,
 )
 from components.example_gen.columns.type_inference import ColumnSurvey
-from components.example_gen.files import open_file, reason_of
+from components.example_gen.files import looks_like_text, open_file, read_head, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
 
@@ -106,8 +106,17 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
             yield parquet
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{file} is not a complete Parquet file ({reason_of(error)}): copy or write it again."
+            f"{file} is not a complete Parquet file ({reason_of(error)}): {_remedy(file)}."
         ) from error
+
+
+def _remedy(file: str) -> str:
+    """Returns the correction for a file that is not a complete Parquet file."""
+    try:
+        is_text = looks_like_text(read_head(file))
+    except DataError:
+        is_text = False
+    return "it is text, so write data.format: csv or jsonl" if is_text else "copy or write it again"
 
 
 def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> ColumnSurvey:

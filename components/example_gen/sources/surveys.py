@@ -208,7 +208,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> Co
     if not settings.format_spec.may_lack_columns:
         for survey in surveys[1:]:
             _check_same_columns(surveys[0], survey)
-    total = _total(surveys)
+    total = add_surveys(surveys)
     check_label_column(total, settings.label, surveys[0].file)
     guesses = settings.format_spec.guesses_types
     known = read_known_kinds(settings.schema_file) if guesses else {}
@@ -238,7 +238,7 @@ def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
     return sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
 
 
-def _total(surveys: Sequence[Survey]) -> dict[str, ColumnSurvey]:
+def add_surveys(surveys: Sequence[Survey]) -> dict[str, ColumnSurvey]:
     """Returns the merged survey of each column of all files, by name."""
     total: dict[str, ColumnSurvey] = {}
     for survey in surveys:
@@ -253,7 +253,7 @@ def note_columns(
     """Yields notes on leading zeros that are lost, on placeholders that count as missing, and on a
     label that is read from text.
     """
-    total = _total(_by_file(surveys))
+    total = add_surveys(_by_file(surveys))
     for name, column in total.items():
         cell = column.first_padded
         is_lost = column.kind is ColumnKind.INT and kinds[name] is not ColumnKind.BYTES

@@ -143,6 +143,7 @@ def test_split_by_a_date_asks_which_is_meant() -> None:
         ("created_at", pa.array(1.6e9 + 86_400 * np.arange(DAYS)), {}, ""),
         ("created_at", pa.array(1_600_000_000_000 + np.arange(DAYS)), {}, ""),
         ("when", pa.array(20_000_000 + np.arange(DAYS)), {"when": None}, ""),
+        ("id", pa.array(np.arange(DAYS)), {"id": None}, None),
         ("size", pa.array(1.6e9 + np.arange(DAYS)), {}, None),
         ("time", pa.array(np.arange(DAYS)), {}, None),
         ("word", pa.array([b"red", b"blue"] * (DAYS // 2)), {}, None),

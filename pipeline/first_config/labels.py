@@ -1,0 +1,145 @@
+"""The columns that may be the label, the likeliest first, by their names, places and values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from components.column_types.choice import Choice
+from components.column_types.decision import ENOUGH_ROWS, FEW_ROWS
+from components.column_types.facts import Facts
+from components.column_types.hints import identifies, names_moments
+from components.example_gen.checks.report import (
+    check_label_column,
+    constant_label_error,
+    date_label_error,
+    identifier_error,
+)
+from pipeline.first_config.tasks import reads_numbers
+from trainer_module.errors import DataError
+
+_NAMES = (
+    {"label", "labels", "target", "targets", "y", "class", "classes", "outcome", "response"},
+    {
+        *("price", "churn", "churned", "survived", "default", "defaulted", "fraud", "diagnosis"),
+        *("species", "sentiment", "spam", "toxic", "converted", "clicked", "approved", "status"),
+        *("category", "result", "answer", "output", "diagnosed", "exited", "attrition", "risk"),
+    },
+    {
+        *("sales", "revenue", "demand", "cost", "amount", "salary", "income", "consumption"),
+        *("quality", "rating", "score", "grade", "count", "cnt", "value", "type", "stars"),
+    },
+)
+"""The words in names of labels: the words for any label, for usual labels, and for columns that may
+also be features.
+"""
+_WHOLE_NAME = 8.0, 4.0, 2.0
+"""The score of a name that is one of these words."""
+_PART_OF_NAME = 5.0, 3.0, 1.5
+"""The score of a name that contains one of these words."""
+_LAST, _FIRST, _BINARY, _GAPS = 2.0, 0.5, 0.5, -1.0
+"""The scores of the last and the first column, of two different values, and of missing values."""
+_MAX_CLASSES = 1_000
+"""The maximum number of classes of text that may be a label."""
+_MAX_CLASS_SHARE = 0.3
+"""The maximum number of classes of text that may be a label, as a share of the rows."""
+
+
+OPTION = "--label"
+"""The option that names the label."""
+
+
+def rank_labels(facts: Mapping[str, Facts], choices: Mapping[str, Choice]) -> list[str]:
+    """Returns the columns that may be the label, the likeliest first.
+
+    Args:
+      facts: the facts about all columns, in the order of the data.
+      choices: the types of the columns.
+    """
+    names = list(facts)
+    candidates = [name for name in names if _may_be_label(facts[name], choices[name])]
+    # Of columns with equal scores, the last one is the likeliest.
+    return sorted(candidates, key=lambda name: _score(facts[name], names))[::-1]
+
+
+def _may_be_label(facts: Facts, choice: Choice) -> bool:
+    if choice.type in ("date", "text", "image") or facts.distinct < 2 or facts.longest:
+        return False
+    if (
+        identifies(facts.name)
+        or facts.are_days
+        or (not facts.is_text and names_moments(facts.name))
+    ):
+        return False
+    if not facts.is_text:
+        return not choice.is_ignored
+    if reads_numbers(facts):
+        return True
+    few = facts.known < ENOUGH_ROWS
+    return facts.distinct <= (
+        max(facts.known // 2, 2) if few else min(_MAX_CLASSES, _MAX_CLASS_SHARE * facts.known)
+    )
+
+
+def _score(facts: Facts, names: list[str]) -> float:
+    score = _name_score(facts.name)
+    score += _LAST * (facts.name == names[-1]) + _FIRST * (facts.name == names[0])
+    return score + _BINARY * (facts.distinct == 2) + _GAPS * facts.has_gaps
+
+
+def _name_score(name: str) -> float:
+    words = re.findall(r"[^\W_\d]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
+    whole = next((s for s, w in zip(_WHOLE_NAME, _NAMES, strict=True) if "".join(words) in w), 0.0)
+    part = (s for s, w in zip(_PART_OF_NAME, _NAMES, strict=True) if not w.isdisjoint(words))
+    return max(whole, next(part, 0.0))
+
+
+def check_label(
+    label: str, facts: Mapping[str, Facts], choices: Mapping[str, Choice], names: Iterable[str]
+) -> None:
+    """Checks the label that a user names.
+
+    Args:
+      label: the name of the column.
+      facts: the facts about all columns.
+      choices: the types of the columns.
+      names: the names of all columns, also of those without facts.
+
+    Raises:
+      DataError: there is no such column, or it is an identifier, dates, sentences or a constant.
+    """
+    check_label_column(names, label, key=OPTION)
+    column, choice = facts.get(label), choices.get(label)
+    if column is None or choice is None:
+        raise DataError(
+            f"Label {label!r} has several values, or bytes that are not text, in a row: every row"
+            " needs exactly one label; name another column by --label."
+        )
+    if column.distinct == 1:
+        shown = repr(column.examples[0]) if column.is_text else f"{column.low:g}"
+        raise constant_label_error(label, shown, OPTION)
+    if choice.type == "date":
+        shown = repr(column.examples[0]) if column.is_text else f"{column.low:.0f}"
+        raise date_label_error(label, column.distinct, shown, OPTION)
+    is_identifier = choice.is_ignored or choice.type == "text" or identifies(label)
+    if is_identifier and column.known >= FEW_ROWS and column.distinct_share > _IDENTIFIER_SHARE:
+        raise identifier_error(label, column.distinct, column.known, OPTION)
+
+
+_IDENTIFIER_SHARE = 0.9
+"""The share of distinct values above which a label is an identifier or sentences."""
+
+
+_SHOWN = 3
+"""The number of columns that a message describes."""
+
+
+def no_label_error(path: str, choices: Mapping[str, Choice]) -> DataError:
+    """Returns the error for data of which no column may be the label."""
+    columns = list(choices.items())
+    shown = "; ".join(f"{name!r}: {choice.reason}" for name, choice in columns[:_SHOWN])
+    more = f"; and {len(columns) - _SHOWN:,} more" if len(columns) > _SHOWN else ""
+    return DataError(
+        f"No column of {path} looks like a label ({shown}{more}): name the column to predict by"
+        " --label COLUMN, or add such a column."
+    )

@@ -1,0 +1,232 @@
+"""The proposal for a table: its label, task, split and features."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.column_types.choice import Choice
+from components.column_types.decision import choose_types
+from components.column_types.facts import Facts, collect_facts, collect_list_facts
+from components.example_gen.checks.report import MIN_ROWS, few_rows_error
+from components.example_gen.formats import FORMATS, CsvSettings
+from components.example_gen.undeclared import check_header
+from pipeline.first_config.beginnings import Beginning, original_names
+from pipeline.first_config.found_data import FoundData
+from pipeline.first_config.labels import check_label, no_label_error, rank_labels
+from pipeline.first_config.leaks import find_leaks
+from pipeline.first_config.pictures import find_encoded, find_path_columns
+from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment
+from pipeline.first_config.splits import choose_split
+from pipeline.first_config.tasks import choose_task
+from trainer_module.errors import counted
+from trainer_module.settings.tasks import as_task
+
+_MAX_FEATURES = 12
+"""The maximum number of features of which the config lists the inferred types."""
+
+ChooseLabel = Callable[[list[str]], str]
+"""A function that returns the label among candidates, of which the first is the likeliest."""
+Features = dict[str, dict[str, Any]]
+"""The section `features`."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first rows of a table, with facts about its columns."""
+
+    data: FoundData
+    beginning: Beginning
+    pictures: Features
+    """The columns that hold or name pictures."""
+    facts: Mapping[str, Facts]
+    """The facts about the other columns, in the order of the data."""
+
+    @classmethod
+    def of(cls, data: FoundData, beginning: Beginning) -> Table:
+        """Returns the table with facts about its columns.
+
+        Raises:
+          DataError: the table has too few rows, or names pictures that do not exist.
+        """
+        rows = beginning.rows
+        if rows.rows < MIN_ROWS and not data.splits:
+            raise few_rows_error(rows.rows)
+        pictures = _find_pictures(data, beginning)
+        columns = {name: v for name, v in rows.columns.items() if name not in pictures}
+        facts = [
+            *collect_facts(columns, rows.dates, rows.total),
+            *collect_list_facts(rows.lists),
+        ]
+        return cls(data, beginning, pictures, {column.name: column for column in facts})
+
+    def choose_types(self, label: str = "") -> dict[str, Choice]:
+        """Returns the types of all columns except the label and pictures."""
+        return choose_types([facts for name, facts in self.facts.items() if name != label])
+
+    def inputs(self, label: str) -> dict[str, pa.Array]:
+        """Returns the columns of one value per row, except the label and pictures."""
+        columns = self.beginning.rows.columns
+        return {n: v for n, v in columns.items() if n != label and n not in self.pictures}
+
+
+def _find_pictures(data: FoundData, beginning: Beginning) -> Features:
+    if data.features:
+        return {name: dict(feature) for name, feature in data.features.items()}
+    spec = FORMATS[data.format]
+    encoded = {name: {"type": "image"} for name in find_encoded(beginning.rows)}
+    if encoded and spec.holds_bytes:
+        return encoded
+    if not spec.names_pictures:
+        return {}
+    paths = find_path_columns(beginning.rows, Path(beginning.originals[0]))
+    return {
+        name: {"type": "image", "from": "path"} | ({"folder": folder} if folder else {})
+        for name, folder in paths.items()
+    }
+
+
+def choose_label(table: Table, label: str | None, choose: ChooseLabel) -> str:
+    """Returns the label that the user names, or that `choose` chooses among the likely ones.
+
+    Raises:
+      DataError: the label cannot be one, or no column looks like one.
+    """
+    types, rows = table.choose_types(), table.beginning.rows
+    if label is None:
+        candidates = rank_labels(table.facts, types)
+        if not candidates:
+            raise no_label_error(table.data.path, types)
+        label = choose(candidates)
+    names = [*rows.columns, *rows.lists, *rows.vectors]
+    if label not in names and table.beginning.dialect.header is not None:
+        with original_names(table.beginning.files, table.beginning.originals):
+            check_header(table.beginning.files[0], table.beginning.dialect, label)
+    check_label(label, table.facts, types, names)
+    return label
+
+
+def propose_table(table: Table, name: str, label: str) -> Proposal:
+    """Returns the config for a table.
+
+    Args:
+      table: the table.
+      name: the name of the pipeline.
+      label: the label, which has been checked.
+    """
+    beginning, types = table.beginning, table.choose_types(label)
+    labels = beginning.rows.columns[label]
+    task = choose_task(table.facts[label])
+    is_class = as_task(task).label_kind.is_classification
+    data = _data_section(table, label, types, is_class)
+    features, comments = _required_features(table, label)
+    leaks, reasons = _leaks(table, types, label, task)
+    if not leaks.keys() >= {name for name, choice in types.items() if not choice.is_ignored}:
+        features, comments = leaks | features, reasons | comments
+    for column, choice in _notable(types, beginning.is_complete):
+        if column not in features and len(features) < _MAX_FEATURES:
+            features[column] = choice.settings
+            comments[column] = choice.reason
+    extent = "all" if beginning.is_complete else "the first"
+    return Proposal(
+        {
+            "name": name,
+            "data": data,
+            "task": task,
+            **({"features": features} if features else {}),
+            "evaluate": choose_metrics(task, _shares(labels) if is_class else []),
+        },
+        {
+            "task": task_comment(task),
+            **({"data.order_by": _order_comment(data["order_by"])} if "order_by" in data else {}),
+            **{f"features.{column}": reason for column, reason in comments.items()},
+        },
+        f"{extent} {counted(beginning.rows.rows, 'row')}",
+        _describe_types(types, features),
+        (*table.data.notes, *_header_note(beginning)),
+        table.data.table,
+    )
+
+
+def _data_section(
+    table: Table, label: str, types: Mapping[str, Choice], is_class: bool
+) -> dict[str, Any]:
+    """Returns the section `data`."""
+    data, labels = table.data, table.beginning.rows.columns[label]
+    section: dict[str, Any] = {"format": data.format, "path": data.path, "label": label}
+    if data.format == "csv" and (csv := _dialect(table.beginning.dialect)):
+        section["csv"] = csv
+    if data.splits:
+        section["splits"] = dict(data.splits)
+    else:
+        section |= choose_split(table.inputs(label), types, labels, is_class)
+    if table.facts[label].has_gaps:
+        section["unlabelled"] = "skip"
+    return section
+
+
+def _dialect(csv: CsvSettings) -> dict[str, Any]:
+    return csv.model_dump(mode="json", exclude_defaults=True)
+
+
+def _order_comment(column: str | None) -> str:
+    if column is None:
+        return "a random fifth of the rows evaluates, although rows have dates"
+    return "the newest fifth of the rows evaluates; null: a random fifth"
+
+
+def _shares(labels: pa.Array) -> list[float]:
+    counts = pc.value_counts(labels.drop_null()).field("counts").to_pylist()
+    return [count / sum(counts) for count in counts]
+
+
+def _required_features(table: Table, label: str) -> tuple[Features, dict[str, str]]:
+    """Returns the features that a run does not infer, and comments on them."""
+    features = {n: dict(feature) for n, feature in table.pictures.items() if n != label}
+    mixed = [name for name in table.beginning.mixed if name != label and name not in features]
+    comments = dict.fromkeys(mixed, "numbers and text")
+    return features | {name: {"type": "categorical"} for name in mixed}, comments
+
+
+def _leaks(
+    table: Table, types: Mapping[str, Choice], label: str, task: str
+) -> tuple[Features, dict[str, str]]:
+    """Returns the columns that give the label away, as ignored features with comments."""
+    inputs = {name: values for name, values in table.inputs(label).items() if name in types}
+    labels = table.beginning.rows.columns[label]
+    found = list(find_leaks(inputs, types, labels, as_task(task).label_kind))
+    reasons = {
+        leak.column: f"alone predicts the label ({leak}): is it known before the label?"
+        for leak in found
+    }
+    return {leak.column: {"type": "ignore"} for leak in found}, reasons
+
+
+def _notable(types: Mapping[str, Choice], is_complete: bool) -> Iterator[tuple[str, Choice]]:
+    """Yields the columns of text, and the ignored columns if all rows have been read."""
+    for name, choice in types.items():
+        if choice.type == "text" or (choice.is_ignored and is_complete):
+            yield name, choice
+
+
+def _describe_types(types: Mapping[str, Choice], features: Features) -> str:
+    """Returns the number of columns of each type, such as `2 numeric, 1 text`."""
+    inferred = {name: choice.type for name, choice in types.items()}
+    declared = {name: str(feature["type"]) for name, feature in features.items()}
+    counts = Counter((inferred | declared).values())
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
+
+
+def _header_note(beginning: Beginning) -> Iterator[str]:
+    """Yields a note if the file has no header."""
+    if beginning.dialect.header is not None:
+        yield (
+            f"the first row of {beginning.originals[0]} looks like data, so the columns are named"
+            " by numbers: write their names into data.csv.header"
+        )

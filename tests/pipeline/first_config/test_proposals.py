@@ -1,0 +1,44 @@
+"""The config that `init` proposes for data of many kinds passes the checks of `plan` unedited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from some_data import KINDS, Kind
+
+from pipeline.config.loading import load_config
+from pipeline.first_config.proposing import propose
+from pipeline.first_config.rendering import render_config
+from pipeline.layout import Layout
+from pipeline.run_context import resolve_run
+from pipeline.runs.run import check_new_data
+
+
+def value_at(config: dict[str, Any], key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = config
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
+def test_proposed_config_passes_plan_unedited(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    proposal = propose(kind.write(tmp_path), None, lambda candidates: candidates[0])
+    text = render_config(proposal, "scopeline init data")
+    Path("config.yaml").write_text(text)
+    if proposal.table:
+        Path(proposal.config["data"]["path"]).write_text(proposal.table)
+    found = yaml.safe_load(text)
+    assert {key: value_at(found, key) for key in kind.expected} == kind.expected
+    config = load_config(Path("config.yaml"))
+    check_new_data(resolve_run(config, Layout.of(config.name, config.push, tmp_path / "output")))
+    assert text.startswith("# yaml-language-server: $schema=config.schema.json\n")
+    assert text.replace("\n", "").isprintable()
+    assert 8 <= len(text.splitlines()) <= 26
