@@ -9,11 +9,13 @@ from components.column_types.choice import Choice
 from components.processes.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
 from pipeline.config.settings import PipelineConfig
+from trainer_module.errors import ConfigError
 from trainer_module.runtime import choose_strategy
 from trainer_module.settings import Precision, TrainSettings
 from trainer_module.settings.ensembles import describe_default, ensemble_obstacle
 from trainer_module.settings.model import AUTO, NETWORK_MEMBER, kind_for
 from trainer_module.strategies.base import BaseStrategy, Processes
+from trainer_module.strategies.synchronous import Communication, MultiWorkerMirroredStrategy
 from trainer_module.tf_config import TFConfig, read_tf_config
 
 
@@ -33,18 +35,36 @@ def prepare_training(
       Notes for the user.
 
     Raises:
-      ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy.
+      ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy, or
+        its workers cannot share its GPUs.
     """
     tf_config = read_tf_config(os.environ)
     choice = choose_strategy(train, tf_config)
     notes = []
     if pods is None:
+        if tf_config is None:
+            _check_local_workers(train, choice.strategy)
         choice.strategy.check()
         notes = _notes(train, choice.strategy, tf_config)
     prepared = {"choice": choice, "backup_scope": backup_scope}
     options = trainer_options(train, pods).model_copy(update=prepared)
     os.environ.update(options.to_environment())
     return notes
+
+
+def _check_local_workers(train: TrainSettings, strategy: BaseStrategy) -> None:
+    # NCCL needs a GPU for each process, and each local worker uses all GPUs of the machine.
+    workers = train.cluster_or_default.workers
+    if (
+        workers > 1
+        and isinstance(strategy, MultiWorkerMirroredStrategy)
+        and strategy.communication is Communication.NCCL
+    ):
+        raise ConfigError(
+            "train.strategy.communication: nccl needs separate GPUs for each worker, but the "
+            f"{workers} workers of train.cluster share the GPUs of this machine; use ring, or "
+            "`train.strategy: mirrored`, which needs a single process."
+        )
 
 
 def training_notes(train: TrainSettings) -> list[str]:

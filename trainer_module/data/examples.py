@@ -198,11 +198,17 @@ class Reader:
         """
         if max_bytes is None:
             max_bytes = int(free_memory() * MEMORY_SHARE / processes)
+        # The examples might not fit on a GPU. And an eager operation on a GPU may raise the
+        # OutOfRangeError at the end of a dataset that another thread reads.
+        with tf.device("CPU:0"):
+            return self._read(name, max_bytes)
+
+    def _read(self, name: str, max_bytes: int) -> Content:
         per_example = self.problem.bytes_per_example
         parts: list[Tensors] = []
         masks: list[np.ndarray] = []
         content, examples = Content(), 0
-        split_keys: dict[str, list[np.ndarray]] = {name: [] for name in self.split_keys}
+        split_keys: dict[str, list[np.ndarray]] = {key: [] for key in self.split_keys}
         classes: list[np.ndarray] = []
         with_split_keys = replace(self, spec={**self.spec, **self.split_keys})
         for batch in self.batches().map(with_split_keys.parse, tf.data.AUTOTUNE):
@@ -212,8 +218,8 @@ class Reader:
             if not masks[-1].all():
                 # Masking costs more than parsing, so a batch is masked only if necessary.
                 batch = _apply_mask(batch, keep)
-            for name, values in split_keys.items():
-                values.append(batch.pop(name).numpy().ravel())
+            for key, values in split_keys.items():
+                values.append(batch.pop(key).numpy().ravel())
             label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
             if self.problem.task.is_classification:
                 content.add_classes(label, weight)

@@ -232,8 +232,8 @@ def with_features(
     parts = list(_compute_features(batches, traced, strategy))
     with tf.device("CPU:0"):  # A GPU's memory might be too small for all features.
         tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
-    # The last step repeats examples to fill its batches.
-    tensors = {name: values[: split.examples] for name, values in tensors.items()}
+        # The last step repeats examples to fill its batches.
+        tensors = {name: values[: split.examples] for name, values in tensors.items()}
     logger.info("features of %d pictures: %.1f s", split.examples, time.monotonic() - started)
     return replace(split, content=replace(split.content, tensors=tensors))
 

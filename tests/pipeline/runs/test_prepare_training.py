@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from components.column_types.choice import Choice
+from components.processes.kubernetes.pod_settings import PodSettings
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from pipeline.config.settings import PipelineConfig
 from pipeline.runs.training import model_note, prepare_training
@@ -57,6 +58,14 @@ def test_nccl_without_a_gpu_is_refused(kind: str) -> None:
     key = "reduction" if kind == "mirrored" else "communication"
     with pytest.raises(ConfigError, match=f"train.strategy.{key}: nccl needs "):
         prepare_training(TrainSettings.model_validate({"strategy": {"kind": kind, key: "nccl"}}))
+
+
+def test_workers_of_one_machine_do_not_communicate_by_nccl() -> None:
+    strategy = {"kind": "multi_worker_mirrored", "communication": "nccl"}
+    train = TrainSettings.model_validate({"strategy": strategy, "cluster": {"workers": 3}})
+    with pytest.raises(ConfigError, match=r"the 3 workers of train\.cluster share the GPUs of"):
+        prepare_training(train)
+    assert prepare_training(train, PodSettings(image="i:1")) == [], "each pod has its own GPUs"
 
 
 def test_half_precision_on_a_cpu_is_told() -> None:

@@ -14,6 +14,7 @@ from trainer_module.data.dealing import first_examples
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.errors import TrainingError
+from trainer_module.features.base import GROUP
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import Strategy, Task
@@ -47,6 +48,17 @@ def read(split: Split, steps: int, start: int = 0, worker: int = 0) -> list[list
 
 def flat(batches: list[list[int]]) -> list[int]:
     return [x for batch in batches for x in batch]
+
+
+def test_examples_are_read_into_the_memory_of_the_machine(tmp_path: Path) -> None:
+    """A GPU's memory may be smaller; here the second CPU is TensorFlow's first choice instead."""
+    with tf.device("CPU:1"):
+        split = load(tmp_path, [0, 1, -1, 0, 1])
+        assert tf.zeros(1).backing_device.endswith("CPU:1")
+    assert split.examples == 4
+    assert split.content.tensors is not None
+    for values in split.content.tensors.values():
+        assert values.backing_device.endswith("CPU:0")
 
 
 @SOURCES
@@ -165,6 +177,14 @@ def test_unusable_labels_are_left_out(
 def test_no_usable_label_at_all(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="the train split has no example with a usable label"):
         load(tmp_path, [-1, -1])
+
+
+def test_the_message_names_the_split_of_grouped_rows(tmp_path: Path) -> None:
+    write_examples(tmp_path / "data.gz", [to_example({"x": 0.0, "y": -1, GROUP: 5})])
+    groups = {GROUP: tf.io.FixedLenFeature([1], tf.int64)}
+    reader = Reader([str(tmp_path / "data.gz")], SPEC, PROBLEM, split_keys=groups)
+    with pytest.raises(TrainingError, match="the eval split has no example with a usable label"):
+        reader.read("eval")
 
 
 @pytest.mark.parametrize("kind", [Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE])

@@ -106,11 +106,12 @@ def _sample(train: Split, columns: int) -> Split | None:
     reader, problem = train.reader, train.reader.problem
     needed = {column.feature for column in columns_of(problem)} | {problem.label, problem.weight}
     spec = {name: reader.spec[name] for name in reader.spec if name in needed}
-    sampled.tensors = (
-        {name: tf.gather(content.tensors[name], rows) for name in spec}
-        if content.tensors is not None
-        else replace(reader, spec=spec).select(chosen).read_in_graph(len(rows))
-    )
+    with tf.device("CPU:0"):  # A GPU's memory might be too small for all examples.
+        sampled.tensors = (
+            {name: tf.gather(content.tensors[name], rows) for name in spec}
+            if content.tensors is not None
+            else replace(reader, spec=spec).select(chosen).read_in_graph(len(rows))
+        )
     return replace(train, content=sampled)
 
 

@@ -188,7 +188,9 @@ def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
     with inputs.strategy.scope():
         pooled = pooling_model_of(job.model, inputs.data.problem.of_kind("image"))
     step = phases.make_step(pooled, inputs.strategy)
-    kept = phases.with_features(split, step, inputs.strategy)
+    with tf.device("CPU:1"):  # In the place of a GPU.
+        kept = phases.with_features(split, step, inputs.strategy)
+    assert kept.content.tensors["photo"].backing_device.endswith("CPU:0")
     fewer = replace(split, content=split.content.select(np.arange(split.examples) < 5))
     assert phases.with_features(fewer, step, inputs.strategy).examples == 5
     assert step.experimental_get_tracing_count() == 1
