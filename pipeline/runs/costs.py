@@ -102,8 +102,8 @@ class _PeakSampler:
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="costs", daemon=True)
 
+    def start(self) -> None:
         """Takes the first sample and starts the thread that takes the others."""
-        """Begins to sample."""
         self._highest = {p: m.highest for p in self._tree.members() if (m := read_memory(p))}
         self._sample()
         self._thread.start()
