@@ -55,7 +55,7 @@ def number(value: object) -> str:
     if abs(value) < 9999.5:
         return f"{value:.4g}"
     is_whole = isinstance(value, int) or value.is_integer()
-    return f"{value:,.0f}" if is_whole or abs(value) < 1e7 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) < (1e15 if is_whole else 1e7) else f"{value:.4g}"
 
 
 def alike(values: Sequence[float], scale: float, sign: str = "") -> list[str]:
