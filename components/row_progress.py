@@ -57,7 +57,7 @@ def report_rows(total: int, workers: int) -> Iterator[None]:
       workers: the number of processes in addition to this process.
     """
     global shared_path
-    shared_path = _create_counts(1 + workers)
+    path = shared_path = _create_counts(1 + workers)
     has_ended = threading.Event()
     thread = threading.Thread(target=_report, args=(_counts, total, has_ended), daemon=True)
     thread.start()
@@ -67,23 +67,22 @@ def report_rows(total: int, workers: int) -> Iterator[None]:
         has_ended.set()
         thread.join()
         with suppress(OSError):
-            Path(shared_path).unlink()
+            Path(path).unlink()
         shared_path = ""
 
 
 def _create_counts(processes: int) -> str:
-    """Creates the array, and returns its path. The path is empty if no file can be written; then
-    only this process counts.
+    """Creates the array, and returns its path, which is empty if no file can be created. If the
+    array cannot be written, only this process counts.
     """
     global _counts, _line
     _counts, _line = np.zeros((processes, 2), np.int64), 0
-    try:
+    path = ""
+    with suppress(OSError):
         descriptor, path = tempfile.mkstemp(prefix="rows-")
         # A write to a mapped file without allocated space would end the process.
         with open(descriptor, "wb") as file:
             file.write(_counts.tobytes())
-    except OSError:
-        return ""
     share_counts(path, 0)
     return path
 

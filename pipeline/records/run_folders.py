@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from components.pusher.versions import OUTGOING_PREFIX
 from pipeline.layout import RUN_ID_TIME, Layout, RunLayout
 from pipeline.records.summary import RunSummary
 from trainer_module.errors import ConfigError, DataError, counted, shorten
@@ -97,14 +98,16 @@ def _is_folder(path: Path) -> bool:
 
 
 def list_runs(output: Path, pipeline: str) -> list[StoredRun]:
-    """Returns the runs of a pipeline; runs that began last are first.
+    """Returns the runs of a pipeline, without those being deleted; runs that began last are first.
 
     The ids of runs on Kubeflow have no order.
     """
     folder = output / pipeline / _RUNS
     if not folder.is_dir():
         return []
-    runs = [StoredRun(pipeline, RunLayout(path)) for path in folder.iterdir() if path.is_dir()]
+    folders = [path for path in folder.iterdir() if path.is_dir()]
+    kept = [path for path in folders if not path.name.startswith(OUTGOING_PREFIX)]
+    runs = [StoredRun(pipeline, RunLayout(path)) for path in kept]
     return sorted(runs, key=lambda run: (run.began, run.id), reverse=True)
 
 

@@ -34,6 +34,13 @@ def _as_unicode(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def _as_shown(message: Any) -> Any:
+    """Returns a message in Unicode and without credentials; other values, which are no messages,
+    are not changed.
+    """
+    return hide_credentials(_as_unicode(message)) if isinstance(message, str) else message
+
+
 class Status(StrEnum):
     """The result of a run."""
 
@@ -215,7 +222,7 @@ class ErrorSummary(BaseModel):
     """The error with which a run ended early."""
 
     component: str | None
-    message: Annotated[str, BeforeValidator(lambda text: hide_credentials(_as_unicode(text)))]
+    message: Annotated[str, BeforeValidator(_as_shown)]
     log: str
 
 
@@ -268,13 +275,13 @@ def _to_json(record: BaseModel, indent: int | None = None, exclude: set[str] | N
     try:
         return record.model_dump_json(indent=indent, exclude=exclude)
     except PydanticSerializationError:
-        values = _without_surrogates(record.model_dump(mode="json", exclude=exclude))
-        return to_json(values, indent=indent).decode()
+        values = _without_surrogates(record.model_dump(exclude=exclude))
+        return to_json(values, indent=indent, inf_nan_mode="null").decode()
 
 
 def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_surrogates(child) for key, child in value.items()}
-    if isinstance(value, list):
+        return {_without_surrogates(key): _without_surrogates(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
         return [_without_surrogates(child) for child in value]
     return _as_unicode(value) if isinstance(value, str) else value

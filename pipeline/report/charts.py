@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
+import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.report.text import visible
+from pipeline.report.text import is_number, visible
 
 Spec = dict[str, Any]
 Row = Mapping[str, Any]
@@ -95,9 +95,12 @@ def draw(spec: Spec) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """Returns a spec with the visible forms of its texts, and None instead of NaN."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    """Returns a spec with the visible forms of its texts, and None instead of NaN.
+
+    Subnormal numbers, at whose scales Vega fails, are 0.
+    """
+    if isinstance(value, float):
+        return (value if abs(value) >= sys.float_info.min else 0.0) if is_number(value) else None
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):

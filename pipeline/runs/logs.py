@@ -19,7 +19,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _LogFile(io.FileIO):
-    """A log file that ignores write errors, such as a full disk."""
+    """A log or a screen that ignores write errors, such as a full disk or a closed pipe."""
 
     def __init__(self, descriptor: int, on_failure: Callable[[OSError], None]) -> None:
         """Wraps a descriptor without closing it; `on_failure` receives the errors."""
@@ -64,7 +64,7 @@ def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     """Redirects standard output and error, of C++ too, to a log file; yields the screen.
 
     TensorFlow writes to the file descriptors, not to `sys.stderr`, so these are redirected. A full
-    disk is reported on the screen once, and does not end the run.
+    disk is reported on the screen once. Neither a full disk nor a closed screen ends the run.
 
     Args:
       log: the log file, to which output is appended; its folder must exist.
@@ -92,7 +92,8 @@ def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     root.handlers = [handler]
     root.setLevel(logging.INFO)
     try:
-        with os.fdopen(os.dup(saved[0]), "w", buffering=1) as console:
+        # A screen that is gone, as after `| head`, does not end the run.
+        with _open_stream(saved[0], _ignore, streams[0].encoding) as console:
             yield console
     finally:
         root.handlers = handlers
@@ -109,11 +110,13 @@ def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
             os.close(original)
 
 
-def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> TextIO:
-    """Returns a replacement of `sys.stdout` for Python's own output."""
+def _open_stream(
+    descriptor: int, on_failure: Callable[[OSError], None], encoding: str | None = None
+) -> TextIO:
+    """Returns a replacement of `sys.stdout` for Python's own output; the default is UTF-8."""
     return io.TextIOWrapper(
         io.BufferedWriter(_LogFile(descriptor, on_failure)),
-        encoding="utf-8",
+        encoding=encoding or "utf-8",
         errors="backslashreplace",
         line_buffering=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import resource
 import tempfile
 from pathlib import Path
 
@@ -83,6 +84,21 @@ def test_full_disk_ends_the_counting_of_workers_alone(
         row_progress.share_counts(row_progress.shared_path, 1)
         count_rows(4)
     assert shown.messages == ["4 of 9 rows read"]
+
+
+def test_no_file_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with report_rows(9, workers=0), report_rows(3, workers=0):
+        assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # As if the disk were full.
+    try:
+        with report_rows(9, workers=1):
+            row_progress.share_counts(row_progress.shared_path, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_closed_output_does_not_stop_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,25 @@ def test_screen_that_is_gone_keeps_nothing_out_of_the_log(tmp_path: Path) -> Non
     assert "part 99" in (tmp_path / "run.log").read_text()
 
 
+def test_progress_for_a_screen_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
+    script = (
+        "import logging\n"
+        "from pathlib import Path\n"
+        "from pipeline.runs.console import RunConsole\n"
+        "from pipeline.runs.logs import redirected_output\n"
+        "from trainer_module.runtime import PROGRESS_LOGGER, report_progress\n"
+        f"with redirected_output(Path({str(tmp_path / 'run.log')!r}), False) as screen:\n"
+        "    logging.getLogger(PROGRESS_LOGGER).addHandler(RunConsole(screen))\n"
+        "    for epoch in range(1, 4):\n"
+        "        report_progress(epoch, 3, 'epoch')\n"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, stdout=writing, check=True)
+    os.close(writing)
+    assert "epoch 3 of 3" in (tmp_path / "run.log").read_text()
+
+
 def test_lock_is_for_one(tmp_path: Path) -> None:
     layout = Layout(tmp_path, "digits")
     with run_lock(layout):

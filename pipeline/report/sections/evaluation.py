@@ -127,7 +127,9 @@ def _calibration(calibration: Calibration) -> Figure:
         {"x": x, "y": y, "low": low, "high": high}
         for x, y, low, high in zip(*columns, strict=False)
     ]
-    error = f"The expected calibration error is {calibration.expected_error:.2g}."
+    distance = calibration.expected_error
+    shown = f"{distance:.2g}" if is_number(distance) else "not known"
+    error = f"The expected calibration error is {shown}."
     table = Table.capped(
         "Figures of the calibration",
         ["predicted", "observed", "interval", "rows"],

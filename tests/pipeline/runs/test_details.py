@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from test_observer import Recording
 from components import release
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
+from pipeline.records.credentials import hide_credentials
 from pipeline.records.details import StepCost
 from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import RunSummary
@@ -177,6 +179,8 @@ def test_text_that_is_not_unicode_is_written_as_codes(
 ) -> None:
     machine = {"sys\udcff": "Deb\udcff"}
     monkeypatch.setattr("pipeline.runs.details.describe_machine", lambda: machine)
+    config = {"features": {"c\udcff": {"type": "ignore"}}}
+    monkeypatch.setattr("pipeline.runs.details.config_without_secrets", lambda _: config)
     ended.observer.note(["a\udcff.csv is empty"])
     ended.observer.conclude(ValueError("b\udcff.csv"))
     line = ended.observer.report()
@@ -188,6 +192,7 @@ def test_text_that_is_not_unicode_is_written_as_codes(
     assert "b\\udcff.csv" in summary.error.message
     assert summary.notes == ["a\\udcff.csv is empty"]
     assert "Deb\\udcff" in summary.details.lineage.machine.values()
+    assert summary.details.config["features"] == {"c\\udcff": {"type": "ignore"}}
     assert "Deb" in ended.files.report.read_text()
 
 
@@ -231,6 +236,14 @@ def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
     assert recording.summary["details"]["config"]["data"]["path"] == hidden
     assert recording.summary["notes"] == [f"'{hidden}' is empty"]
     assert recording.summary["error"]["message"].startswith(f"{hidden}: no such file")
+
+
+def test_credentials_are_soon_found_in_a_long_word() -> None:
+    began = time.monotonic()
+    word = "a" * 300_000
+    assert hide_credentials(f"{word}://me:pw@host") == f"{word}://***@host"
+    assert hide_credentials("gs://b/a?x[sig]=1") == "gs://b/a?x[sig]=***"
+    assert time.monotonic() - began < 2
 
 
 def test_config_has_no_secrets() -> None:
