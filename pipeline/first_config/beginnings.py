@@ -40,12 +40,13 @@ class Beginning:
     """Whether the files contain all rows."""
 
 
-def read_beginning(data: FoundData, scratch: Path) -> Beginning:
+def read_beginning(data: FoundData, scratch: Path, label: str | None = None) -> Beginning:
     """Reads the first rows of a table.
 
     Args:
       data: the data.
       scratch: an empty folder for copies of the beginnings of large files.
+      label: the label if it is known.
 
     Raises:
       DataError: the files cannot be used; the message names the original files.
@@ -54,7 +55,7 @@ def read_beginning(data: FoundData, scratch: Path) -> Beginning:
     if data.format == "tfrecord":
         files, originals = files[:1], originals[:1]
     with original_names(files, originals):
-        found = read_undeclared(data.format, files)
+        found = read_undeclared(data.format, files, label)
     is_complete = originals == data.files and files == originals and found.rows.is_complete
     return Beginning(found.rows, found.dialect, found.mixed, files, originals, is_complete)
 

@@ -42,3 +42,22 @@ def test_proposed_config_passes_plan_unedited(
     assert text.startswith("# yaml-language-server: $schema=config.schema.json\n")
     assert text.replace("\n", "").isprintable()
     assert 8 <= len(text.splitlines()) <= 26
+
+
+@pytest.mark.parametrize(
+    ("header", "label"),
+    [
+        # A value of the column "c" is c, as is "yes" of "yes" in surveys.
+        ("price,c", "price"),
+        ("price,c", None),
+        ("2020,yes", "yes"),
+    ],
+)
+def test_header_that_looks_like_data(
+    header: str, label: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (f"{row * 37 % 101}.5,{('c', 'yes', 'no')[row % 3]}\n" for row in range(90))
+    Path("a.csv").write_text(f"{header}\n{''.join(rows)}")
+    data = propose("a.csv", label, lambda candidates: "price").config["data"]
+    assert (data["label"], data.get("csv")) == (label or "price", None)
