@@ -51,7 +51,7 @@ _MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Undeclared:
-    """The first rows of data, and the settings with which they were read."""
+    """Rows of data, and the settings with which they were read."""
 
     rows: FirstRows
     dialect: CsvSettings = field(default_factory=CsvSettings)
@@ -220,7 +220,8 @@ def _read(
     has_commas = any(_has_decimal_commas(columns[name]) for name in mixed)
     if data_format == "csv" and has_commas and dialect.decimal == ".":
         return _read(data_format, files, dialect.model_copy(update={"decimal": ","}), label)
-    rows = read_first_rows(_settings(data_format, dialect, mixed, label), files)
+    settings = _settings(data_format, dialect, mixed, label)
+    rows = read_first_rows(settings, files, is_spread=True)
     known = {name: values for name, values in rows.columns.items() if name != _NO_LABEL}
     return Undeclared(replace(rows, columns=known), dialect, mixed)
 

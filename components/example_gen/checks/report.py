@@ -351,7 +351,7 @@ def _counts_rows(report: ChunkReport, label: str) -> bool:
     if report.label_bounds is None or rows < _MIN_IDENTIFIERS or not identifies(label):
         return False
     low, high = report.label_bounds
-    return high - low == rows - 1
+    return float(low).is_integer() and high - low == rows - 1
 
 
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:

@@ -10,11 +10,13 @@ import yaml
 from some_data import KINDS, Kind
 
 from pipeline.config.loading import load_config
+from pipeline.first_config import beginnings
 from pipeline.first_config.proposing import propose
 from pipeline.first_config.rendering import render_config
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
 from pipeline.runs.run import check_new_data
+from trainer_module.errors import DataError
 
 
 def value_at(config: dict[str, Any], key: str) -> Any:
@@ -61,3 +63,21 @@ def test_header_that_looks_like_data(
     Path("a.csv").write_text(f"{header}\n{''.join(rows)}")
     data = propose("a.csv", label, lambda candidates: "price").config["data"]
     assert (data["label"], data.get("csv")) == (label or "price", None)
+
+
+def test_rows_sorted_by_the_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (f"{row % 97}.5,{'abc'[row // 20_000]}\n" for row in range(60_000))
+    Path("a.csv").write_text(f"x,kind\n{''.join(rows)}")
+    proposal = propose("a.csv", None, lambda candidates: candidates[0])
+    assert (proposal.config["data"]["label"], proposal.config["task"]) == ("kind", "multiclass")
+    assert proposal.rows == "20,000 of 60,000 rows"
+    monkeypatch.setattr(beginnings, "MAX_BYTES", 20_000)
+    with pytest.raises(DataError, match=r"'a' in all of the .* rows that were read: if the rows"):
+        propose("a.csv", "kind", lambda candidates: candidates[0])
+
+
+def test_fractions_are_no_identifiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("x,index\n" + "".join(f"{n % 7},{n}.25\n" for n in range(99)))
+    assert propose("a.csv", "index", lambda candidates: "").config["task"] == "regression"
