@@ -11,6 +11,7 @@ from some_data import KINDS, Kind
 
 from pipeline.config.loading import load_config
 from pipeline.first_config import beginnings
+from pipeline.first_config.proposal import Proposal
 from pipeline.first_config.proposing import propose
 from pipeline.first_config.rendering import render_config
 from pipeline.layout import Layout
@@ -81,3 +82,14 @@ def test_fractions_are_no_identifiers(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("x,index\n" + "".join(f"{n % 7},{n}.25\n" for n in range(99)))
     assert propose("a.csv", "index", lambda candidates: "").config["task"] == "regression"
+
+
+@pytest.mark.parametrize(
+    "name", ["Price\n(EUR)", "a\x85b", "How often do you travel? " * 6, "? a: #b"]
+)
+def test_names_of_columns_are_one_line_of_yaml(name: str) -> None:
+    config = {"data": {"label": name}, "features": {name: {"type": "text"}}}
+    comments = {f"features.{name}": "sentences"}
+    text = render_config(Proposal(config, comments), "scopeline init a.csv")
+    assert yaml.safe_load(text) == config
+    assert len(text.splitlines()) == 6
