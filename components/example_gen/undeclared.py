@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -104,12 +105,16 @@ def _text_format(file: str, text: str) -> str:
     # The first object may be longer than the beginning of the file.
     if first[0] == "{" and (isinstance(_parse(first), dict) or first == text):
         return "jsonl"
-    if first[0] == "[" or (first[0] == "{" and first.rstrip() == "{"):
+    if _ARRAY.match(first) or first.rstrip() == "{":
         raise DataError(
             f"{file} is one JSON value, not JSON lines: write one object per line, for example by"
             f" `jq -c '.[]' {file} > rows.jsonl`."
         )
     return "csv"
+
+
+_ARRAY = re.compile(r"\[\s*([\[{]|$)")
+"""The beginning of a JSON array of rows. A header may begin with a name such as [Date]."""
 
 
 def _parse(line: str) -> Any:
@@ -195,8 +200,8 @@ def _find_csv(file: str, label: str | None) -> tuple[CsvSettings, str]:
             settings = CsvSettings(delimiter=delimiter)
             rows, _ = _first_rows(file, settings)
     if rows and lacks_header(rows[0], rows[1:]):
-        if label in map(str.strip, rows[0]):
-            return settings, str(label)
+        if label is not None and label in map(str.strip, rows[0]):
+            return settings, label
         header = [f"column_{number}" for number, _ in enumerate(rows[0], 1)]
         settings = settings.model_copy(update={"header": header})
     return settings, _NO_LABEL
