@@ -5,6 +5,7 @@ The module does not import TFX or Beam before it reads a remote file, as their i
 
 from __future__ import annotations
 
+import codecs
 import os
 import posixpath
 
@@ -134,9 +135,12 @@ def looks_like_text(head: bytes) -> bool:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Returns whether many of the bytes are control characters other than NUL, which half of the
-    bytes of UTF-16 may be.
+    """Returns whether many of the bytes are control characters. In UTF-16, which begins with a byte
+    order mark, text has such bytes, too: 4 in each Cyrillic letter.
     """
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return False
+    # UTF-16 without a mark has a NUL in each Latin letter.
     control = sum(byte in _CONTROL for byte in head.replace(b"\0", b""))
     return control > _MAX_CONTROL_SHARE * len(head)
 
@@ -157,18 +161,22 @@ def read_head(file: str) -> bytes:
 BINARY = "a binary file of an unknown format"
 
 
-def check_is_text(file: str, expected: str) -> None:
+def check_is_text(file: str, expected: str, is_declared: bool = False) -> None:
     """Checks that a file is not of another known kind, such as a PDF.
 
     Args:
       file: the path; a .gz file is decompressed.
       expected: the expected kind, for messages.
+      is_declared: whether the config names the delimiter or the encoding; control characters may
+        then be delimiters, or bytes of letters.
 
     Raises:
       DataError: the file is of another kind or cannot be read.
     """
     head = read_head(file)
-    kind = kind_of_file(head[:MAGIC_BYTES]) or (BINARY if _is_binary(head) else "")
+    kind = kind_of_file(head[:MAGIC_BYTES])
+    if not kind and not is_declared and _is_binary(head):
+        kind = BINARY
     if kind and kind != expected:
         remedy = f"export it as {expected}"
         if kind in FORMATS_OF_KINDS:

@@ -213,8 +213,16 @@ def check_table(
     return frozenset(kinds)
 
 
-def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> FirstRows:
+def read_first_rows(
+    settings: ExampleGenSettings, files: Sequence[str], is_spread: bool = False
+) -> FirstRows:
     """Reads the first rows of a table in the same way as ExampleGen.
+
+    Args:
+      settings: the settings of example generation.
+      files: the local files.
+      is_spread: whether the rows are taken at equal distances from all rows, as the first rows of
+        sorted files may have only one class.
 
     Raises:
       DataError: the files cannot be used.
@@ -225,16 +233,20 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
     kinds = merge_surveys(surveys, settings)
     batches: list[pa.RecordBatch] = []
     tallies: dict[str, DateTally] = {}
-    rows, is_complete = 0, True
+    counted_rows = max((count_values(surveys, name) for name in kinds), default=0)
+    step = max(-(-counted_rows // MAX_ROWS), 1) if is_spread else 1
+    rows, seen = 0, 0
     for batch in (batch for group in groups for batch in source.read(group, kinds)):
-        part = batch.rows.slice(0, MAX_ROWS - rows)
+        chosen = batch.rows
+        if step > 1:
+            chosen = chosen.take(pa.array(range(-seen % step, chosen.num_rows, step), pa.int64()))
+        part = chosen.slice(0, MAX_ROWS - rows)
         batches.append(part)
         tallies = merge_tallies(tallies, tally_dates(part, batch.first, settings))
-        rows += part.num_rows
-        if part.num_rows < batch.rows.num_rows:
-            is_complete = False
+        rows, seen = rows + part.num_rows, seen + batch.rows.num_rows
+        if part.num_rows < chosen.num_rows:
             break
-    total = max([rows, *(count_values(surveys, name) for name in kinds)])
+    is_complete, total = rows == seen, max(rows, counted_rows)
     return make_first_rows(batches, is_complete, total, find_dates(tallies))
 
 

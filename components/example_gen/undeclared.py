@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -51,7 +52,7 @@ _MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Undeclared:
-    """The first rows of data, and the settings with which they were read."""
+    """Rows of data, and the settings with which they were read."""
 
     rows: FirstRows
     dialect: CsvSettings = field(default_factory=CsvSettings)
@@ -104,12 +105,16 @@ def _text_format(file: str, text: str) -> str:
     # The first object may be longer than the beginning of the file.
     if first[0] == "{" and (isinstance(_parse(first), dict) or first == text):
         return "jsonl"
-    if first[0] == "[" or (first[0] == "{" and first.rstrip() == "{"):
+    if _ARRAY.match(first) or first.rstrip() == "{":
         raise DataError(
             f"{file} is one JSON value, not JSON lines: write one object per line, for example by"
             f" `jq -c '.[]' {file} > rows.jsonl`."
         )
     return "csv"
+
+
+_ARRAY = re.compile(r"\[\s*([\[{]|$)")
+"""The beginning of a JSON array of rows. A header may begin with a name such as [Date]."""
 
 
 def _parse(line: str) -> Any:
@@ -119,12 +124,13 @@ def _parse(line: str) -> Any:
         return None
 
 
-def read_undeclared(data_format: str, files: Sequence[str]) -> Undeclared:
+def read_undeclared(data_format: str, files: Sequence[str], label: str | None = None) -> Undeclared:
     """Reads the first rows of files.
 
     Args:
       data_format: csv, jsonl, parquet or tfrecord.
       files: local files of a size that may be read completely.
+      label: the label if it is known; the first row of a CSV file that contains it is a header.
 
     Raises:
       DataError: the files cannot be used.
@@ -133,13 +139,14 @@ def read_undeclared(data_format: str, files: Sequence[str]) -> Undeclared:
         return Undeclared(_read_records(files[0]))
     if data_format != "csv":
         return _read(data_format, files, CsvSettings())
-    dialect = _find_csv(files[0])
+    dialect, known_label = _find_csv(files[0], label)
     try:
-        return _read(data_format, files, dialect)
+        return _read(data_format, files, dialect, known_label)
     except QuoteError:
         # Quotation marks in sentences may stand for inches, or may not be closed.
         with suppress(DataError):
-            return _read(data_format, files, dialect.model_copy(update={"quote": None}))
+            unquoted = dialect.model_copy(update={"quote": None})
+            return _read(data_format, files, unquoted, known_label)
         raise
 
 
@@ -149,7 +156,7 @@ def columns_of(data_format: str, file: str) -> list[str]:
     Raises:
       DataError: the file cannot be read.
     """
-    dialect = _find_csv(file) if data_format == "csv" else CsvSettings()
+    dialect = _find_csv(file, None)[0] if data_format == "csv" else CsvSettings()
     columns = make_source(_settings(data_format, dialect)).peek((file,))
     return sorted(columns.keys() - {_NO_LABEL})
 
@@ -167,11 +174,11 @@ def check_header(file: str, dialect: CsvSettings, label: str) -> None:
 
 
 def _settings(
-    data_format: str, dialect: CsvSettings, mixed: tuple[str, ...] = ()
+    data_format: str, dialect: CsvSettings, mixed: tuple[str, ...] = (), label: str = _NO_LABEL
 ) -> ExampleGenSettings:
     return ExampleGenSettings(
         format=data_format,
-        label=_NO_LABEL,
+        label=label,
         task=as_task("multiclass"),
         csv=dialect,
         mixed_columns=mixed,
@@ -179,9 +186,11 @@ def _settings(
     )
 
 
-def _find_csv(file: str) -> CsvSettings:
-    """Returns the settings of a CSV file that differ from the detected ones: the delimiter and the
-    header.
+def _find_csv(file: str, label: str | None) -> tuple[CsvSettings, str]:
+    """Returns the settings of a CSV file that differ from the detected ones, the delimiter and the
+    header, and the label with which the file is read.
+
+    If the first row contains the label, it is a header even if it looks like data.
     """
     settings = CsvSettings()
     rows, dialect = _first_rows(file, settings)
@@ -191,9 +200,11 @@ def _find_csv(file: str) -> CsvSettings:
             settings = CsvSettings(delimiter=delimiter)
             rows, _ = _first_rows(file, settings)
     if rows and lacks_header(rows[0], rows[1:]):
+        if label is not None and label in map(str.strip, rows[0]):
+            return settings, label
         header = [f"column_{number}" for number, _ in enumerate(rows[0], 1)]
         settings = settings.model_copy(update={"header": header})
-    return settings
+    return settings, _NO_LABEL
 
 
 def _first_rows(file: str, settings: CsvSettings) -> tuple[list[list[str]], Dialect]:
@@ -205,14 +216,17 @@ def _first_rows(file: str, settings: CsvSettings) -> tuple[list[list[str]], Dial
         return [], dialect
 
 
-def _read(data_format: str, files: Sequence[str], dialect: CsvSettings) -> Undeclared:
-    source = make_source(_settings(data_format, dialect))
+def _read(
+    data_format: str, files: Sequence[str], dialect: CsvSettings, label: str = _NO_LABEL
+) -> Undeclared:
+    source = make_source(_settings(data_format, dialect, label=label))
     columns = add_surveys([source.survey(group) for group in source.plan(files)])
     mixed = tuple(name for name, column in columns.items() if _needs_type(column))
     has_commas = any(_has_decimal_commas(columns[name]) for name in mixed)
     if data_format == "csv" and has_commas and dialect.decimal == ".":
-        return _read(data_format, files, dialect.model_copy(update={"decimal": ","}))
-    rows = read_first_rows(_settings(data_format, dialect, mixed), files)
+        return _read(data_format, files, dialect.model_copy(update={"decimal": ","}), label)
+    settings = _settings(data_format, dialect, mixed, label)
+    rows = read_first_rows(settings, files, is_spread=True)
     known = {name: values for name, values in rows.columns.items() if name != _NO_LABEL}
     return Undeclared(replace(rows, columns=known), dialect, mixed)
 

@@ -48,7 +48,7 @@ def parse_rows(
 
 def _parse(text: str, interface: ModelInterface) -> Row:
     try:
-        row = json.loads(text, parse_constant=_refuse_constant)
+        row = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_to_object)
     except (ValueError, RecursionError) as error:
         reason = shorten(error, 100)
     else:
@@ -63,6 +63,14 @@ def _parse(text: str, interface: ModelInterface) -> Row:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON, and a missing value is null")
+
+
+def _to_object(pairs: Sequence[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        name = next(name for index, (name, _) in enumerate(pairs) if name in dict(pairs[:index]))
+        raise ValueError(f"the key {name!r} occurs twice")
+    return row
 
 
 def _example(interface: ModelInterface) -> str:

@@ -410,7 +410,8 @@ def predict_rows(
 ) -> None:
     """Predicts rows of the command line, and prints or writes the predictions.
 
-    The rows are read from a temporary file of JSON lines, as `--input` reads files.
+    The rows are read from a temporary file of JSON lines, as `--input` reads files. Paths of
+    pictures are relative to the feature's `folder`, or else to the working directory.
 
     Args:
       chosen: the model.
@@ -428,7 +429,11 @@ def predict_rows(
     copied = _names(columns)
     series = chosen.series.columns if chosen.series else None
     keys = (series.order_by, *series.lags.key) if series else ()
-    rows = parse_rows(texts, read_interface(chosen.folder), {*named, *copied, *keys})
+    interface = read_interface(chosen.folder)
+    rows = parse_rows(texts, interface, {*named, *copied, *keys})
+    pictures = [column.name for column in interface.columns if column.picture == "path"]
+    folders = {name: chosen.pictures.get(name) or str(Path.cwd()) for name in pictures}
+    chosen = replace(chosen, pictures=folders)
     with ScratchFolder() as folder, quiet_console(verbose) as console:
         path = Path(folder) / "rows.jsonl"
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -150,7 +150,7 @@ def serve(
         or (loaded.requests if loaded else RequestSettings()).on_unreadable,
         log=log,
         page=not no_page,
-        private=frozenset([*loaded.report.private, *loaded.log.drop] if loaded else ()),
+        private=frozenset([*loaded.report.private, *loaded.log.drop]) if loaded else None,
     )
     serve_model(options, insecure)
 

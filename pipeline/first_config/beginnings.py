@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -40,12 +41,13 @@ class Beginning:
     """Whether the files contain all rows."""
 
 
-def read_beginning(data: FoundData, scratch: Path) -> Beginning:
+def read_beginning(data: FoundData, scratch: Path, label: str | None = None) -> Beginning:
     """Reads the first rows of a table.
 
     Args:
       data: the data.
       scratch: an empty folder for copies of the beginnings of large files.
+      label: the label if it is known.
 
     Raises:
       DataError: the files cannot be used; the message names the original files.
@@ -54,7 +56,7 @@ def read_beginning(data: FoundData, scratch: Path) -> Beginning:
     if data.format == "tfrecord":
         files, originals = files[:1], originals[:1]
     with original_names(files, originals):
-        found = read_undeclared(data.format, files)
+        found = read_undeclared(data.format, files, label)
     is_complete = originals == data.files and files == originals and found.rows.is_complete
     return Beginning(found.rows, found.dialect, found.mixed, files, originals, is_complete)
 
@@ -113,13 +115,16 @@ def _copy_lines(file: str, copy: Path) -> None:
             block = stream.read(MAX_BYTES)
     except OSError as error:
         raise unreadable_error(file, error) from error
-    end = block.rfind(b"\n") + 1
+    # In Latin-1 each byte is a character, also of other encodings whose line break is one byte.
+    encoding = "utf-16" if block[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin-1"
+    text = block.decode(encoding, errors="ignore")
+    end = text.rfind("\n") + 1
     # A quotation mark that is open at the end of a line is closed in one of the lines before it.
     for _ in range(_MAX_OPEN_LINES):
-        if block.count(b'"', 0, end) % 2 == 0 or end <= 1:
+        if text.count('"', 0, end) % 2 == 0 or end <= 1:
             break
-        end = block.rfind(b"\n", 0, end - 1) + 1
-    copy.write_bytes(block[: end or len(block)])
+        end = text.rfind("\n", 0, end - 1) + 1
+    copy.write_bytes(text[: end or len(text)].encode(encoding))
 
 
 _MAX_OPEN_LINES = 1_000

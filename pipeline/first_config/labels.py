@@ -95,7 +95,11 @@ def _name_score(name: str) -> float:
 
 
 def check_label(
-    label: str, facts: Mapping[str, Facts], choices: Mapping[str, Choice], names: Iterable[str]
+    label: str,
+    facts: Mapping[str, Facts],
+    choices: Mapping[str, Choice],
+    names: Iterable[str],
+    is_complete: bool,
 ) -> None:
     """Checks the label that a user names.
 
@@ -104,6 +108,7 @@ def check_label(
       facts: the facts about all columns.
       choices: the types of the columns.
       names: the names of all columns, also of those without facts.
+      is_complete: whether the facts are about all rows.
 
     Raises:
       DataError: there is no such column, or it is an identifier, dates, sentences or a constant.
@@ -117,11 +122,18 @@ def check_label(
         )
     if column.distinct == 1:
         shown = repr(column.examples[0]) if column.is_text else f"{column.low:g}"
-        raise constant_label_error(label, shown, OPTION)
+        if is_complete:
+            raise constant_label_error(label, shown, OPTION)
+        raise DataError(
+            f"Label {label!r} is {shown} in all of the {column.known:,} rows that were read: if the"
+            " rows are sorted by the label, shuffle them; otherwise name another column by --label."
+        )
     if choice.type == "date":
         shown = repr(column.examples[0]) if column.is_text else f"{column.low:.0f}"
         raise date_label_error(label, column.distinct, shown, OPTION)
+    # Numbers with a fraction are quantities, whatever the name, such as `index`.
     is_identifier = choice.is_ignored or choice.type == "text" or identifies(label)
+    is_identifier &= column.is_text or column.is_whole
     if is_identifier and column.known >= FEW_ROWS and column.distinct_share > _IDENTIFIER_SHARE:
         raise identifier_error(label, column.distinct, column.known, OPTION)
 

@@ -54,7 +54,7 @@ def propose(path: str, label: str | None, choose: ChooseLabel) -> Proposal:
             file = Path(scratch) / data.path
             file.write_text(data.table)
             data = replace(data, files=(str(file),))
-        beginning = read_beginning(data, Path(scratch))
+        beginning = read_beginning(data, Path(scratch), label)
         table = Table.of(data, beginning)
         proposal = propose_table(table, name, choose_label(table, label, choose))
         check_proposal(proposal.config, beginning)

@@ -38,19 +38,41 @@ def render_config(proposal: Proposal, command: str) -> str:
 def _render(key: str, value: Any, proposal: Proposal) -> Iterator[str]:
     """Yields the lines of a key: a section has a line for each of its keys."""
     if not isinstance(value, Mapping):
-        yield _with_comment(_flow({key: value}), proposal.comment(key))
+        yield _with_comment(_pair(key, value), proposal.comment(key))
         return
     yield _with_comment(f"{key}:", proposal.comment(key))
     for name, child in value.items():
-        yield _with_comment(f"  {_flow({name: child})}", proposal.comment(f"{key}.{name}"))
+        yield _with_comment(f"  {_pair(name, child)}", proposal.comment(f"{key}.{name}"))
 
 
-def _flow(pair: Mapping[str, Any]) -> str:
-    """Returns a key and its value on one line."""
-    text = yaml.safe_dump(
-        pair, default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf")
+def _pair(key: str, value: Any) -> str:
+    """Returns a key and its value on one line, also keys that PyYAML would write on several."""
+    return f"{_flow(key)}: {_flow(value)}"
+
+
+def _flow(value: Any) -> str:
+    text: str = yaml.dump(
+        [value],
+        Dumper=_Dumper,
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=float("inf"),
     )
     return text.strip()[1:-1]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes line breaks and other characters that are not printable as escapes."""
+
+
+def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"'
+    )
+
+
+_Dumper.add_representer(str, _represent)
 
 
 def _with_comment(line: str, comment: str) -> str:

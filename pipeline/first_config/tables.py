@@ -108,7 +108,7 @@ def choose_label(table: Table, label: str | None, choose: ChooseLabel) -> str:
     if label not in names and table.beginning.dialect.header is not None:
         with original_names(table.beginning.files, table.beginning.originals):
             check_header(table.beginning.files[0], table.beginning.dialect, label)
-    check_label(label, table.facts, types, names)
+    check_label(label, table.facts, types, names, table.beginning.is_complete)
     return label
 
 
@@ -133,7 +133,6 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
         if column not in features and len(features) < _MAX_FEATURES:
             features[column] = choice.settings
             comments[column] = choice.reason
-    extent = "all" if beginning.is_complete else "the first"
     return Proposal(
         {
             "name": name,
@@ -147,11 +146,21 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
             **({"data.order_by": _order_comment(data["order_by"])} if "order_by" in data else {}),
             **{f"features.{column}": reason for column, reason in comments.items()},
         },
-        f"{extent} {counted(beginning.rows.rows, 'row')}",
+        _extent(table),
         _describe_types(types, features),
         (*table.data.notes, *_header_note(beginning)),
         table.data.table,
     )
+
+
+def _extent(table: Table) -> str:
+    """Returns the number of rows that were read, such as `20,000 of 50,000 rows`."""
+    beginning, rows = table.beginning, table.beginning.rows
+    if beginning.is_complete:
+        return f"all {counted(rows.rows, 'row')}"
+    part = f"{rows.rows:,} of " if rows.rows < rows.total else ""
+    whole = table.data.files == beginning.files
+    return f"{part}{'' if whole else 'the first '}{counted(rows.total, 'row')}"
 
 
 def _data_section(

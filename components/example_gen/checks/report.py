@@ -351,7 +351,7 @@ def _counts_rows(report: ChunkReport, label: str) -> bool:
     if report.label_bounds is None or rows < _MIN_IDENTIFIERS or not identifies(label):
         return False
     low, high = report.label_bounds
-    return high - low == rows - 1
+    return float(low).is_integer() and high - low == rows - 1
 
 
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
@@ -486,15 +486,18 @@ _MIN_IDENTIFIERS = 50
 """The minimum number of rows in which a different label each is an identifier."""
 _MIN_DATES = 20
 """The minimum number of different dates that are no classes."""
+_ROWS_PER_DATE = 5
+"""The average number of rows per date from which dates may be classes, such as months."""
 
 
 def _check_are_classes(total: Counter[Any], settings: ExampleGenSettings) -> None:
-    """Raises DataError for labels that are identifiers or dates, as no class occurs again."""
+    """Raises DataError for labels that are identifiers or dates, as few classes occur again."""
     if settings.format_spec.holds_images or settings.label_task.max_classes is not None:
         return
     rows, distinct = total.total(), len(total)
     words = [value.decode(errors="replace") for value in total if isinstance(value, bytes)]
-    if len(words) == distinct >= _MIN_DATES and find_format(words) is not None:
+    are_rare = distinct * _ROWS_PER_DATE > rows
+    if are_rare and len(words) == distinct >= _MIN_DATES and find_format(words) is not None:
         raise date_label_error(settings.label, distinct, repr(words[0]))
     if rows >= _MIN_IDENTIFIERS and distinct > _IDENTIFIER_SHARE * rows:
         raise identifier_error(settings.label, distinct, rows)

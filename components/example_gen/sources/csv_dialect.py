@@ -22,6 +22,7 @@ from components.example_gen.columns.type_inference import is_number
 from components.example_gen.files import open_stream, unreadable_error
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted
+from trainer_module.features.number_format import is_placeholder
 
 UTF8 = "utf-8"
 # UTF-32 precedes UTF-16, as the byte order mark of UTF-32 begins with the mark of UTF-16.
@@ -313,7 +314,7 @@ def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
     """Returns whether the first row of a file looks like data, not like the names of columns.
 
     A name is not a number, unless the names count up, as 2024, 2025, 2026 do. A name does not occur
-    again and again among the values of its column.
+    again and again among the values of its column, unless another name is above numbers.
 
     Args:
       first: the cells of the first row.
@@ -323,12 +324,24 @@ def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
     if any(map(is_number, names)):
         return not _count_up([name for name in names if is_number(name)])
     others = [row for row in others if row != first]  # Files that were joined repeat the header.
+    if any(_are_numbers(index, others) for index, name in enumerate(names) if _is_word(name)):
+        return False
     repeats = (
         sum(len(row) > index and row[index].strip() == name for row in others)
         for index, name in enumerate(names)
         if name
     )
     return any(count >= _MIN_REPEATS for count in repeats)
+
+
+def _is_word(name: str) -> bool:
+    return bool(name) and not is_placeholder(name)
+
+
+def _are_numbers(index: int, rows: Sequence[Sequence[str]]) -> bool:
+    """Returns whether the cells of a column are numbers, and two or more are not empty."""
+    cells = [row[index] for row in rows if len(row) > index and row[index].strip()]
+    return len(cells) > 1 and all(map(is_number, cells))
 
 
 def _count_up(numbers: Sequence[str]) -> bool:

@@ -210,7 +210,8 @@ class CsvSource(Source):
         return dict.fromkeys(self._open(files[0]).header.names, ColumnKind.BYTES)
 
     def _open(self, file: str) -> _Table:
-        check_is_text(file, "CSV")
+        csv = self._settings.csv
+        check_is_text(file, "CSV", is_declared=bool(csv.encoding or csv.delimiter))
         dialect = find_dialect(file, self._settings)
         return _Table(file, dialect, read_header(file, dialect, self._settings), self._settings.csv)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -13,26 +14,33 @@ from components.serving.model import Servable
 from components.serving.server.options import LOCAL_HOSTS, ServeOptions
 from components.serving.server.protocols.openapi import describe_api
 
+_OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""The headers that reverse proxies add to requests."""
 
-def may_show_data(options: ServeOptions, host: str) -> bool:
+
+def may_show_data(options: ServeOptions, headers: Mapping[str, str]) -> bool:
     """Returns whether the example in a document may be a row of the data.
 
     No other answer of the server contains values of the data. They are therefore shown only to
     clients with the API key, or on a server that only this machine can reach. A website can let a
     name of its own resolve to this machine (DNS rebinding) and read answers through the user's
-    browser; the Host header of such requests has the website's name.
+    browser; the Host header of such requests has the website's name. A reverse proxy on this
+    machine makes the server public.
 
     Args:
       options: the options of the server.
-      host: the Host header of the request, whose key has been checked already.
+      headers: the headers of the request by lower-case name. The key has been checked already.
     """
-    if not options.page:
+    if not options.page or options.private is None:
         return False
     try:
-        name = urlsplit(f"//{host}").hostname
+        name = urlsplit(f"//{headers.get('host', '')}").hostname
     except ValueError:
         return False
-    return bool(options.key) or (options.host in LOCAL_HOSTS and name in LOCAL_HOSTS)
+    if options.key:
+        return True
+    is_local = options.host in LOCAL_HOSTS and name in LOCAL_HOSTS
+    return is_local and not any(header in headers for header in _OF_PROXIES)
 
 
 class ApiDocuments:
@@ -44,15 +52,15 @@ class ApiDocuments:
         """The documents of each model that is in memory, without and with a row of the data."""
         self._lock = asyncio.Lock()
 
-    async def read(self, number: int, model: Servable, host: str) -> bytes:
+    async def read(self, number: int, model: Servable, headers: Mapping[str, str]) -> bytes:
         """Returns a document as JSON.
 
         Args:
           number: the number of the served version.
           model: the served model.
-          host: the Host header of the request.
+          headers: the headers of the request by lower-case name.
         """
-        has_data = may_show_data(self._options, host)
+        has_data = may_show_data(self._options, headers)
         async with self._lock:
             documents = self._documents.setdefault(model, {})
             if has_data not in documents:

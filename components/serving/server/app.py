@@ -335,8 +335,7 @@ class _Endpoints:
     async def describe_api(self, request: Request) -> Response:
         """Returns the OpenAPI document of the server and the served version."""
         number, model = self._predictions.find_version(self._options.name)
-        host = request.headers.get("host", "")
-        document = await self._documents.read(number, model, host)
+        document = await self._documents.read(number, model, request.headers)
         return Response(document, headers=_DOCUMENT_HEADERS, media_type="application/json")
 
     async def describe_server(self, request: Request) -> Response:

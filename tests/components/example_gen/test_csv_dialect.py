@@ -254,3 +254,20 @@ def test_settings_reach_the_executor_wherever_it_runs() -> None:
     assert unpack_settings(packed) == settings
     plain = ExampleGenSettings(format="csv", label="label", task="binary")
     assert packed != proto_utils.proto_to_json(pack_settings(plain))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "delimiter", "csv"),
+    [
+        ("utf-16", "\t", {}),
+        ("utf-16-le", ";", {"encoding": "utf-16-le"}),
+        ("utf-8", "\x01", {"delimiter": "\x01"}),
+    ],
+)
+def test_text_with_control_bytes_is_read(
+    tmp_path: Path, encoding: str, delimiter: str, csv: dict[str, str]
+) -> None:
+    rows = [["label", "город"], *([str(i % 2), "Ёж да"] for i in range(40))]
+    text = "".join(f"{delimiter.join(row)}\n" for row in rows)
+    file = written(tmp_path, text.encode(encoding))
+    assert set(survey(file, csv=CsvSettings(**csv)).columns) == {"label", "город"}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from served_pictures import INTERFACE as PICTURES
+from served_pictures import encode, push_pictures
 from served_trips import Pushed, expected
 from typer.testing import CliRunner
 
@@ -17,7 +20,7 @@ from components.serving.model import Model
 from components.serving.top_classes import keep_top_classes
 from pipeline.cli.given_rows import parse_rows
 from trainer_module.errors import ConfigError, DataError, ScopelineError
-from trainer_module.export.interface import ModelInterface, RawColumn
+from trainer_module.export.interface import INTERFACE_FILE, ModelInterface, RawColumn
 
 Rows = list[dict[str, Any]]
 
@@ -108,6 +111,7 @@ def test_equal_scores_keep_the_order_of_the_classes_and_nan_comes_last() -> None
         ("{fare: 1}", """write --row '{"fare": 1.5, "área": 1}'."""),
         ("[1]", "--row [1]: this is not a JSON object (it is not an object); write"),
         ('{"fare": NaN}', "NaN is not JSON, and a missing value is null"),
+        ('{"fare": 1, "fare": 2}', "(the key 'fare' occurs twice)"),
         ("[" * 100_000, "this is not a JSON object ("),
     ],
 )
@@ -121,6 +125,20 @@ def test_wrong_rows_end_in_a_sentence(text: str, message: str) -> None:
 def test_numbers_in_text_columns_are_the_texts_that_the_model_reads() -> None:
     row = '{"id": 7, "fare": 1, "price": 2.5, "tags": null, "photo": "a.png", "tipped": "1"}'
     assert parse_rows([row], INTERFACE, {"id"}) == [{**json.loads(row), "price": "2,5"}]
+
+
+def test_paths_of_pictures_are_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    version = push_pictures(tmp_path / "serving")
+    columns = (replace(PICTURES.columns[0], picture="path"),)
+    (version / INTERFACE_FILE).write_text(replace(PICTURES, columns=columns).to_json())
+    (tmp_path / "white.png").write_bytes(encode())
+    monkeypatch.chdir(tmp_path)
+    arguments = ["predict", "--model", "serving", "--row", '{"photo": "white.png"}']
+    done = CliRunner().invoke(local_runner.app, arguments)
+    assert done.exit_code == 0, done.exception
+    assert capfd.readouterr().out.split() == ["value", "1"]
 
 
 def test_missing_columns_are_errors_as_in_files(pushed: Pushed, rows: Rows) -> None:

@@ -166,6 +166,9 @@ def test_the_example_is_a_golden_row_for_this_machine_alone(
     assert example(server) == example(server, host=f"localhost:{port}") == golden
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "[", "[::"):
         assert example(server, host=host) == neutral
+    assert example(server, **{"X-Forwarded-For": "203.0.113.1"}) == neutral
+    with running(replace(options, private=None)) as without_config:
+        assert example(without_config) == neutral
     with running(replace(options, page=False)) as without:
         assert requests.get(without, timeout=60).status_code == 404
         assert example(without) == neutral

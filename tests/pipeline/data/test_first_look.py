@@ -166,6 +166,32 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
         check_new_data(resolve_run(config, layout))
 
 
+def test_the_newest_of_several_spans_may_be_small(tmp_path: Path) -> None:
+    (tmp_path / "a1.csv").write_text(ROWS)
+    (tmp_path / "a2.csv").write_text("".join(ROWS.splitlines(keepends=True)[:6]))
+
+    def check(last: int) -> None:
+        schedule = {"window": {"last": last}, "settle": "0s"}
+        config = load_config(write_config(tmp_path, "a{SPAN}.csv", schedule=schedule))
+        check_new_data(resolve_run(config, Layout.of("seen", config.push, tmp_path / "output")))
+
+    check(2)
+    with pytest.raises(DataError, match="The data has only 5 rows"):
+        check(1)
+
+
+def test_months_may_be_classes(tmp_path: Path) -> None:
+    def write(rows: int) -> None:
+        months = (f"{2000 + row % 10}-{1 + row % 3:02}" for row in range(rows))
+        lines = (f"{row}.5,{month}\n" for row, month in enumerate(months))
+        (tmp_path / "a.csv").write_text("x,label\n" + "".join(lines))
+
+    write(300)
+    look(tmp_path, task="multiclass")
+    write(60)
+    assert "Label 'label' has 30 dates" in refused(tmp_path, task="multiclass")
+
+
 def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("path,label\na.png,1\nb.png,0\n")
     photo = {"type": "image", "from": "path", "height": 8, "width": 8}

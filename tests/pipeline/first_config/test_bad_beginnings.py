@@ -301,6 +301,18 @@ def test_folder_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "houses.csv is a file, not a folder: name a folder by --folder" in sentence
 
 
+def test_of_large_files_of_excel_the_beginning_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(beginnings, "MAX_BYTES", 4_000)
+    lines = text(houses(), "\t").replace("id\t", "[id]\t", 1)
+    written(tmp_path, {"houses.txt": lines.encode("utf-16")})
+    done = CliRunner().invoke(local_runner.app, ["init", "houses.txt"], catch_exceptions=False)
+    assert int(done.output.split("the first ")[1].split(" rows")[0]) < 100
+    assert yaml.safe_load(Path("config.yaml").read_text())["data"]["label"] == "price"
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_of_large_files_the_beginning_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool

@@ -10,11 +10,14 @@ import yaml
 from some_data import KINDS, Kind
 
 from pipeline.config.loading import load_config
+from pipeline.first_config import beginnings
+from pipeline.first_config.proposal import Proposal
 from pipeline.first_config.proposing import propose
 from pipeline.first_config.rendering import render_config
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
 from pipeline.runs.run import check_new_data
+from trainer_module.errors import DataError
 
 
 def value_at(config: dict[str, Any], key: str) -> Any:
@@ -42,3 +45,51 @@ def test_proposed_config_passes_plan_unedited(
     assert text.startswith("# yaml-language-server: $schema=config.schema.json\n")
     assert text.replace("\n", "").isprintable()
     assert 8 <= len(text.splitlines()) <= 26
+
+
+@pytest.mark.parametrize(
+    ("header", "label"),
+    [
+        # A value of the column "c" is c, as is "yes" of "yes" in surveys.
+        ("price,c", "price"),
+        ("price,c", None),
+        ("2020,yes", "yes"),
+    ],
+)
+def test_header_that_looks_like_data(
+    header: str, label: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (f"{row * 37 % 101}.5,{('c', 'yes', 'no')[row % 3]}\n" for row in range(90))
+    Path("a.csv").write_text(f"{header}\n{''.join(rows)}")
+    data = propose("a.csv", label, lambda candidates: "price").config["data"]
+    assert (data["label"], data.get("csv")) == (label or "price", None)
+
+
+def test_rows_sorted_by_the_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (f"{row % 97}.5,{'abc'[row // 20_000]}\n" for row in range(60_000))
+    Path("a.csv").write_text(f"x,kind\n{''.join(rows)}")
+    proposal = propose("a.csv", None, lambda candidates: candidates[0])
+    assert (proposal.config["data"]["label"], proposal.config["task"]) == ("kind", "multiclass")
+    assert proposal.rows == "20,000 of 60,000 rows"
+    monkeypatch.setattr(beginnings, "MAX_BYTES", 20_000)
+    with pytest.raises(DataError, match=r"'a' in all of the .* rows that were read: if the rows"):
+        propose("a.csv", "kind", lambda candidates: candidates[0])
+
+
+def test_fractions_are_no_identifiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("x,index\n" + "".join(f"{n % 7},{n}.25\n" for n in range(99)))
+    assert propose("a.csv", "index", lambda candidates: "").config["task"] == "regression"
+
+
+@pytest.mark.parametrize(
+    "name", ["Price\n(EUR)", "a\x85b", "How often do you travel? " * 6, "? a: #b"]
+)
+def test_names_of_columns_are_one_line_of_yaml(name: str) -> None:
+    config = {"data": {"label": name}, "features": {name: {"type": "text"}}}
+    comments = {f"features.{name}": "sentences"}
+    text = render_config(Proposal(config, comments), "scopeline init a.csv")
+    assert yaml.safe_load(text) == config
+    assert len(text.splitlines()) == 6
