@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -58,6 +58,8 @@ class Undeclared:
     dialect: CsvSettings = field(default_factory=CsvSettings)
     mixed: tuple[str, ...] = ()
     """The columns that contain both numbers and text."""
+    placeholders: Mapping[str, list[str]] = field(default_factory=dict)
+    """The texts such as NA in columns of numbers, which count as missing in features."""
 
 
 def detect_format(file: str) -> str:
@@ -228,7 +230,12 @@ def _read(
     settings = _settings(data_format, dialect, mixed, label)
     rows = read_first_rows(settings, files, is_spread=True)
     known = {name: values for name, values in rows.columns.items() if name != _NO_LABEL}
-    return Undeclared(replace(rows, columns=known), dialect, mixed)
+    placeholders = {
+        name: sorted(column.placeholders)
+        for name, column in columns.items()
+        if column.numbers and name not in mixed
+    }
+    return Undeclared(replace(rows, columns=known), dialect, mixed, placeholders)
 
 
 def _needs_type(column: ColumnSurvey) -> bool:

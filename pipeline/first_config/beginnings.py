@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ class Beginning:
     dialect: CsvSettings
     mixed: tuple[str, ...]
     """The columns that contain both numbers and text."""
+    placeholders: Mapping[str, list[str]]
+    """The texts such as NA in columns of numbers, by column."""
     files: tuple[str, ...]
     """The files that were read: the files of the data, or copies of their beginnings."""
     originals: tuple[str, ...]
@@ -58,7 +60,15 @@ def read_beginning(data: FoundData, scratch: Path, label: str | None = None) -> 
     with original_names(files, originals):
         found = read_undeclared(data.format, files, label)
     is_complete = originals == data.files and files == originals and found.rows.is_complete
-    return Beginning(found.rows, found.dialect, found.mixed, files, originals, is_complete)
+    return Beginning(
+        found.rows,
+        found.dialect,
+        found.mixed,
+        found.placeholders,
+        files,
+        originals,
+        is_complete,
+    )
 
 
 @contextmanager

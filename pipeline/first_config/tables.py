@@ -169,7 +169,10 @@ def _data_section(
     """Returns the section `data`."""
     data, labels = table.data, table.beginning.rows.columns[label]
     section: dict[str, Any] = {"format": data.format, "path": data.path, "label": label}
-    if data.format == "csv" and (csv := _dialect(table.beginning.dialect)):
+    csv = _dialect(table.beginning.dialect)
+    if is_class and (missing := table.beginning.placeholders.get(label)):
+        csv["missing_values"] = missing  # Otherwise a run reads them as a class.
+    if data.format == "csv" and csv:
         section["csv"] = csv
     if data.splits:
         section["splits"] = dict(data.splits)

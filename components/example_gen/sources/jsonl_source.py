@@ -158,9 +158,32 @@ def _parse(block: _Block) -> pa.Table:
         table = _parse_as(block, pa.schema([]))
         # Arrow converts strings that look like times, so the block is parsed again with strings.
         texts = [f.with_type(t) for f in table.schema if (t := _without_times(f.type)) != f.type]
-        return _parse_as(block, pa.schema(texts)) if texts else table
+        table = _parse_as(block, pa.schema(texts)) if texts else table
+        return table if _is_valid(table) else _parse_lists(block, table.schema)
     except pa.ArrowInvalid as error:
         raise _syntax_error(block, error) from error
+
+
+def _is_valid(table: pa.Table) -> bool:
+    try:
+        table.validate()
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _parse_lists(block: _Block, schema: pa.Schema) -> pa.Table:
+    """Returns the table of a block whose lists are invalid, as Arrow 18 infers them, because a null
+    precedes their first value. Arrow reads lists of a known type correctly.
+    """
+    no_values = pa.list_(pa.null())
+    types = (pa.list_(pa.string()) if f.type == no_values else f.type for f in schema)
+    known = [f.with_type(known_type) for f, known_type in zip(schema, types, strict=True)]
+    table = _parse_as(block, pa.schema(known))
+    for index, field in enumerate(schema):
+        if field.type == no_values:
+            table = table.set_column(index, field.name, pa.nulls(len(table)))
+    return table
 
 
 def _parse_as(block: _Block, schema: pa.Schema) -> pa.Table:

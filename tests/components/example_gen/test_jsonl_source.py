@@ -50,6 +50,18 @@ def test_values_are_what_json_says_they_are(tmp_path: Path, read) -> None:
     ]
 
 
+def test_nulls_before_the_first_value_of_lists(tmp_path: Path, read) -> None:
+    write(
+        tmp_path,
+        {"label": 0, "n": [None, 1], "t": [None], "in": {"x": [None, 2.5]}, "no": [None]},
+        {"label": 1, "n": [2], "t": ["a", None, "b"], "in": {"x": []}, "no": []},
+    )
+    assert read(tmp_path) == [
+        {"label": [0], "n": [1], "t": [], "in.x": [2.5], "no": []},
+        {"label": [1], "n": [2], "t": [b"a", b"b"], "in.x": [], "no": []},
+    ]
+
+
 def test_objects_within_objects_are_named_by_their_path(tmp_path: Path, read) -> None:
     write(
         tmp_path,

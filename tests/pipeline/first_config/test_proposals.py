@@ -93,3 +93,16 @@ def test_names_of_columns_are_one_line_of_yaml(name: str) -> None:
     text = render_config(Proposal(config, comments), "scopeline init a.csv")
     assert yaml.safe_load(text) == config
     assert len(text.splitlines()) == 6
+
+
+@pytest.mark.parametrize(("classes", "task"), [(2, "binary"), (3, "multiclass")])
+def test_placeholder_among_numbers_is_no_class(
+    classes: int, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = (n % classes if n % 7 else "NA" for n in range(200))
+    Path("a.csv").write_text("x,y\n" + "".join(f"{n % 31}.5,{v}\n" for n, v in enumerate(labels)))
+    config = propose("a.csv", "y", lambda candidates: "").config
+    assert config["task"] == task
+    assert config["data"]["csv"] == {"missing_values": ["NA"]}
+    assert config["data"]["unlabelled"] == "skip"
