@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from components.column_types.choice import Choice
 from components.column_types.decision import ENOUGH_ROWS, FEW_ROWS
@@ -24,6 +24,8 @@ _NAMES = (
         *("price", "churn", "churned", "survived", "default", "defaulted", "fraud", "diagnosis"),
         *("species", "sentiment", "spam", "toxic", "converted", "clicked", "approved", "status"),
         *("category", "result", "answer", "output", "diagnosed", "exited", "attrition", "risk"),
+        *("returned", "cancelled", "canceled", "purchased", "bought", "subscribed", "readmitted"),
+        *("passed", "admitted", "accepted", "failure", "failed", "defect"),
     },
     {
         *("sales", "revenue", "demand", "cost", "amount", "salary", "income", "consumption"),
@@ -58,8 +60,18 @@ def rank_labels(facts: Mapping[str, Facts], choices: Mapping[str, Choice]) -> li
     """
     names = list(facts)
     candidates = [name for name in names if _may_be_label(facts[name], choices[name])]
-    # Of columns with equal scores, the last one is the likeliest.
-    return sorted(candidates, key=lambda name: _score(facts[name], names))[::-1]
+
+    def likelihood(name: str) -> tuple[float, float]:
+        return _score(facts[name], names), _name_score(name, names)
+
+    # Of columns with equal scores, the better name and then the last one is the likeliest.
+    return sorted(candidates, key=likelihood)[::-1]
+
+
+def name_label(names: Collection[str]) -> str | None:
+    """Returns the only column whose whole name means a label, such as `target`, or None."""
+    found = [name for name in names if _name_score(name, names) == _WHOLE_NAME[0]]
+    return found[0] if len(found) == 1 else None
 
 
 def _may_be_label(facts: Facts, choice: Choice) -> bool:
@@ -82,12 +94,14 @@ def _may_be_label(facts: Facts, choice: Choice) -> bool:
 
 
 def _score(facts: Facts, names: list[str]) -> float:
-    score = _name_score(facts.name)
+    score = _name_score(facts.name, names)
     score += _LAST * (facts.name == names[-1]) + _FIRST * (facts.name == names[0])
     return score + _BINARY * (facts.distinct == 2) + _GAPS * facts.has_gaps
 
 
-def _name_score(name: str) -> float:
+def _name_score(name: str, names: Collection[str]) -> float:
+    if name in ("y", "Y") and {"x", "y", "z"} <= {other.lower() for other in names}:
+        return 0.0  # These are sizes or coordinates.
     words = re.findall(r"[^\W_\d]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
     whole = next((s for s, w in zip(_WHOLE_NAME, _NAMES, strict=True) if "".join(words) in w), 0.0)
     part = (s for s, w in zip(_PART_OF_NAME, _NAMES, strict=True) if not w.isdisjoint(words))

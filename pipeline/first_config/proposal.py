@@ -63,7 +63,7 @@ def task_comment(task: str) -> str:
     """Returns the comment on a task: what it predicts, and the alternatives."""
     return {
         "binary": "one of two classes",
-        "multiclass": "one of several classes; also possible for numbers: regression",
+        "multiclass": "one of several classes; also possible: ordinal, regression",
         "regression": "a number; also possible: count, multiclass",
         "count": "a number of events; also possible: regression",
     }[task]

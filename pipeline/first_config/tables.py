@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from components.column_types.choice import Choice
 from components.column_types.decision import choose_types
 from components.column_types.facts import Facts, collect_facts, collect_list_facts
 from components.example_gen.checks.report import MIN_ROWS, few_rows_error
+from components.example_gen.columns.type_inference import are_placeholders
 from components.example_gen.formats import FORMATS, CsvSettings
 from components.example_gen.undeclared import check_header
 from pipeline.first_config.beginnings import Beginning, original_names
 from pipeline.first_config.found_data import FoundData
-from pipeline.first_config.labels import check_label, no_label_error, rank_labels
+from pipeline.first_config.labels import check_label, name_label, no_label_error, rank_labels
 from pipeline.first_config.leaks import find_leaks
 from pipeline.first_config.pictures import find_encoded, find_path_columns
 from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment
@@ -101,6 +102,9 @@ def choose_label(table: Table, label: str | None, choose: ChooseLabel) -> str:
     types, rows = table.choose_types(), table.beginning.rows
     if label is None:
         candidates = rank_labels(table.facts, types)
+        named = name_label(table.facts)
+        if named is not None and named not in candidates:
+            check_label(named, table.facts, types, table.facts, table.beginning.is_complete)
         if not candidates:
             raise no_label_error(table.data.path, types)
         label = choose(candidates)
@@ -120,6 +124,7 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
       name: the name of the pipeline.
       label: the label, which has been checked.
     """
+    table = _mark_unlabelled(table, label)
     beginning, types = table.beginning, table.choose_types(label)
     labels = beginning.rows.columns[label]
     task = choose_task(table.facts[label])
@@ -161,6 +166,40 @@ def _extent(table: Table) -> str:
     part = f"{rows.rows:,} of " if rows.rows < rows.total else ""
     whole = table.data.files == beginning.files
     return f"{part}{'' if whole else 'the first '}{counted(rows.total, 'row')}"
+
+
+_CLASS_NAMES = ["none", "nil"]
+"""The placeholders that may be the name of a class, such as a damage of none."""
+
+
+def _mark_unlabelled(table: Table, label: str) -> Table:
+    """Returns the table with labels such as NaN or N/A as missing values, if two classes remain.
+
+    All formats read NaN as a missing label; the others are `missing_values` of CSV files.
+    """
+    beginning, values = table.beginning, table.beginning.rows.columns[label]
+    if not pa.types.is_binary(values.type):
+        return table
+    names = pc.ascii_lower(pc.ascii_trim_whitespace(values.view(pa.string())))
+    missing = pc.equal(names, "nan")
+    if table.data.format == "csv":
+        may_be_class = pc.is_in(names, pa.array(_CLASS_NAMES))
+        others = pc.and_not(pc.and_not(are_placeholders(names), may_be_class), missing)
+        found = sorted(text.decode() for text in values.filter(others).unique().to_pylist())
+        missing = pc.or_(missing, others)
+        update = {"missing_values": found}
+        beginning = replace(beginning, dialect=beginning.dialect.model_copy(update=update))
+    labels = pc.if_else(missing, pa.scalar(None, values.type), values)
+    (facts,) = collect_facts({label: labels}, {}, beginning.rows.total)
+    if facts.distinct < 2:
+        return table
+    rows = replace(beginning.rows, columns={**beginning.rows.columns, label: labels})
+    facts = replace(facts, dates=table.facts[label].dates)
+    return replace(
+        table,
+        beginning=replace(beginning, rows=rows),
+        facts={**table.facts, label: facts},
+    )
 
 
 def _data_section(

@@ -9,6 +9,7 @@ import codecs
 import csv
 import io
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.example_gen.columns.type_inference import is_number
-from components.example_gen.files import open_stream, unreadable_error
+from components.example_gen.files import is_gzip, open_stream, unreadable_error
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted
 from trainer_module.features.number_format import is_placeholder
@@ -40,6 +41,8 @@ encoding, reading them raises an error."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DELIMITER_BYTES = 1 << 16
 _DELIMITER_ROWS = 100
+_TABLE_SHARE = 0.5
+"""The minimum share of rows of several cells below a title."""
 _RARE = "^~:#@&/\\ "
 """The delimiters that are not detected by default, as text contains them."""
 HEADER_ROWS = 101
@@ -185,11 +188,15 @@ def _find_delimiter(file: str, encoding: str, settings: ExampleGenSettings) -> s
             rows = [row for row in islice(csv.reader(lines, **options), _DELIMITER_ROWS) if row]
         except csv.Error:
             return (False, False, 0, 0)
-        if not rows or len(rows[0]) == 1:
+        if not rows or len(rows[0]) == len(rows[-1]) == 1:
             return (False, False, 0, 0)
+        # A title may precede the names of the columns.
+        usual = rows[0] if len(rows[0]) > 1 else rows[-1]
         has_label = settings.label in map(str.strip, rows[0])
-        equal_share = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
-        return (True, has_label, equal_share, len(rows[0]))
+        equal_share = sum(len(row) == len(usual) for row in rows) / len(rows)
+        if usual is not rows[0] and equal_share < _TABLE_SHARE:
+            return (False, False, 0, 0)
+        return (usual is rows[0], has_label, equal_share, len(usual))
 
     return max(_DELIMITERS, key=score)
 
@@ -259,8 +266,10 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     names = [name.strip() for name in first] if settings.csv.strip else list(first)
     if not names[0] and len(names) > 1 and INDEX not in names:
         names[0] = INDEX
-    if settings.label not in names and lacks_header(first, others):
-        raise _no_header_error(file, names, settings)
+    if settings.label not in names:
+        _check_title(file, [first, *others], dialect)
+        if lacks_header(first, others):
+            raise _no_header_error(file, names, settings)
     if len(names) == 1 and settings.label not in names:
         _check_delimiter(file, names[0], dialect.encoding)
     _check_names(file, names, dialect, settings)
@@ -280,6 +289,43 @@ def _check_configured(file: str, first: list[str], names: list[str]) -> None:
             f"data.csv.header names {counted(len(names), 'column')}, but the first row of {file}"
             f" has {counted(len(first), 'cell')}: list every column once, in the order of the file."
         )
+
+
+def _check_title(file: str, rows: Sequence[Sequence[str]], dialect: Dialect) -> None:
+    """Raises DataError if lines such as a title or comments precede the names of the columns.
+
+    Args:
+      file: the file.
+      rows: the cells of the first rows.
+      dialect: the dialect of the file.
+    """
+    filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
+    usual = sorted(filled)[len(filled) // 2]
+    if usual < 2 or not rows[0][0].strip() or any(map(str.strip, rows[0][1:])):
+        return
+    start = next(index for index, count in enumerate(filled) if count >= usual)
+    # Without the name of the second column, the first row is a header.
+    if len(rows[0]) > 1 and any(map(is_number, rows[start])):
+        return
+    line = _line_of_row(file, start, dialect)
+    raise DataError(
+        f"The first row of {file} contains only {rows[0][0].strip()[:_SHOWN_NAME]!r}, but line"
+        f" {line} has {counted(filled[start], 'cell')}: remove what precedes the names of the"
+        f" columns, for example by `{_filtered(file, f'tail -n +{line}')}`."
+    )
+
+
+def _line_of_row(file: str, index: int, dialect: Dialect) -> int:
+    """Returns the number of the line, from 1, in which a row begins that is not empty."""
+    with read_text(file, dialect.encoding) as text:
+        reader = csv.reader(text, **_reader_options(dialect.delimiter, dialect.quote))
+        begin = 1
+        for row in reader:
+            if row and not index:
+                break
+            index -= bool(row)
+            begin = reader.line_num + 1
+    return begin
 
 
 def _check_names(
@@ -355,7 +401,7 @@ def find_rare_delimiter(file: str, encoding: str) -> str | None:
     """Returns the delimiter of a file of one column, or None if its lines have none in common.
 
     The delimiter is a character that is not detected by default, and that occurs equally often in
-    each of the first lines.
+    each of the first lines. Spaces that follow each other are no delimiters.
     """
     try:
         with read_text(file, encoding) as text:
@@ -365,7 +411,8 @@ def find_rare_delimiter(file: str, encoding: str) -> str | None:
     lines = [line.strip() for line in lines if line.strip()]
     if len(lines) < 2:
         return None
-    counts = {character: {line.count(character) for line in lines} for character in _RARE}
+    delimiters = _RARE.rstrip() if any("  " in line for line in lines) else _RARE
+    counts = {character: {line.count(character) for line in lines} for character in delimiters}
     equal = {c: min(n) for c, n in counts.items() if len(n) == 1 and min(n) > 0}
     return max(equal, key=equal.__getitem__, default=None)
 
@@ -379,6 +426,31 @@ def _check_delimiter(file: str, name: str, encoding: str) -> None:
             f" often in each line: if it separates the columns, write data.csv: {{delimiter:"
             f" {json.dumps(delimiter)}}}."
         )
+    if _has_runs_of_spaces(file, encoding):
+        raise DataError(
+            f"{file} separates its columns by several spaces: write commas, for example by"
+            f" `{_filtered(file, _COMMAS)}`."
+        )
+
+
+_COMMAS = "sed -E 's/^[[:space:]]+//; s/[[:space:]]+/,/g'"
+"""The command that writes commas in place of runs of spaces."""
+
+
+def _filtered(file: str, command: str) -> str:
+    """Returns the command line that writes table.csv from a file by a command."""
+    quoted = shlex.quote(file)
+    words = f"zcat {quoted} | {command}" if is_gzip(file) else f"{command} {quoted}"
+    return f"{words} > table.csv"
+
+
+def _has_runs_of_spaces(file: str, encoding: str) -> bool:
+    """Returns whether spaces split all first lines into equally many cells, with numbers."""
+    with read_text(file, encoding) as text:
+        lines = [line.split() for line in islice(text, HEADER_ROWS) if not line.isspace()]
+    cells = len(lines[0])
+    same = all(len(line) == cells for line in lines)
+    return cells > 1 and same and any(map(is_number, lines[-1]))
 
 
 def _no_header_error(file: str, names: list[str], settings: ExampleGenSettings) -> DataError:

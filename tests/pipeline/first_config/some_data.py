@@ -268,6 +268,24 @@ def _kinds() -> Iterator[Kind]:
         {"data.label": "column_1", "task": "binary", "features.column_2.type": "text"},
     )
     yield Kind(
+        "a name that is also a value of its column",
+        _file("staff.csv", text([{"rose": row["species"], **row} for row in flowers()])),
+        {"data.label": "species"},
+    )
+    yield Kind(
+        "coordinates with the names of letters",
+        _file(
+            "points.csv",
+            text(
+                [
+                    {"price": r["price"], "x": r["rooms"], "y": n, "z": n % 7}
+                    for n, r in enumerate(houses())
+                ]
+            ),
+        ),
+        {"data.label": "price"},
+    )
+    yield Kind(
         "no header and numbers",
         _file("flowers.data", text(flowers(), header=False)),
         {"data.label": "column_3", "task": "multiclass"},
@@ -323,6 +341,19 @@ def _kinds() -> Iterator[Kind]:
             "data.unlabelled": "skip",
             "data.stratify": True,
             "evaluate.metrics": ["average_precision", "auc", "log_loss"],
+        },
+    )
+    yield Kind(
+        "words for labels that are missing",
+        _file(
+            "loans.csv",
+            text(_with(flowers(), approved=lambda n, row: ["yes", "no", "NaN", "?"][n % 7 % 4])),
+        ),
+        {
+            "data.label": "approved",
+            "data.csv": {"missing_values": ["?"]},
+            "data.unlabelled": "skip",
+            "task": "binary",
         },
     )
     yield Kind(

@@ -124,6 +124,26 @@ BAD = [
         NO_HEADER.format(2),
     ),
     Bad(
+        "a title above the names",
+        lambda folder: written(folder, {"a.csv": "Houses\n\n" + text(houses(), ";")}),
+        csv("price", "regression"),
+        "contains only 'Houses', but line 3 has 5 cells: remove what precedes the names of the"
+        " columns, for example by `tail -n +3 ",
+    ),
+    Bad(
+        "runs of spaces between cells",
+        lambda folder: written(folder, {"a.txt": text(flowers(), " ").replace(" ", "   ")}),
+        csv("species", "multiclass"),
+        "a.txt separates its columns by several spaces: write commas, for example by `sed -E 's/^",
+    ),
+    Bad(
+        "a column named label of one class",
+        lambda folder: written(folder, {"a.csv": text([r | {"label": 1} for r in houses()])}),
+        {"format": "csv", "task": "binary"},
+        "data.label",
+        init="Label 'label' is 1 in every row: a classifier needs two classes or more; check --l",
+    ),
+    Bad(
         "another delimiter",
         lambda folder: written(folder, {"a.csv": text(houses(), "^")}),
         csv("price", "regression"),
