@@ -12,7 +12,13 @@ from tempfile import TemporaryDirectory
 
 from components.example_gen.formats import FORMATS, format_by_name
 from components.example_gen.idx_files import pair_files
-from components.example_gen.paths import is_hidden, is_remote, no_file_error, resolve_input
+from components.example_gen.paths import (
+    find_neighbours,
+    is_hidden,
+    is_remote,
+    no_file_error,
+    resolve_input,
+)
 from components.example_gen.picture_files import is_picture, is_system_name
 from components.example_gen.undeclared import columns_of, detect_format
 from pipeline.config.issues import near_match
@@ -52,11 +58,16 @@ def find_data(path: str) -> FoundData:
             return FoundData("images", path, (), classes=len({file.parent.name for file in files}))
         if files:
             return _of_files(path, files)
-        raise no_file_error(path, (), "the path")
+        base, pattern = resolve_input(path, "csv")
+        raise no_file_error(path, find_neighbours(Path(base), pattern), "the path")
     raise _no_path(place)
 
 
 def _no_path(place: Path) -> DataError:
+    if place.is_symlink():
+        return DataError(f"{place} links to {place.readlink()}, which does not exist: correct it.")
+    if place.exists():
+        return DataError(f"{place} is a pipe or a device: write the data into a file, and name it.")
     siblings = [entry.name for entry in islice(_entries(place.parent), _MAX_FILES)]
     hint = f"; {near_match(place.name, siblings)}" if siblings else "."
     return DataError(f"{place}: there is no such file or folder{hint}")

@@ -20,13 +20,19 @@ from components.example_gen.formats import FORMATS, CsvSettings
 from components.example_gen.undeclared import check_header
 from pipeline.first_config.beginnings import Beginning, original_names
 from pipeline.first_config.found_data import FoundData
-from pipeline.first_config.labels import check_label, name_label, no_label_error, rank_labels
+from pipeline.first_config.labels import (
+    OPTION,
+    check_label,
+    name_label,
+    no_label_error,
+    rank_labels,
+)
 from pipeline.first_config.leaks import find_leaks
 from pipeline.first_config.pictures import find_encoded, find_path_columns
 from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment
 from pipeline.first_config.splits import choose_split
 from pipeline.first_config.tasks import choose_task
-from trainer_module.errors import counted
+from trainer_module.errors import DataError, counted
 from trainer_module.settings.tasks import as_task
 
 _MAX_FEATURES = 12
@@ -108,6 +114,10 @@ def choose_label(table: Table, label: str | None, choose: ChooseLabel) -> str:
         if not candidates:
             raise no_label_error(table.data.path, types)
         label = choose(candidates)
+    if label in table.pictures:
+        raise DataError(
+            f"Label {label!r} contains pictures, which are inputs: name another by {OPTION}."
+        )
     names = [*rows.columns, *rows.lists, *rows.vectors]
     if label not in names and table.beginning.dialect.header is not None:
         with original_names(table.beginning.files, table.beginning.originals):

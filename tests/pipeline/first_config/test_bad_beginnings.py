@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,6 +313,21 @@ def test_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     written(tmp_path, {"houses.csv": HOUSES})
     # Nobody may write here, not even root.
     assert "cannot be written" in told_by_init("houses.csv", "--folder", "/proc/closed")
+
+
+def test_paths_that_lead_to_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, {"data/houses.csv": HOUSES, **written_classes("pets")})
+    written(
+        tmp_path,
+        {"pets.csv": "path,kind\n" + "".join(f"{n},{n[5:8]}\n" for n in written_classes("pets"))},
+    )
+    Path("link.csv").symlink_to("gone.csv")
+    os.mkfifo("pipe.csv")
+    assert "link.csv links to gone.csv, which does not exist" in told_by_init("link.csv")
+    assert "pipe.csv is a pipe or a device" in told_by_init("pipe.csv")
+    assert "in 'data', which contains houses.csv" in told_by_init("data/*.parquet")
+    assert "'path' contains pictures" in told_by_init("pets.csv", "--label", "path")
 
 
 def test_folder_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
