@@ -198,7 +198,7 @@ def test_a_server_that_is_away_fails_the_run_which_is_tried_again(
     summary = pod.conclude()
     assert summary.status is Status.FAILED
     assert summary.error is not None
-    words = "mysql://me@127.1:1/meta: the metadata server cannot be reached"
+    words = "mysql://***@127.1:1/meta: the metadata server cannot be reached"
     assert words in summary.error.message
 
 
