@@ -136,7 +136,9 @@ def test_no_log_holds_the_password(digits: Cluster, first: Run) -> None:
 
 def test_of_two_runs_at_once_the_older_comes_too_late(digits: Cluster, first: Run) -> None:
     """One compares its model with the one in service, and pushes it; an older one does not."""
-    compiled = digits.compile(*DIGITS, "certificate=false")
+    # Whichever model is better by chance, both are blessed.
+    lenient = "evaluate={ties: newest, thresholds: {accuracy: {min: 0.1, tolerance: 1.0}}}"
+    compiled = digits.compile(*DIGITS[:-1], lenient, "certificate=false")
     begun, pushed = threading.Event(), threading.Event()
 
     def hold_up(task: str, attempt: int, process: subprocess.Popen[bytes]) -> None:
@@ -154,6 +156,7 @@ def test_of_two_runs_at_once_the_older_comes_too_late(digits: Cluster, first: Ru
         older = running.result()
     assert other.state == "SUCCEEDED", other.report()
     assert older.state == "SUCCEEDED", older.report()
+    assert summary(other).status == "pushed"
     late, served = summary(older), Path(str(summary(other).pushed))
     assert (late.status, late.pushed, states(older)["Pusher"]) == ("superseded", None, "skipped")
     assert late.blessed
