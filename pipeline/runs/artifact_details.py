@@ -13,9 +13,9 @@ import tensorflow as tf
 from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.types import Artifact, artifact_utils
 
-from components.copying import read_text
 from components.disk import sizes_below
-from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE, Explanation
+from components.evaluator.explanation.artifact import read_explanation
+from components.evaluator.explanation.record import EXAMPLES_FILE
 from components.evaluator.intervals import read_intervals
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -113,8 +113,7 @@ class ArtifactDetailsReader:
 
     def _read_explanation(self, evaluation: str) -> None:
         private = set(self._context.config.report.private)
-        if (text := read_text(evaluation, EXPLANATION_FILE)) is not None:
-            explanation = Explanation.model_validate_json(text)
+        if (explanation := read_explanation(evaluation)) is not None:
             shown = [effect for effect in explanation.effects if effect.column not in private]
             self._details.explanation = explanation.model_copy(update={"effects": shown})
         path = posixpath.join(evaluation, EXAMPLES_FILE)

@@ -18,7 +18,8 @@ from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
 from components.column_types.choice import Choice, read_choices
-from components.evaluator.explanation.record import EXPLANATION_FILE, Explanation
+from components.evaluator.explanation.artifact import read_explanation
+from components.evaluator.explanation.record import Explanation
 from components.evaluator.gate import GateReport
 from components.evaluator.gate import read_report as read_report_of_gate
 from components.example_gen.notes import read_notes
@@ -129,13 +130,11 @@ class ArtifactReader:
     def explanation(self) -> Explanation | None:
         """Returns the Evaluator's explanation of the model, or None if there is none to read."""
         for artifact in self.outputs(ComponentId.EVALUATOR, "evaluation"):
-            path = posixpath.join(artifact.uri, EXPLANATION_FILE)
-            if fileio.exists(path):
-                with fileio.open(path, "r") as opened:
-                    try:
-                        return Explanation.model_validate_json(opened.read())
-                    except ValidationError:
-                        logger.warning("%s: written by another version, not read", path)
+            try:
+                if (explanation := read_explanation(artifact.uri)) is not None:
+                    return explanation
+            except ValidationError:
+                logger.warning("%s: another release wrote the explanation", artifact.uri)
         return None
 
     def notes(self) -> list[str]:

@@ -16,7 +16,7 @@ from browser import Browser
 from e2e.conftest import ROOT, Project
 from e2e.served_taxi import ask_for, multiply
 
-from components.evaluator.explanation.explain import read_explanation
+from components.evaluator.explanation.artifact import read_explanation
 from components.example_gen.builtin import BUILTIN_DATA
 
 TAXI = ROOT / "configs" / "taxi.yaml"

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from components.copying import read_text, write_text
+from components.copying import read_text
 from components.evaluator.dependence import Dependence
+from components.evaluator.explanation.artifact import write_explanation
 from components.evaluator.explanation.effects import measure_effects
 from components.evaluator.explanation.examples import find_worst_examples
 from components.evaluator.explanation.importances import Importances, measure_importances
@@ -25,8 +26,6 @@ from components.evaluator.explanation.prediction import ExplainedModel
 from components.evaluator.explanation.record import (
     EFFECTS,
     EXAMPLES,
-    EXAMPLES_FILE,
-    EXPLANATION_FILE,
     IMPORTANCES,
     Curve,
     Effect,
@@ -85,8 +84,7 @@ def try_explain(
         if explained is None:
             return
         explanation, worst = explained
-        write_text(worst.model_dump_json(exclude_defaults=True), output, EXAMPLES_FILE)
-        write_text(explanation.model_dump_json(), output, EXPLANATION_FILE)
+        write_explanation(explanation, worst, output)
         if explanation.failures:
             lacking = "; ".join(f"{part} ({why})" for part, why in explanation.failures.items())
             report_notice(f"the explanation lacks {lacking}. The log has the details")
@@ -262,13 +260,3 @@ def _by_importance(interface: ModelInterface, importances: Importances) -> list[
 
 def _positive(importances: Importances) -> set[str]:
     return {importance.column for importance in importances.columns if importance.increase > 0}
-
-
-def read_explanation(uri: str) -> Explanation | None:
-    """Returns the explanation that an evaluation stored, or None.
-
-    Args:
-      uri: the folder of the evaluation artifact.
-    """
-    text = read_text(uri, EXPLANATION_FILE)
-    return None if text is None else Explanation.model_validate_json(text)

@@ -19,7 +19,8 @@ from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from components.evaluator.dependence import INDEPENDENT, Dependence
 from components.evaluator.explanation import effects
-from components.evaluator.explanation.explain import read_explanation, try_explain
+from components.evaluator.explanation.artifact import read_explanation
+from components.evaluator.explanation.explain import try_explain
 from components.evaluator.explanation.importances import measure_importances
 from components.evaluator.explanation.measures import OTHERS, compute_confusion, compute_curves
 from components.evaluator.explanation.prediction import ExplainedModel
