@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 from pydantic import BaseModel
 
-from components.evaluator.explanation.record import Bins, Explanation
+from components.evaluator.explanation.record import Bins, Explanation, WorstExamples
 from components.json_numbers import Number
+
+logger = logging.getLogger(__name__)
 
 
 class SplitStatistics(BaseModel):
@@ -111,3 +116,16 @@ class RunDetails(BaseModel):
     """The missing details, with the reasons."""
     seconds: float = 0.0
     """The time that collecting the details and writing the report took."""
+
+    def read_worst_examples(self) -> WorstExamples | None:
+        """Returns the worst examples, or None if their file was deleted or is damaged.
+
+        Retention deletes the artifacts of old runs.
+        """
+        if not self.worst_examples:
+            return None
+        try:
+            return WorstExamples.model_validate_json(Path(self.worst_examples).read_bytes())
+        except (OSError, ValueError) as error:
+            logger.info("The report lacks the worst examples: %s", error)
+            return None

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from components.disk import write_atomically
-from components.evaluator.explanation.record import WorstExamples
 from pipeline.records.run_folders import StoredRun, read_earlier
-from pipeline.records.summary import RunSummary
 from pipeline.report.page import REPORT_FILE, make_report
 from trainer_module.errors import ConfigError
 
@@ -47,15 +43,5 @@ def read_report(run: StoredRun) -> str:
 def make_report_of(run: StoredRun) -> str:
     """Returns the report of a run as HTML; raises DataError if the summary cannot be read."""
     summary = run.read()
-    return make_report(summary, _worst_examples(summary), read_earlier(run))
-
-
-def _worst_examples(summary: RunSummary) -> WorstExamples | None:
-    """Returns the worst examples of the Evaluator's artifact, or None if they are gone."""
-    if summary.details is None or not summary.details.worst_examples:
-        return None
-    try:
-        path = Path(summary.details.worst_examples)
-        return WorstExamples.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None  # Retention deletes the artifacts of old runs.
+    examples = summary.details.read_worst_examples() if summary.details else None
+    return make_report(summary, examples, read_earlier(run))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 from components.disk import is_disk_full
-from components.evaluator.explanation.record import WorstExamples
 from pipeline.layout import RunLayout
 from pipeline.records.details import StepCost
 from pipeline.records.run_folders import StoredRun, read_earlier
@@ -45,21 +43,11 @@ def report_run(
         from pipeline.report.page import write_report
 
         history = read_earlier(StoredRun(summary.pipeline, files))
-        write_report(summary, files.report, _read_examples(summary), history)
+        examples = summary.details.read_worst_examples() if summary.details else None
+        write_report(summary, files.report, examples, history)
     except Exception as error:
         logger.exception("The report could not be written")
         if is_disk_full(error):
             return f"report: not written (the disk is full); {WRITE_LATER}"
         return f"report: not written ({type(error).__name__}: {error})"[:300]
     return f"report: {show_path(files.report)}"
-
-
-def _read_examples(summary: RunSummary) -> WorstExamples | None:
-    """Returns the worst examples, or None if their file was deleted or is damaged."""
-    if summary.details is None or not summary.details.worst_examples:
-        return None
-    try:
-        return WorstExamples.model_validate_json(Path(summary.details.worst_examples).read_text())
-    except (OSError, ValueError):
-        logger.warning("The report lacks the worst examples", exc_info=True)
-        return None
