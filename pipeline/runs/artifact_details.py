@@ -17,6 +17,7 @@ from components.disk import sizes_below
 from components.evaluator.explanation.artifact import read_explanation
 from components.evaluator.explanation.record import EXAMPLES_FILE
 from components.evaluator.intervals import read_intervals
+from components.parts import Parts
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.details import ArtifactDetails, Lineage, RunDetails
@@ -29,7 +30,6 @@ from pipeline.runs.lineage import (
     read_artifacts,
     read_statistics_of,
 )
-from pipeline.runs.parts import PartReader
 from trainer_module.export.interface import INTERFACE_FILE, read_interface
 
 _MAX_SLICES = 500
@@ -44,7 +44,7 @@ class ArtifactDetailsReader:
     """A reader that fills the details of a run; each part is read on its own."""
 
     def __init__(
-        self, context: RunContext, summary: RunSummary, details: RunDetails, parts: PartReader
+        self, context: RunContext, summary: RunSummary, details: RunDetails, parts: Parts
     ) -> None:
         """Stores the arguments; reads nothing.
 
@@ -62,7 +62,7 @@ class ArtifactDetailsReader:
 
     def read(self) -> None:
         """Reads all parts of the details that are in artifacts or metadata."""
-        name, run_id, read = self._context.config.name, self._summary.run_id, self._parts.read
+        name, run_id, read = self._context.config.name, self._summary.run_id, self._parts.make
         self._steps = read(
             "the metadata", lambda: read_artifacts(self._context.connection, name, run_id), {}
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from components.parts import Parts
+from pipeline.records.credentials import hide_credentials
 from pipeline.records.details import Lineage, RunDetails, StepCost
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.run_context import RunContext
-from pipeline.runs.parts import PartReader
 from pipeline.runs.provenance import (
     code_version,
     config_without_secrets,
@@ -35,13 +36,18 @@ def collect_details(
     began, config = time.monotonic(), context.config
     details = RunDetails(costs=_price(costs or {}, summary, config.report.price_per_hour))
     summary.details = details
-    parts, unknown = PartReader(details.notes), dict[str, str]()
-    details.config = parts.read("the config", lambda: config_without_secrets(config), {})
+
+    def add_note(part: str, error: Exception) -> None:
+        reason = hide_credentials(f"{type(error).__name__}: {error}")
+        details.notes.append(f"{part} cannot be read: {reason}"[:300])
+
+    parts, unknown = Parts("report", add_note), dict[str, str]()
+    details.config = parts.make("the config", lambda: config_without_secrets(config), {})
     details.lineage = Lineage(
         config=config.fingerprint,
-        code=parts.read("the version of the code", code_version, ""),
-        versions=parts.read("the versions of packages", package_versions, unknown),
-        machine=parts.read("the machine", describe_machine, unknown),
+        code=parts.make("the version of the code", code_version, ""),
+        versions=parts.make("the versions of packages", package_versions, unknown),
+        machine=parts.make("the machine", describe_machine, unknown),
     )
     if summary.status is Status.INTERRUPTED:
         details.notes.append("the run was stopped, so its artifacts were not read")

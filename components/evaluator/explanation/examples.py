@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from components.evaluator.explanation.parts import Parts
 from components.evaluator.explanation.prediction import ExplainedModel
 from components.evaluator.explanation.record import Share, WorstExample, WorstExamples
 from components.evaluator.explanation.sample import Sample
 from components.evaluator.explanation.values import encode_png, make_thumbnail, show_text
+from components.parts import Parts
 from trainer_module.attribution import (
     PART_CALLS,
     Shares,
@@ -70,13 +70,13 @@ def find_worst_examples(
         return float(shares.base[0]) if len(model.target.classes) <= 2 else None
 
     has_shares = len(columns) > 1 and bool(examples)
-    base = parts.compute("shares of columns", explain_columns, None) if has_shares else None
+    base = parts.make("shares of columns", explain_columns, None) if has_shares else None
     pixels, words = (
         functools.partial(add, model, rows, examples, columns, stop, seed)
         for add in (_add_saliency, _add_words)
     )
-    parts.compute("shares of pixels", pixels, None)
-    parts.compute("shares of words", words, None)
+    parts.make("shares of pixels", pixels, None)
+    parts.make("shares of words", words, None)
     return WorstExamples(base=base, rows=examples), notes
 
 

@@ -21,7 +21,6 @@ from components.evaluator.explanation.measures import (
     compute_curves,
     compute_residuals,
 )
-from components.evaluator.explanation.parts import Parts
 from components.evaluator.explanation.prediction import ExplainedModel
 from components.evaluator.explanation.record import (
     EFFECTS,
@@ -35,6 +34,7 @@ from components.evaluator.explanation.record import (
 from components.evaluator.explanation.sample import Records, Sample, first_rows, read_records
 from components.evaluator.explanation.target import Target
 from components.evaluator.loaded import load_model
+from components.parts import Parts
 from trainer_module.errors import counted, shorten
 from trainer_module.export.interface import (
     INTERFACE_FILE,
@@ -128,9 +128,13 @@ def explain(
     if not len(sample) or not sample.weights.sum() > 0:
         return None
     explanation = _describe(sample, target, records.of)
-    parts = Parts(explanation.failures)
+
+    def add_failure(part: str, error: Exception) -> None:
+        explanation.failures[part] = f"{type(error).__name__}: {shorten(error)}"
+
+    parts = Parts("explanation", add_failure)
     _measure(explanation, sample, target, parts)
-    importances = parts.compute(
+    importances = parts.make(
         IMPORTANCES,
         lambda: measure_importances(model, sample, _IMPORTANCE_SECONDS, seed),
         Importances(),
@@ -139,12 +143,12 @@ def explain(
     strongest = [c for c in columns if c.request in _positive(importances)]
     if IMPORTANCES in explanation.failures:
         strongest = columns
-    explanation.effects, effect_notes = parts.compute(
+    explanation.effects, effect_notes = parts.make(
         EFFECTS,
         lambda: measure_effects(model, sample, strongest[:_MAX_EFFECTS], _EFFECT_SECONDS),
         (list[Effect](), list[str]()),
     )
-    worst, share_notes = parts.compute(
+    worst, share_notes = parts.make(
         EXAMPLES,
         lambda: find_worst_examples(model, sample, columns, _SHARE_SECONDS, seed, parts),
         (WorstExamples(), list[str]()),
@@ -217,17 +221,15 @@ def _describe(sample: Sample, target: Target, total: int) -> Explanation:
 def _measure(explanation: Explanation, sample: Sample, target: Target, parts: Parts) -> None:
     """Adds everything that needs no further predictions."""
     if not target.classes:
-        explanation.residuals = parts.compute("residuals", lambda: compute_residuals(sample), None)
+        explanation.residuals = parts.make("residuals", lambda: compute_residuals(sample), None)
         return
-    explanation.roc, explanation.precision_recall = parts.compute(
+    explanation.roc, explanation.precision_recall = parts.make(
         "curves",
         lambda: compute_curves(sample, target.classes),
         (list[Curve](), list[Curve]()),
     )
-    explanation.calibration = parts.compute(
-        "calibration", lambda: compute_calibration(sample), None
-    )
-    explanation.confusion = parts.compute(
+    explanation.calibration = parts.make("calibration", lambda: compute_calibration(sample), None)
+    explanation.confusion = parts.make(
         "confusion matrix", lambda: compute_confusion(sample, target.classes), None
     )
 
