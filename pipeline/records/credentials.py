@@ -1,4 +1,4 @@
-"""Hides the credentials of the URIs in a text that others read."""
+"""Masks the credentials of the URIs in a text that others read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ value."""
 _HIDDEN = "***"
 
 
-def hide_credentials(text: str) -> str:
+def mask_credentials(text: str) -> str:
     """Returns a text in which the user, the password and the values of parameters of each URI are
     `***`.
     """

@@ -21,7 +21,7 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
-from pipeline.records.credentials import hide_credentials
+from pipeline.records.credentials import mask_credentials
 from pipeline.records.details import RunDetails
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
 
@@ -38,7 +38,7 @@ def _as_shown(message: Any) -> Any:
     """Returns a message in Unicode and without credentials; other values, which are no messages,
     are not changed.
     """
-    return hide_credentials(_as_unicode(message)) if isinstance(message, str) else message
+    return mask_credentials(_as_unicode(message)) if isinstance(message, str) else message
 
 
 class Status(StrEnum):

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.records.details import ColumnDetails, RunDetails, SplitStatistics
 from pipeline.records.summary import MetricSummary, RunSummary
-from pipeline.report.text import NONE
+from pipeline.report.text import NONE, yes_or_no
 
 MAX_COLUMNS = 20
 """The maximum number of columns that a comparison lists, beginning with the largest change."""
@@ -162,7 +162,7 @@ def _notes(first: RunSummary, second: RunSummary, levels: set[float | None]) -> 
 def _results(first: RunSummary, second: RunSummary) -> Iterator[Difference]:
     pairs = {
         "status": (first.status.value, second.status.value),
-        "blessed": (_yes(first.blessed), _yes(second.blessed)),
+        "blessed": (yes_or_no(first.blessed), yes_or_no(second.blessed)),
         "model": tuple(str(s.training.get("model") or NONE) for s in (first, second)),
         "strategy": (first.strategy, second.strategy),
         "epochs": tuple(str(s.training.get("epochs") or NONE) for s in (first, second)),
@@ -175,10 +175,6 @@ def _results(first: RunSummary, second: RunSummary) -> Iterator[Difference]:
 
 def _error(summary: RunSummary) -> str:
     return NONE if summary.error is None else summary.error.message
-
-
-def _yes(value: bool | None) -> str:
-    return NONE if value is None else "yes" if value else "no"
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, str]:

@@ -14,7 +14,7 @@ from pipeline.report.blocks import Block, Note, Section, Table
 from pipeline.report.comparison import Comparison, Difference, MetricDifference, compare_runs
 from pipeline.report.rendering import render
 from pipeline.report.sections.verdict import STATUS
-from pipeline.report.text import NONE, duration, interval, number, shorten, signed, size
+from pipeline.report.text import NONE, duration, interval, number, shorten, signed, size, yes_or_no
 from trainer_module.errors import DataError
 
 DAMAGED = "damaged"
@@ -136,9 +136,7 @@ def _read_row(run: StoredRun, stamp: tuple[int, int]) -> RunRow:
         summary.status.value,
         label,
         kind,
-        {True: "yes", False: "no"}.get(summary.blessed, NONE)
-        if summary.blessed is not None
-        else NONE,
+        yes_or_no(summary.blessed),
         str(summary.training.get("model") or NONE),
         ", ".join(f"{shorten(n, 40)} {number(m.value)}" for n, m in metrics[:_METRICS]),
         summary.seconds,

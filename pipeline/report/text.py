@@ -89,6 +89,11 @@ def signed(value: object) -> str:
     return f"+{shown}" if is_positive and shown != NONE else shown
 
 
+def yes_or_no(value: bool | None) -> str:
+    """Returns `yes`, `no`, or NONE for None."""
+    return NONE if value is None else "yes" if value else "no"
+
+
 def percent(value: object) -> str:
     """Returns a share as a percentage, or NONE."""
     if not is_number(value):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from components.parts import Parts
-from pipeline.records.credentials import hide_credentials
+from pipeline.records.credentials import mask_credentials
 from pipeline.records.details import Lineage, RunDetails, StepCost
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.run_context import RunContext
@@ -38,7 +38,7 @@ def collect_details(
     summary.details = details
 
     def add_note(part: str, error: Exception) -> None:
-        reason = hide_credentials(f"{type(error).__name__}: {error}")
+        reason = mask_credentials(f"{type(error).__name__}: {error}")
         details.notes.append(f"{part} cannot be read: {reason}"[:300])
 
     parts, unknown = Parts("report", add_note), dict[str, str]()

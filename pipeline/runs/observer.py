@@ -17,7 +17,7 @@ from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.user_code import own_sources
 from pipeline.layout import RunLayout
-from pipeline.records.credentials import hide_credentials
+from pipeline.records.credentials import mask_credentials
 from pipeline.records.details import StepCost
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
@@ -263,7 +263,7 @@ class RunObserver:
     def _write_summary(self) -> None:
         """Writes the summary; an error, such as a full disk, does not fail the run."""
         self.summary.seconds = round(time.monotonic() - self._began, 3)
-        self.summary.notes = list(map(hide_credentials, self.summary.notes))
+        self.summary.notes = list(map(mask_credentials, self.summary.notes))
         try:
             self.summary.write(self._files.summary)
         except (OSError, ValueError) as error:

@@ -18,7 +18,7 @@ from pipeline.config.issues import may_hold_secrets
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.user_code import files_fingerprint
 from pipeline.own_modules import PACKAGES, ROOT
-from pipeline.records.credentials import hide_credentials
+from pipeline.records.credentials import mask_credentials
 from trainer_module.machine import count_cores, total_memory
 
 _GIT_SECONDS = 5
@@ -42,7 +42,7 @@ def _without_secrets(path: tuple[str, ...], value: Any) -> Any:
         return NOT_SHOWN
     if isinstance(value, list):
         return [_without_secrets((*path, str(i)), child) for i, child in enumerate(value)]
-    return hide_credentials(value) if isinstance(value, str) else value
+    return mask_credentials(value) if isinstance(value, str) else value
 
 
 def code_version() -> str:

@@ -19,7 +19,7 @@ from test_observer import Recording
 from components import release
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
-from pipeline.records.credentials import hide_credentials
+from pipeline.records.credentials import mask_credentials
 from pipeline.records.details import StepCost
 from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import RunSummary
@@ -241,8 +241,8 @@ def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
 def test_credentials_are_soon_found_in_a_long_word() -> None:
     began = time.monotonic()
     word = "a" * 300_000
-    assert hide_credentials(f"{word}://me:pw@host") == f"{word}://***@host"
-    assert hide_credentials("gs://b/a?x[sig]=1") == "gs://b/a?x[sig]=***"
+    assert mask_credentials(f"{word}://me:pw@host") == f"{word}://***@host"
+    assert mask_credentials("gs://b/a?x[sig]=1") == "gs://b/a?x[sig]=***"
     assert time.monotonic() - began < 2
 
 
