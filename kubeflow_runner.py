@@ -266,7 +266,7 @@ def _write(piece: bytes) -> None:
 
 
 def main() -> None:
-    """Runs the command line; setup.py names this function as the entry point."""
+    """Runs the command line; scopeline_programs.py calls this function."""
     run_app(app)
 
 

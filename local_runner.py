@@ -361,7 +361,7 @@ app.add_typer(cluster_app, name="cluster", rich_help_panel=_MACHINE)
 
 
 def main() -> None:
-    """Runs the command line; setup.py names this function as the entry point."""
+    """Runs the command line; scopeline_programs.py calls this function."""
     run_app(app, runs_until_stopped(sys.argv[1:]))
 
 

@@ -73,7 +73,7 @@ setup(
         # This package contains only data: the example configs, which are the runners' defaults.
         "configs",
     ],
-    py_modules=["kubeflow_runner", "local_runner"],
+    py_modules=["kubeflow_runner", "local_runner", "scopeline", "scopeline_programs"],
     package_data={
         "configs": ["*.yaml"],
         "components.pages": ["templates/*"],
@@ -93,8 +93,8 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            "scopeline=local_runner:main",
-            "scopeline-kubeflow=kubeflow_runner:main",
+            "scopeline=scopeline_programs:scopeline",
+            "scopeline-kubeflow=scopeline_programs:scopeline_kubeflow",
         ]
     },
 )

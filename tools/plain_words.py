@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOTS = ("pipeline", "components", "trainer_module", "tools", "benchmarks")
-RUNNERS = ("local_runner.py", "kubeflow_runner.py")
+RUNNERS = ("scopeline.py", "scopeline_programs.py", "local_runner.py", "kubeflow_runner.py")
 MINIMUM_WORDS = 4
 DEPENDENT_WORDS = frozenset(
     [
