@@ -12,7 +12,7 @@ EXTRA ?=
 CONFIRM ?=
 
 # Set-up runs again only if one of these files has changed.
-$(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
+$(READY): uv.lock pyproject.toml setup.py tools/setup.sh components/compat/older_linux.py
 	@bash tools/setup.sh $(VENV)
 
 .PHONY: help setup run replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output

@@ -21,7 +21,7 @@ except ModuleNotFoundError:
     sys.exit("Scopeline is not installed here: run `make setup`, then use .venv/bin/python")
 
 from pipeline.cli.cluster import app as cluster_app
-from pipeline.cli.doctor import show_findings
+from pipeline.cli.doctor import fix_machine, show_findings
 from pipeline.cli.evaluate import show_evaluation, show_metrics_of_rows, warn_of_unused_overrides
 from pipeline.cli.help import App
 from pipeline.cli.init import init
@@ -344,13 +344,20 @@ app.command(**_section(_RETRAIN, "scheduling.md"))(history)
 
 
 @app.command(**_section(_MACHINE, "quickstart.md"))
-def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> None:
+def doctor(
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+    fix: Annotated[bool, flag("--fix", "First make the libraries load on an older Linux.")] = False,
+) -> None:
     """Check this machine, and give advice on each problem.
 
-    Checks Python, the libraries, the disk, the memory and the devices.
+    Checks Python, the libraries, the disk, the memory and the devices. With --fix, first edits two
+    of TFX's libraries if they need a newer Linux than this one.
 
     Exit codes: 0 the machine is ready, 2 there is a problem.
     """
+    if fix:
+        fix_machine()
     if not show_findings(output, verbose):
         raise typer.Exit(EXIT_UNUSABLE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -13,10 +14,16 @@ from enum import StrEnum
 from pathlib import Path
 
 import psutil
+import typer
 from rich.markup import escape
 
-from pipeline.cli.options import quiet_console
-from trainer_module.errors import counted
+from components.compat.older_linux import (
+    UnknownBinaryError,
+    is_caused_by_older_linux,
+    relax_environment,
+)
+from pipeline.cli.options import quiet_console, typed_program
+from trainer_module.errors import ConfigError, counted
 from trainer_module.machine import count_cores, free_memory
 
 GIB = 2**30
@@ -54,6 +61,19 @@ class CheckResult:
     state: str
     """The state of the machine that the check has found."""
     advice: str = ""
+
+
+def fix_machine() -> None:
+    """Makes the libraries load on an older Linux, and shows what it has edited.
+
+    Raises:
+      ConfigError: a library cannot be edited.
+    """
+    try:
+        for line in relax_environment():
+            typer.echo(line)
+    except UnknownBinaryError as error:
+        raise ConfigError(str(error)) from error
 
 
 def show_findings(output: Path, verbose: bool) -> bool:
@@ -107,7 +127,11 @@ def _check_bytecode() -> Iterator[CheckResult]:
     if (Path(spec.origin).parent / "__pycache__").is_dir():
         yield CheckResult("bytecode", Level.OK, "TFX is compiled")
     else:
-        advice = "start-up takes three times as long; `make clean setup` compiles the packages"
+        packages = Path(spec.origin).parents[1]
+        advice = (
+            "start-up takes three times as long; run: "
+            f"{shlex.quote(sys.executable)} -m compileall -q -j 0 {shlex.quote(str(packages))}"
+        )
         yield CheckResult("bytecode", Level.WARNING, "TFX is not compiled", advice)
 
 
@@ -143,12 +167,9 @@ def _check_libraries() -> Iterator[CheckResult]:
         try:
             module = importlib.import_module(name)
         except ImportError as error:
-            missing = isinstance(error, ModuleNotFoundError)
-            advice = "`make clean setup` reinstalls all packages"
-            if not missing and ("GLIBC" in str(error) or "CXXABI" in str(error)):
-                advice = (
-                    "this wheel needs a newer system: `make clean setup` installs an older wheel"
-                )
+            advice = "reinstall Scopeline; in a clone: `make clean setup`"
+            if is_caused_by_older_linux(error):
+                advice = f"run: {typed_program()} doctor --fix"
             yield CheckResult(name, Level.PROBLEM, str(error).splitlines()[-1], advice)
         else:
             yield CheckResult(name, Level.OK, getattr(module, "__version__", "loads"))

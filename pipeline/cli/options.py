@@ -13,12 +13,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from components.compat.older_linux import is_caused_by_older_linux
 from components.processes.stopping import exit_process, install_handlers
 from components.serving.settings import OnUnreadable
 from pipeline.cli.help import Group
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
-from pipeline.exit_codes import exit_code_of
+from pipeline.exit_codes import EXIT_UNUSABLE, exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
 from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
@@ -126,6 +127,12 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
     except ScopelineError as error:
         typer.echo(str(error), err=True)
         sys.exit(exit_code_of(error))
+    except ImportError as error:
+        if not is_caused_by_older_linux(error):
+            raise
+        command = f"{typed_program()} doctor --fix"
+        typer.echo(f"a library needs a newer Linux than this one; run: {command}", err=True)
+        sys.exit(EXIT_UNUSABLE)
 
 
 def typed_program(folder: Path = Path()) -> str:

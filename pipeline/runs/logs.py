@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from components.compat.older_linux import is_caused_by_older_linux
 from trainer_module.errors import InternalError, ScopelineError
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -132,12 +133,15 @@ def shortened_errors(action: str, log: Path) -> Iterator[None]:
 
     Raises:
       InternalError: an exception other than a ScopelineError was raised.
+      ImportError: a library does not load on this Linux before `doctor --fix`.
     """
     try:
         yield
     except ScopelineError:
         raise
     except Exception as error:
+        if isinstance(error, ImportError) and is_caused_by_older_linux(error):
+            raise  # The command names the remedy.
         logging.getLogger(__name__).exception(action)
         raise InternalError(f"{type(error).__name__}: {error}; full output: {log}") from error
 

@@ -2,26 +2,27 @@
 
 The wheels of ml-metadata 1.21 and tensorflow-data-validation 1.21 require glibc 2.38 and libstdc++
 13. Only six of their symbols need these versions, and each of the six has an older equivalent. If
-the system lacks the versions, this tool edits the requirements in the extension module of each
+the system lacks the versions, this module edits the requirements in the extension module of each
 wheel:
 
 * It marks a version that the system's libraries lack as weak, so the loader accepts its absence.
 * It removes the version of a symbol that is bound to a missing version, and renames the symbol to
   its equivalent. The new name is a string that the string table already contains.
 
-The tool changes nothing if the libraries are new enough, or if it has already edited the module. It
-uses only the standard library, because it runs before other packages can be imported.
+This module changes nothing if the libraries are new enough, or if the wheels have been edited
+already. It imports only the standard library, because `scopeline doctor --fix` and tools/setup.sh
+run it before other packages can be imported.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 EXTENSIONS = (
@@ -30,6 +31,10 @@ EXTENSIONS = (
 )
 SYSTEM_LIBRARIES = ("libc.so.6", "libstdc++.so.6")
 KNOWN_VERSIONS = {b"GLIBC_2.38", b"GLIBCXX_3.4.32", b"CXXABI_1.3.15"}
+_REMEDY = (
+    "Use a Linux with glibc 2.39 or newer (Ubuntu 24.04, Debian 13), or install the version of the "
+    "package that Scopeline's requirements.txt or uv.lock names."
+)
 
 # Offsets and constants of the ELF-64 format: https://refspecs.linuxfoundation.org/elf/gabi4+/
 SHT_DYNSYM, SHT_VERNEED, SHT_VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFF
@@ -42,7 +47,7 @@ ISOC23_FUNCTIONS = {
 
 
 class UnknownBinaryError(Exception):
-    """An error for a file that this tool cannot edit; the message describes the file."""
+    """An error for a file that this module cannot edit; the message describes the file."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +193,7 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
       The number of relaxed version needs; if 0, the bytes are unchanged.
 
     Raises:
-      UnknownBinaryError: the module needs a version or a symbol that this tool cannot replace.
+      UnknownBinaryError: the module needs a version or a symbol that this module cannot replace.
     """
     elf = ElfFile(data)
     missing = [
@@ -235,8 +240,7 @@ def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
     data = bytearray(path.read_bytes())
     relaxed = relax(data, provides)
     if relaxed:
-        # The installed file may be a hard link into the package cache, so the tool writes a new
-        # file.
+        # The installed file may be a hard link into the package cache, so a new file is written.
         copy = path.with_suffix(f".{os.getpid()}.tmp")
         try:
             copy.write_bytes(data)
@@ -247,24 +251,46 @@ def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
     return relaxed
 
 
-def main() -> int:
-    """Edits the two wheels of a site-packages folder; returns 1 if a file is unknown."""
-    parser = argparse.ArgumentParser(description="Make the TFX wheels load on an older Linux.")
-    parser.add_argument("site_packages", type=Path)
-    folder = parser.parse_args().site_packages
-    provides = SystemVersions()
+def relax_environment() -> list[str]:
+    """Edits the two extension modules in the environment of this Python.
+
+    Returns:
+      A line for each module that was edited.
+
+    Raises:
+      UnknownBinaryError: a module is unknown or cannot be written.
+    """
+    provides, lines = SystemVersions(), []
     for name in EXTENSIONS:
+        # The packages cannot be imported yet.
+        spec = find_spec(name.partition("/")[0])
+        if spec is None or spec.origin is None:
+            continue
+        path = Path(spec.origin).parents[1] / name
         try:
-            relaxed = relax_file(folder / name, provides)
-        except (UnknownBinaryError, OSError, struct.error, ValueError) as error:
-            print(
-                f"error: {folder / name}: {error}. Use a Linux with glibc 2.39 or newer "
-                "(Ubuntu 24.04, Debian 13), or install the exact versions of uv.lock.",
-                file=sys.stderr,
-            )
-            return 1
+            relaxed = relax_file(path, provides)
+        except OSError as error:
+            raise UnknownBinaryError(f"{path} cannot be edited: {error}") from error
+        except (UnknownBinaryError, struct.error, ValueError) as error:
+            raise UnknownBinaryError(f"{path}: {error}. {_REMEDY}") from error
         if relaxed:
-            print(f"{name}: relaxed {relaxed} version needs that this Linux does not provide")
+            lines.append(f"{name}: relaxed {relaxed} version needs that this Linux lacks")
+    return lines
+
+
+def is_caused_by_older_linux(error: ImportError) -> bool:
+    """Returns whether an import failed because the system lacks a version that `relax` handles."""
+    return any(version.decode() in str(error) for version in KNOWN_VERSIONS)
+
+
+def main() -> int:
+    """Edits the two modules; returns 1 if a file is unknown."""
+    try:
+        for line in relax_environment():
+            print(line)  # noqa: T201 - tools/setup.sh runs this module as a program.
+    except UnknownBinaryError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
     return 0
 
 
