@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+UV = $(or $(shell command -v uv),.tools/bin/uv)
 CONFIG ?= configs/digits.yaml
 ARGS ?=
 IMAGE ?=
@@ -15,7 +16,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh components/compat/older_linux.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
+.PHONY: help setup run wheel replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -58,6 +59,13 @@ format: $(READY)  ## format the code
 
 docs: $(READY)  ## write the config reference and its JSON Schema from the code
 	@$(PYTHON) tools/generate_docs.py
+
+wheel: $(READY)  ## build the wheel, and the exact versions that it needs, in dist/
+	@rm -rf build dist/scopeline-*.whl
+	@$(UV) build --quiet --wheel
+	@$(UV) export --quiet --locked --no-dev --no-emit-project --no-hashes --no-annotate --no-header \
+	  --extra optimize --extra hub --extra control --output-file dist/requirements.txt
+	@ls dist/scopeline-*.whl dist/requirements.txt
 
 image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopeline:0.1.0 names it, EXTRA=gpu adds CUDA
 	@$(PYTHON) tools/build_image.py $(IMAGE) $(if $(EXTRA),--extra $(EXTRA))

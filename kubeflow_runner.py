@@ -24,6 +24,7 @@ from pipeline.cli.help import App
 from pipeline.cli.options import (
     ConfigGroup,
     ConfigOption,
+    PrintVersionOption,
     SetOption,
     find_modules_here,
     flag,
@@ -45,7 +46,6 @@ _GUIDE = "Guide: docs/kubeflow.md"
 app = App(
     cls=ConfigGroup,
     name="scopeline-kubeflow",
-    help="Compile, submit, follow and schedule runs on Kubeflow Pipelines.",
     epilog=_GUIDE,
     no_args_is_help=True,
 )
@@ -59,6 +59,11 @@ app.add_typer(schedule_app, name="schedule")
 LatestOption = Annotated[bool, flag("--allow-latest", "Accept an image with the tag `latest`.")]
 DryRunOption = Annotated[bool, flag("--dry-run", "Only show the changes.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")]
+
+
+@app.callback()
+def options(prints_version: PrintVersionOption = False) -> None:
+    """Compile, submit, follow and schedule runs on Kubeflow Pipelines."""
 
 
 @app.command("compile", epilog=_GUIDE)

@@ -33,6 +33,7 @@ from pipeline.cli.options import (
     ConfigOption,
     ModelOption,
     OutputOption,
+    PrintVersionOption,
     SetOption,
     VariantOption,
     VerboseOption,
@@ -77,6 +78,7 @@ def _section(title: str, page: str) -> dict[str, str]:
 app = App(
     cls=ConfigGroup,
     name="scopeline",
+    epilog="Options: --version, --install-completion, --show-completion",
     no_args_is_help=False,
 )
 
@@ -92,6 +94,7 @@ def default(
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
+    prints_version: PrintVersionOption = False,
 ) -> None:
     """Train, evaluate, push, serve and schedule models on this machine.
 

@@ -58,7 +58,6 @@ class App(typer.Typer):
         names = {"help_option_names": ["-h", "--help"]}
         super().__init__(
             cls=cls,
-            add_completion=False,
             pretty_exceptions_enable=False,
             context_settings=names,
             **settings,

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from components.compat.older_linux import is_caused_by_older_linux
 from components.processes.stopping import exit_process, install_handlers
+from components.release import read_version
 from components.serving.settings import OnUnreadable
 from pipeline.cli.help import Group
 from pipeline.config.loading import load_config
@@ -35,6 +36,16 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text)
 
 
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"scopeline {read_version()}")
+        raise typer.Exit
+
+
+PrintVersionOption = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+]
 ConfigOption = Annotated[
     Path,
     typer.Option(
