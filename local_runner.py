@@ -78,7 +78,6 @@ def _section(title: str, page: str) -> dict[str, str]:
 app = App(
     cls=ConfigGroup,
     name="scopeline",
-    epilog="Options: --version, --install-completion, --show-completion",
     no_args_is_help=False,
 )
 
@@ -350,12 +349,12 @@ app.command(**_section(_RETRAIN, "scheduling.md"))(history)
 def doctor(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
-    fix: Annotated[bool, flag("--fix", "First make the libraries load on an older Linux.")] = False,
+    fix: Annotated[bool, flag("--fix", "Make the libraries load on an older Linux.")] = False,
 ) -> None:
     """Check this machine, and give advice on each problem.
 
-    Checks Python, the libraries, the disk, the memory and the devices. With --fix, first edits two
-    of TFX's libraries if they need a newer Linux than this one.
+    Checks Python, the libraries, the disk, the memory and the devices. Two libraries of TFX need
+    glibc 2.39; on an older Linux, --fix edits them first.
 
     Exit codes: 0 the machine is ready, 2 there is a problem.
     """
