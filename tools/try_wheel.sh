@@ -14,8 +14,9 @@ fail() {
 if [ "$tool" != pip ]; then
   pip install --quiet --break-system-packages --root-user-action=ignore "$tool"
 fi
-install=$(sed -nE "/^$tool .*install /,/[^\\\\]$/p" README.md)
-[ -n "$install" ] || fail "README.md has no line that begins with '$tool ... install'"
+install=$(sed ':line; /\\$/ { N; s/\\\n *//; b line }' README.md |
+  grep -m 1 -E "^$tool (tool )?install .*scopeline") ||
+  fail "README.md has no line that begins with '$tool ... install'"
 if [ "$tool" = pip ]; then
   python3 -m venv environment
   PATH=$PWD/environment/bin:$PATH
