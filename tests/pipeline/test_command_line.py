@@ -83,6 +83,13 @@ def test_help_fits_a_screen(name: str, path: tuple[str, ...]) -> None:
         assert (ROOT / page).is_file()
 
 
+def test_a_shell_completes_commands() -> None:
+    typed = {"COMP_WORDS": "scopeline sch", "COMP_CWORD": "1"}
+    runner = CliRunner(env={"_SCOPELINE_COMPLETE": "complete_bash", **typed})
+    done = runner.invoke(local_runner.app, prog_name="scopeline")
+    assert done.output.split() == ["schedule", "schema"]
+
+
 @pytest.mark.parametrize(
     ("app", "arguments"), [(kubeflow_runner.app, []), (local_runner.app, ["cluster"])]
 )
