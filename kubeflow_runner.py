@@ -39,6 +39,7 @@ from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.kubeflow.run_parameters import parse_parameters
 from trainer_module.errors import ConfigError
 from trainer_module.settings.durations import SomeTime
+from trainer_module.typed_words import remember_program
 
 _GUIDE = "Guide: docs/kubeflow.md"
 
@@ -114,8 +115,7 @@ def submit(
     loaded = _load(config, overrides)
     values = parse_parameters(loaded, parameters)
     kubeflow, compiled = commands.connect_and_compile(loaded, allow_latest)
-    command = commands.command_line(config, overrides)
-    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, command, polling))
+    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, polling))
 
 
 @app.command(epilog=_GUIDE)
@@ -267,6 +267,7 @@ def _write(piece: bytes) -> None:
 
 def main() -> None:
     """Runs the command line; setup.py names this function as the entry point."""
+    remember_program()
     run_app(app)
 
 

@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from pipeline.cli.options import quiet_console
 from trainer_module.errors import counted
+from trainer_module.extras import install_command
 from trainer_module.machine import count_cores, free_memory
 
 GIB = 2**30
@@ -175,7 +176,7 @@ def _check_devices() -> Iterator[CheckResult]:
         )
     elif shutil.which("nvidia-smi"):
         state = "there is an NVIDIA driver, but TensorFlow sees no GPU"
-        advice = "install TensorFlow's CUDA libraries: uv pip install 'tensorflow[and-cuda]'"
+        advice = f"install TensorFlow's CUDA libraries: {install_command('gpu')}"
         yield CheckResult("devices", Level.WARNING, state, advice)
     else:
         yield CheckResult("devices", Level.OK, "CPU only")
