@@ -95,14 +95,13 @@ def default(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    r"""Turn one YAML file into a production TFX pipeline.
+    """Turn one YAML file into a production TFX pipeline.
 
-    A run trains and evaluates a model, and pushes it only if it is better. To begin:
+    A run pushes its model only if the model is better. Begin with:
 
-    \b
-    propose a config  scopeline init DATA
-    train and push    scopeline run config.yaml
-    serve the model   scopeline serve config.yaml
+      propose a config  scopeline init DATA
+      train and push    scopeline run config.yaml
+      serve the model   scopeline serve config.yaml
 
     Without a command or FILE, configs/digits.yaml runs.
     """

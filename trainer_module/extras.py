@@ -29,8 +29,8 @@ def install_command(extra: str) -> str:
         return f"uv sync --inexact --extra {extra}"
     packages = []
     for requirement in requirements:
-        is_optional = requirement.marker is not None and "extra" in str(requirement.marker)
-        if is_optional and requirement.marker.evaluate({"extra": extra}):
+        marker = requirement.marker
+        if marker is not None and "extra" in str(marker) and marker.evaluate({"extra": extra}):
             requirement.marker = None
             packages.append(str(requirement))
     if find_spec("pip") is None:

@@ -140,8 +140,9 @@ def _write_help(
     formatter.write_usage(context.command_path, usage)
     with formatter.indentation():
         formatter.write_paragraph()
-        # The line of an example is not wrapped, so that users can copy it.
-        text = re.sub("^(?=Example: )", "\b\n", inspect.cleandoc(command.help), flags=re.MULTILINE)
+        # Examples and indented lines are not wrapped, so that users can copy them.
+        unwrapped = r"(?m)^(?=Example: )|(?<=\n\n)(?=  )"
+        text = re.sub(unwrapped, "\b\n", inspect.cleandoc(command.help or ""))
         formatter.write_text(in_typed_words(text))
     width = max(len(name) for rows in sections.values() for name, _ in rows)
     for title, rows in sections.items():

@@ -71,7 +71,7 @@ def test_what_waits_says_what_for_by_now(service: Service) -> None:
     service.event_log.record(EventKind.WAITS, "version 7: held back, pushes were held", **told)
     gone = told | {"version": 6, "exported": "gone"}
     service.event_log.record(EventKind.WAITS, "version 6: held back, pushes were held", **gone)
-    waits = "not approved yet; `approve 7 --reason TEXT` pushes the model"
+    waits = "not approved yet; `scopeline approve 7 --reason TEXT --config FILE` pushes the model"
     assert [model["reason"] for model in service.models()] == [waits]
     assert waits in service.command("models").stdout
     set_hold(service.layout, service.event_log, "migration")
