@@ -66,8 +66,10 @@ class Group(TyperGroup):
 _MAX_SUMMARIES = 10
 """The most commands of which the first screen, which has 24 lines, shows summaries."""
 
+_Context: Any = TyperGroup.context_class
 
-class RootContext(TyperGroup.context_class):  # type: ignore[misc]
+
+class RootContext(_Context):  # type: ignore[misc]
     """A context that shows the program in messages as the user has typed it."""
 
     @property
@@ -97,9 +99,8 @@ class RootGroup(Group):
 
     def format_epilog(self, context: Any, formatter: Any) -> None:
         """Writes the options that apply without a command, and the guide."""
-        options = [
-            min(p.opts, key=len) for p in self.get_params(context) if p.is_eager and not p.hidden
-        ]
+        parameters: list[Any] = [*self.get_params(context)]
+        options = [min(p.opts, key=len) for p in parameters if p.is_eager and not p.hidden]
         lines = (
             "`COMMAND --help` shows the options of a command and an example.",
             f"Options: {', '.join(options)}",

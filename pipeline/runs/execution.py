@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 import sys
 from contextlib import nullcontext
@@ -139,5 +140,5 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     elif summary.training:
         tensorboard = show_path(Path(sys.executable).parent / "tensorboard")
         logs = show_path(layout.pipeline_root / ComponentId.TRAINER)
-        hints.append(f"learning curves: {tensorboard} --logdir {logs}")
+        hints.append(f"learning curves: {shlex.join([tensorboard, '--logdir', logs])}")
     return hints
