@@ -40,6 +40,7 @@ from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.kubeflow.run_parameters import parse_parameters
 from trainer_module.errors import ConfigError
 from trainer_module.settings.durations import SomeTime
+from trainer_module.typed_words import remember_program
 
 _GUIDE = "Guide: docs/kubeflow.md"
 
@@ -119,8 +120,7 @@ def submit(
     loaded = _load(config, overrides)
     values = parse_parameters(loaded, parameters)
     kubeflow, compiled = commands.connect_and_compile(loaded, allow_latest)
-    command = commands.command_line(config, overrides)
-    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, command, polling))
+    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, polling))
 
 
 @app.command(epilog=_GUIDE)
@@ -272,6 +272,7 @@ def _write(piece: bytes) -> None:
 
 def main() -> None:
     """Runs the command line; scopeline_programs.py calls this function."""
+    remember_program()
     run_app(app)
 
 

@@ -64,6 +64,7 @@ from pipeline.run_context import BY_HAND, RunRequest
 from pipeline.runs.run import run_pipeline
 from pipeline.versions.rollback import RollbackRequest
 from pipeline.versions.waiting import ApprovalRequest
+from trainer_module.typed_words import remember_program
 
 _TRAIN, _LOOK, _PREDICT = "Train", "Look at runs", "Predict"
 _VERSIONS = "Choose the version in service"
@@ -78,6 +79,7 @@ def _section(title: str, page: str) -> dict[str, str]:
 app = App(
     cls=ConfigGroup,
     name="scopeline",
+    epilog="Guide: docs/quickstart.md",
     no_args_is_help=False,
 )
 
@@ -95,10 +97,15 @@ def default(
     verbose: VerboseOption = False,
     prints_version: PrintVersionOption = False,
 ) -> None:
-    """Train, evaluate, push, serve and schedule models on this machine.
+    """Turn one YAML file into a production TFX pipeline.
 
-    Without a command, runs configs/digits.yaml. `COMMAND FILE` is short for `COMMAND --config
-    FILE`, and `COMMAND --help` lists the options.
+    A run pushes its model only if the model is better. Begin with:
+
+      propose a config  scopeline init DATA
+      train and push    scopeline run config.yaml
+      serve the model   scopeline serve config.yaml
+
+    Without a command or FILE, configs/digits.yaml runs.
     """
     if context.invoked_subcommand is None:
         raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
@@ -371,6 +378,7 @@ app.add_typer(cluster_app, name="cluster", rich_help_panel=_MACHINE)
 
 def main() -> None:
     """Runs the command line; scopeline_programs.py calls this function."""
+    remember_program()
     run_app(app, runs_until_stopped(sys.argv[1:]))
 
 

@@ -105,6 +105,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=order)
 
 
+@pytest.fixture(autouse=True)
+def _words_of_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets the words and options of commands that earlier tests ran in this process."""
+    for variable in ("SCOPELINE_PROGRAM", "SCOPELINE_OPTIONS"):
+        monkeypatch.setenv(variable, "")  # So that monkeypatch also removes later values.
+        monkeypatch.delenv(variable)
+
+
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser without network."""

@@ -6,20 +6,23 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from trainer_module.errors import DataError, DriftError
+from trainer_module.typed_words import typed_command
 
 if TYPE_CHECKING:
     from components.example_validator.anomalies import Anomaly
 
-SCHEMA_COMMAND = "scopeline schema accept --config FILE"
-"""The command that changes the schema so that the data of the last run agrees with it."""
+_SPAN = "SPAN"
+"""The placeholder of a span's name, which components do not know."""
 
 
-def span_command(span: str) -> str:
+def schema_command() -> str:
+    """Returns the command that changes the schema so that the data of the last run agrees."""
+    return typed_command("schema accept")
+
+
+def span_command(span: str = _SPAN) -> str:
     """Returns the command that accepts a span that drifted."""
-    return f"scopeline spans accept {span} --reason TEXT --config FILE"
-
-
-SPAN_COMMAND = span_command("SPAN")
+    return typed_command(f"spans accept {span} --reason TEXT")
 
 
 def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
@@ -39,13 +42,13 @@ def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
     if severe and stops:
         problems.append(
             f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Correct"
-            f" the data; or, if the data is correct, change the schema by `{SCHEMA_COMMAND}`; or"
+            f" the data; or, if the data is correct, change the schema by `{schema_command()}`; or"
             " set on_anomaly: warn, so that the run continues"
         )
     if drift:
         problems.append(
             f"the data drifted: {_listed(drift)}. Correct the data; or, if the data is correct,"
-            f" accept the span by `{SPAN_COMMAND}`; or set drift.on_drift: warn, so that the run"
+            f" accept the span by `{span_command()}`; or set drift.on_drift: warn, so that the run"
             " continues"
         )
     if problems:

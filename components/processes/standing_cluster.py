@@ -32,6 +32,7 @@ from components.processes.local.process import (
 from components.processes.ports import answers
 from trainer_module.errors import ConfigError, InternalError, TryLaterError
 from trainer_module.tf_config import TFConfig
+from trainer_module.typed_words import typed_program
 
 FOLDER = "cluster"
 """The folder for the servers' logs and the file with their addresses. It is in the output folder.
@@ -106,7 +107,7 @@ def command(verb: str, folder: Path) -> str:
     """Returns a command line such as `scopeline cluster stop` for the cluster of a folder."""
     is_default = folder == Path("output") / FOLDER
     option = "" if is_default else f" --output {shlex.quote(str(folder.parent))}"
-    return f"scopeline cluster {verb}{option}"
+    return f"{typed_program()} cluster {verb}{option}"
 
 
 def read_cluster(folder: Path) -> StandingCluster:

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainer_module.errors import DamagedFileError
 from trainer_module.export.variants.manifest import hash_file
+from trainer_module.typed_words import typed_command
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,10 @@ PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
 """The path, in a version, of the file with the version's `Provenance`."""
 GOLDEN_FILE = "golden.parquet"
 """The file, next to the certificate, with the golden rows and their predictions."""
-_REMEDY = "push the version again, or run `rollback`."
+
+
+def _remedy() -> str:
+    return f"push the version again, or run `{typed_command('rollback')}`."
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,9 @@ def read_certificate(folder: Path) -> Certificate | None:
     except FileNotFoundError:
         if not (folder / GOLDEN_FILE).exists():
             return None
-        raise DamagedFileError.of(path, "is missing", _REMEDY) from None
+        raise DamagedFileError.of(path, "is missing", _remedy()) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedFileError.of(path, f"is damaged ({type(error).__name__})", _REMEDY) from None
+        raise DamagedFileError.of(path, f"is damaged ({type(error).__name__})", _remedy()) from None
 
 
 def _read_agreement(way: dict[str, Any]) -> Agreement:
@@ -137,22 +141,24 @@ def check_certified_files(version: Path, certificate: Path | None = None) -> Non
     content = read_certificate(folder)
     if content is None:
         if certificate is None and _was_certified(version):
-            raise DamagedFileError.of(folder, "is missing", _REMEDY)
+            raise DamagedFileError.of(folder, "is missing", _remedy())
         return
     if not (folder / GOLDEN_FILE).is_file():
-        raise DamagedFileError.of(folder / GOLDEN_FILE, "is missing", _REMEDY)
+        raise DamagedFileError.of(folder / GOLDEN_FILE, "is missing", _remedy())
     for name, digest in content.files.items():
         is_in_certificate = Path(name).is_relative_to(CERTIFICATE_PATH)
         path = folder / Path(name).name if is_in_certificate else version / name
         try:
             is_same = hash_file(path) == digest
         except FileNotFoundError:
-            raise DamagedFileError.of(path, "is missing", _REMEDY) from None
+            raise DamagedFileError.of(path, "is missing", _remedy()) from None
         except OSError as error:
-            raise DamagedFileError.of(path, f"cannot be read ({error.strerror})", _REMEDY) from None
+            raise DamagedFileError.of(
+                path, f"cannot be read ({error.strerror})", _remedy()
+            ) from None
         if not is_same:
             problem = "has changed since the version was certified"
-            raise DamagedFileError.of(path, problem, _REMEDY)
+            raise DamagedFileError.of(path, problem, _remedy())
 
 
 def _was_certified(version: Path) -> bool:

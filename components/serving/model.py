@@ -35,6 +35,7 @@ from trainer_module.export.variants.manifest import Format, VariantTensor
 from trainer_module.export.variants.running import RunnableVariant, open_variant
 from trainer_module.features.pixels import PixelBudget
 from trainer_module.machine import count_cores
+from trainer_module.typed_words import typed_command
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     except Exception as error:  # TensorFlow raises many types for truncated files.
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {shorten(error)}): the version is"
-            " damaged; push it again, or run `rollback`."
+            f" damaged; push it again, or run `{typed_command('rollback')}`."
         ) from error
 
 

@@ -62,6 +62,7 @@ from trainer_module.settings.model import ENSEMBLE_TRAINER, TRAINER, TRAINERS, t
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.tf_config import TFConfig, read_tf_config
+from trainer_module.typed_words import typed_kubeflow_program
 
 _ARGUMENTS = (
     "train_files",
@@ -78,6 +79,7 @@ _ARGUMENTS = (
     "hyperparameters",
     "custom_config",
 )
+
 """The fields of FnArgs that are sent to the child process as JSON, so that it does not import
 TFX."""
 
@@ -258,7 +260,8 @@ def _launcher(
     if options.pods is None:
         raise ConfigError(
             "train.cluster.launcher is kubernetes, but the image of the pods is unknown; compile "
-            "the pipeline with kubeflow_runner.py, or set train.cluster.launcher: local."
+            f"the pipeline with `{typed_kubeflow_program()} compile`, or set "
+            "train.cluster.launcher: local."
         )
     # The import is here, because the import takes a second.
     from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm

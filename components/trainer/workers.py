@@ -15,6 +15,7 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.base import Processes
 from trainer_module.tf_config import TFConfig, task_name
+from trainer_module.typed_words import typed_program
 
 MODULE = "components.trainer.worker"
 SINGLE_WORKER = Place("worker", 0, label="the trainer")
@@ -139,8 +140,8 @@ def _join(training: Training, strategy: str, tf_config: TFConfig) -> WorkerSpec:
     if servers and not tf_config.is_chief:
         raise ConfigError(
             f"TF_CONFIG makes this run {name} of a cluster with parameter servers, but a run can "
-            "only be the chief; start the other tasks with `local_runner.py cluster start`, and "
-            "run the pipeline as the chief."
+            f"only be the chief; start the other tasks with `{typed_program()} cluster start`, "
+            "and run the pipeline as the chief."
         )
     runtime = training.runtime.model_copy(update={"workers": tf_config.workers})
     place = Place(tf_config.task_type, tf_config.task_index)

@@ -21,6 +21,7 @@ from pipeline.cli.help import App
 from pipeline.cli.options import OUTPUT, find_modules_here
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.runs.console import show_path
+from trainer_module.typed_words import typed_program
 
 app = App(
     help="Start, show and stop servers on which notebooks and runs train.",
@@ -107,4 +108,4 @@ In a notebook, with TF_USE_LEGACY_KERAS=1 in the environment before TensorFlow i
 
 As a run:
   TF_CONFIG="$(cat {shlex.quote(show_path(file))})" \\
-    python local_runner.py run --set train.strategy=parameter_server"""
+    {typed_program()} run --set train.strategy=parameter_server"""

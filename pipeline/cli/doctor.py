@@ -22,9 +22,11 @@ from components.compat.older_linux import (
     is_caused_by_older_linux,
     relax_environment,
 )
-from pipeline.cli.options import quiet_console, typed_program
+from pipeline.cli.options import quiet_console
 from trainer_module.errors import ConfigError, counted
+from trainer_module.extras import install_command
 from trainer_module.machine import count_cores, free_memory
+from trainer_module.typed_words import typed_program
 
 GIB = 2**30
 MIN_PYTHON, FIRST_UNSUPPORTED_PYTHON = (3, 11), (3, 14)
@@ -196,7 +198,7 @@ def _check_devices() -> Iterator[CheckResult]:
         )
     elif shutil.which("nvidia-smi"):
         state = "there is an NVIDIA driver, but TensorFlow sees no GPU"
-        advice = "install TensorFlow's CUDA libraries: uv pip install 'tensorflow[and-cuda]'"
+        advice = f"install TensorFlow's CUDA libraries: {install_command('gpu')}"
         yield CheckResult("devices", Level.WARNING, state, advice)
     else:
         yield CheckResult("devices", Level.OK, "CPU only")

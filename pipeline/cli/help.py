@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from enum import Enum
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from pipeline.cli.pipeline_options import remember_pipeline
 from pipeline.exit_codes import EXIT_UNUSABLE
+from trainer_module.typed_words import in_typed_words, typed_kubeflow_program, typed_program
 
 
 class Command(TyperCommand):
     """A command with typer's help, but without boxes, types and ranges."""
+
+    def invoke(self, context: Any) -> Any:
+        """Runs the command; its messages propose commands for the same pipeline."""
+        remember_pipeline(context)
+        return super().invoke(context)
 
     def format_help(self, context: Any, formatter: Any) -> None:
         """Writes the help: the usage, the text, the arguments, the options and the epilogue."""
@@ -33,13 +42,17 @@ class Group(TyperGroup):
 
     def format_help(self, context: Any, formatter: Any) -> None:
         """Writes the help: the usage, the text, the commands in sections and the epilogue."""
+        _write_help(self, context, formatter, "COMMAND ...", self.sections(context))
+
+    def sections(self, context: Any) -> dict[str, list[tuple[str, str]]]:
+        """Returns the names and summaries of the commands, by the title of their section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(context):
             command: Any = self.get_command(context, name)
             summary = (command.help or "").partition("\n\n")[0].replace("\n", " ")
             title = command.rich_help_panel or "Commands"
             sections.setdefault(title, []).append((name, summary.strip().rstrip(".")))
-        _write_help(self, context, formatter, "COMMAND ...", sections)
+        return sections
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
         """Shows the help if `no_args_is_help` is set and there are no arguments."""
@@ -48,6 +61,54 @@ class Group(TyperGroup):
             typer.echo(context.get_help())
             raise typer.Exit(EXIT_UNUSABLE)
         return super().parse_args(context, arguments)
+
+
+_MAX_SUMMARIES = 10
+"""The most commands of which the first screen, which has 24 lines, shows summaries."""
+
+_Context: Any = TyperGroup.context_class
+
+
+class RootContext(_Context):  # type: ignore[misc]
+    """A context that shows the program in messages as the user has typed it."""
+
+    @property
+    def command_path(self) -> str:
+        """The words that start the program."""
+        is_local = self.command.name == "scopeline"
+        return typed_program() if is_local else typed_kubeflow_program()
+
+
+class RootGroup(Group):
+    """The commands of a program; their help is the first screen that users see."""
+
+    context_class = RootContext
+
+    def invoke(self, context: Any) -> Any:
+        """Runs a command; messages propose commands for the same pipeline."""
+        remember_pipeline(context)
+        return super().invoke(context)
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        """Writes the help: the usage, the text and the commands, with summaries if few."""
+        sections, usage = self.sections(context), "COMMAND [FILE] [OPTIONS]"
+        if len(self.commands) > _MAX_SUMMARIES:
+            names = {title: ", ".join(dict(rows)) for title, rows in sections.items()}
+            sections = {"Commands": list(names.items())}
+        _write_help(self, context, formatter, usage, sections)
+
+    def format_epilog(self, context: Any, formatter: Any) -> None:
+        """Writes the options that apply without a command, and the guide."""
+        parameters: list[Any] = [*self.get_params(context)]
+        options = [min(p.opts, key=len) for p in parameters if p.is_eager and not p.hidden]
+        lines = (
+            "`COMMAND --help` shows the options of a command and an example.",
+            f"Options: {', '.join(options)}",
+            str(self.epilog),
+        )
+        with formatter.indentation():
+            formatter.write_paragraph()
+            formatter.write_text("\b\n" + "\n".join(lines))
 
 
 class App(typer.Typer):
@@ -77,7 +138,12 @@ def _write_help(
 ) -> None:
     """Writes the help of a command; the texts of all sections begin in the same column."""
     formatter.write_usage(context.command_path, usage)
-    command.format_help_text(context, formatter)
+    with formatter.indentation():
+        formatter.write_paragraph()
+        # Examples and indented lines are not wrapped, so that users can copy them.
+        unwrapped = r"(?m)^(?=Example: )|(?<=\n\n)(?=  )"
+        text = re.sub(unwrapped, "\b\n", inspect.cleandoc(command.help or ""))
+        formatter.write_text(in_typed_words(text))
     width = max(len(name) for rows in sections.values() for name, _ in rows)
     for title, rows in sections.items():
         with formatter.section(title):

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pipeline.cli.options import OUTPUT, OutputOption, flag, typed_program, wide_console
+from pipeline.cli.options import OUTPUT, OutputOption, flag, wide_console
 from pipeline.first_config.folder import CONFIG, check_absent, check_folder, write_files
 from pipeline.first_config.placing import place
 from pipeline.first_config.proposal import Proposal
@@ -20,6 +20,7 @@ from pipeline.layout import Layout
 from pipeline.records.run_folders import LAST, StoredRun, every_run, find_run
 from pipeline.report.text import visible
 from trainer_module.errors import ConfigError
+from trainer_module.typed_words import typed_program
 
 _SHOWN = 5
 """The number of likely labels that are shown."""
@@ -56,7 +57,10 @@ def init(
     Exit codes: 0 written, 2 the data is unusable, or config.yaml exists.
     """
     if (data is None) == (from_run is None):
-        raise ConfigError("init: name the data, such as `init customers.csv`, or --from-run RUN")
+        raise ConfigError(
+            f"init: name the data, such as `{typed_program()} init customers.csv`, or "
+            "--from-run RUN"
+        )
     check_folder(folder, force)
     proposal = _from_run(from_run, output) if data is None else _from_data(data, label)
     if proposal.table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -12,7 +11,6 @@ from pathlib import Path
 import typer
 import yaml
 
-from pipeline.config.issues import may_hold_secrets
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.kubeflow.api.client import Kubeflow, Polling
@@ -25,6 +23,7 @@ from pipeline.kubeflow.image import check_image
 from pipeline.runs.console import RunConsole, show_path
 from pipeline.runs.logs import redirected_output, shortened_errors
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
+from trainer_module.typed_words import typed_kubeflow_command
 
 
 def connect_and_compile(
@@ -69,7 +68,6 @@ def submit(
     config: PipelineConfig,
     compiled: CompiledPipeline,
     parameters: Parameters,
-    command: str,
     polling: Polling | None,
 ) -> int:
     """Starts a run, and follows it to its end.
@@ -79,7 +77,6 @@ def submit(
       config: the config of the run.
       compiled: the compiled pipeline of the config.
       parameters: the checked run parameters that differ from their defaults.
-      command: the command line with `{}` in place of the command's name, from `command_line`.
       polling: how to follow the run; None to return once the run has started.
 
     Returns:
@@ -94,17 +91,19 @@ def submit(
     console = RunConsole(sys.stdout)
     upload = "uploaded" if version.is_new else "uploaded before"
     console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({upload})")
-    status = command.format(f"status {run}")
+    status = typed_kubeflow_command(f"status {run}")
     if polling is None:
         typer.echo(f"the run continues; to see its state: {status}")
         return EXIT_PUSHED
     follower = Follower(kubeflow, compiled, run, console, polling)
     try:
         state = follower.follow()
-        return follower.show_outcome(state, [f"to see all logs: {command.format(f'logs {run}')}"])
+        return follower.show_outcome(
+            state, [f"to see all logs: {typed_kubeflow_command(f'logs {run}')}"]
+        )
     except KeyboardInterrupt:
         console.stop()
-        terminate = command.format(f"terminate {run}")
+        terminate = typed_kubeflow_command(f"terminate {run}")
         typer.echo(f"the run continues; to see its state: {status}\nto stop the run: {terminate}")
         return EXIT_INTERRUPTED
     except ScopelineError as error:
@@ -156,21 +155,6 @@ def terminate(kubeflow: Kubeflow, run_id: str) -> None:
         raise ConfigError(f"the run {run_id} has ended already: {state.lower()}")
     kubeflow.terminate(run_id)
     typer.echo(f"the run {run_id} is being terminated; the results of finished steps are kept")
-
-
-def command_line(config: Path, overrides: list[str]) -> str:
-    """Returns a command line with `{}` in place of the command's name, and `...` in place of
-    secrets.
-    """
-    options = [f"--config {shlex.quote(str(config))}"]
-    options += [f"--set {shlex.quote(_without_secrets(override))}" for override in overrides]
-    escaped = " ".join(options).replace("{", "{{").replace("}", "}}")
-    return f"python kubeflow_runner.py {{}} {escaped}"
-
-
-def _without_secrets(override: str) -> str:
-    key = override.partition("=")[0]
-    return f"{key}=..." if may_hold_secrets(key.split(".")) else override
 
 
 def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:

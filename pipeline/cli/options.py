@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from components.compat.older_linux import is_caused_by_older_linux
 from components.processes.stopping import exit_process, install_handlers
 from components.release import read_version
 from components.serving.settings import OnUnreadable
-from pipeline.cli.help import Group
+from pipeline.cli.help import Group, RootGroup
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE, exit_code_of
@@ -25,6 +24,7 @@ from pipeline.own_modules import ROOT, find_modules_in
 from pipeline.runs.logs import redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import own_temporary_files
+from trainer_module.typed_words import typed_program
 
 OUTPUT = Path("output")
 """The default output folder."""
@@ -89,7 +89,7 @@ OnUnreadableOption = Annotated[
 ]
 
 
-class ConfigGroup(Group):
+class ConfigGroup(RootGroup):
     """A group whose commands also accept the config as the first argument: `run cars.yaml`."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
@@ -146,19 +146,6 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
         sys.exit(EXIT_UNUSABLE)
 
 
-def typed_program(folder: Path = Path()) -> str:
-    """Returns the words with which the user started the program, such as `scopeline`.
-
-    Args:
-      folder: the folder in which the words are to be valid.
-    """
-    program = Path(sys.argv[0])
-    if program.suffix != ".py":
-        return program.name
-    is_here = folder.resolve() == Path.cwd().resolve()
-    return f"python {shlex.quote(str(program if is_here else program.absolute()))}"
-
-
 def refuse_options_before(context: typer.Context) -> None:
     """Raises ConfigError if options stand before a command, which would ignore them."""
     for option in context.command.params:
@@ -167,7 +154,8 @@ def refuse_options_before(context: typer.Context) -> None:
         if source is not None and source.name == "COMMANDLINE":
             name = context.invoked_subcommand
             raise ConfigError(
-                f"{option.opts[0]}: write options after the command: `{name} {option.opts[0]} ...`"
+                f"{option.opts[0]}: write options after the command: "
+                f"`{context.command_path} {name} {option.opts[0]} ...`"
             )
 
 

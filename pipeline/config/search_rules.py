@@ -27,6 +27,7 @@ from trainer_module.settings.tune import Algorithm, TuneSettings
 from trainer_module.strategies.base import Processes
 from trainer_module.tuning.plan import LOSS, PREFIX, objectives_of
 from trainer_module.tuning.space import KIND, OPTIMIZER, candidate, reads
+from trainer_module.typed_words import typed_program
 
 SECTIONS: dict[str, type[Settings]] = {"model": ModelSettings, "train": TrainSettings}
 """The sections that a search may change, by name."""
@@ -42,6 +43,7 @@ NOT_SEARCHED = (
     "train.seed",
     "train.strategy",
 )
+
 """Keys that determine where and how training runs, or that Transform reads."""
 
 
@@ -171,8 +173,8 @@ def trials_are_processes_of_this_machine(
         yield Issue(
             "tune",
             f"a trial trains in one process, but train.strategy {strategy.kind} needs several; "
-            "search with train.strategy: mirrored, and train with the values that `scopeline tune` "
-            "shows",
+            f"search with train.strategy: mirrored, and train with the values that "
+            f"`{typed_program()} tune` shows",
         )
 
 

@@ -25,6 +25,7 @@ from pipeline.config.sections.model import (
 )
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError, enumerate_names, shorten
+from trainer_module.extras import install_command
 from trainer_module.families.supervised.models.bert_files import CONFIG, WEIGHTS
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.published import (
@@ -42,7 +43,6 @@ from trainer_module.published import (
 )
 from trainer_module.settings import ModelSettings
 
-EXTRA = "scopeline[hub]"
 STALL_SECONDS = 30
 """The time limit for a pause in a download, in seconds."""
 LIMIT_SECONDS = 3600
@@ -154,7 +154,7 @@ def _fetch_from_hub(name: str, show_line: ShowLine) -> bool:
             raise ConfigError(
                 f"model.weights: there is no local folder {name}, and the package "
                 f"{HUB_PACKAGE}, which fetches models from Hugging Face, is not installed; "
-                f"pip install '{EXTRA}', or {_by_hand(name)}."
+                f"run `{install_command('hub')}`, or {_by_hand(name)}."
             )
         show_line(f"fetching {name} from {_hub_address(name)}")
         if reason := _fetch(["hub", name]):

@@ -38,6 +38,7 @@ from pipeline.schedule.health import check_staleness, last_push
 from pipeline.schedule.history import read_history
 from pipeline.schedule.record import note_decision
 from trainer_module.errors import ConfigError
+from trainer_module.typed_words import typed_kubeflow_command
 
 if TYPE_CHECKING:
     import kfp_server_api as kfp_api
@@ -92,7 +93,7 @@ def _without_clock(config: PipelineConfig) -> PipelineConfig:
     if schedule is None or not schedule.on_new_data:
         raise ConfigError(
             "schedule.on_new_data: found false, so there is nothing to check; set it to true, or, "
-            "for `cron` alone, use `scopeline-kubeflow schedule apply`"
+            f"for `cron` alone, use `{typed_kubeflow_command('schedule apply')}`"
         )
     timeless = schedule.model_copy(update={"cron": None})
     return config_for_pods(config).model_copy(update={"schedule": timeless})
@@ -113,8 +114,8 @@ def _change_to_volume(config: PipelineConfig) -> Layout:
         claim = volume.claim if volume else "a volume"
         raise ConfigError(
             f"{folder}: cannot be used ({error.strerror or error}); this command reads the data, "
-            f"so it needs a pod that mounts `{claim}` there: `scopeline-kubeflow schedule "
-            "manifest` writes a CronJob for it"
+            f"so it needs a pod that mounts `{claim}` there: "
+            f"`{typed_kubeflow_command('schedule manifest')}` writes a CronJob for it"
         ) from None
     return layout
 

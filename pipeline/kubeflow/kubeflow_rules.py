@@ -28,12 +28,14 @@ from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
 from trainer_module.published import is_named
 from trainer_module.strategies.tpu import LOCAL, TPUStrategy
+from trainer_module.typed_words import typed_program
 
 COMPONENTS = (
     SETUP,
     *ComponentId,
     FINALIZE,
 )
+
 """The steps that may have an entry in `kubeflow.resources`."""
 TASKS = ("chief", "worker", "ps")
 """The tasks of a training cluster that may have an entry in `kubeflow.resources`."""
@@ -252,8 +254,8 @@ def retraining_by_drift_is_local(config: PipelineConfig) -> Iterator[Issue]:
     if config.drift.on_drift is OnDrift.RETRAIN:
         yield Issue(
             "drift.on_drift",
-            "found 'retrain', which only `scopeline schedule` supports; on Kubeflow, use warn or "
-            "fail with schedule.on_new_data: true",
+            f"found 'retrain', which only `{typed_program()} schedule` supports; on Kubeflow, use "
+            "warn or fail with schedule.on_new_data: true",
         )
 
 

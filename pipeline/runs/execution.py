@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 import sys
 from contextlib import nullcontext
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from components.beam_workers.options import limit_workers
 from components.beam_workers.runner import note_cores
-from components.example_validator.verdict import SCHEMA_COMMAND
+from components.example_validator.verdict import schema_command
 from components.processes.stopping import attempt, received_signal
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
@@ -131,7 +132,7 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """Returns hints for further details, such as paths of logs."""
     hints = [f"summary: {show_path(files.summary)}"]
     if summary.anomalies:
-        hints.insert(0, f"if the data is correct: {SCHEMA_COMMAND}")
+        hints.insert(0, f"if the data is correct: {schema_command()}")
     if summary.error is not None:
         hints = [f"full output: {show_path(files.log)}"]
         if any(c.state is not State.FAILED for c in summary.components):
@@ -139,5 +140,5 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     elif summary.training:
         tensorboard = show_path(Path(sys.executable).parent / "tensorboard")
         logs = show_path(layout.pipeline_root / ComponentId.TRAINER)
-        hints.append(f"learning curves: {tensorboard} --logdir {logs}")
+        hints.append(f"learning curves: {shlex.join([tensorboard, '--logdir', logs])}")
     return hints

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from components.example_validator.verdict import SPAN_COMMAND, span_command
+from components.example_validator.verdict import span_command
 from components.processes.stopping import attempt_last
 from components.pusher.versions import restore_version
 from components.user_errors import is_drift
@@ -32,7 +32,7 @@ from pipeline.records.summary import (
 from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
-from pipeline.runs.reporting import WRITE_LATER, report_run
+from pipeline.runs.reporting import how_to_report, report_run
 from trainer_module.errors import shorten
 
 
@@ -201,7 +201,7 @@ class RunObserver:
             status, message = explain(error, own_sources(self._context.config.own_code.values()))
             if (window := self._context.window) is not None:
                 # Only the context has the names of spans.
-                message = message.replace(SPAN_COMMAND, span_command(window.newest.name))
+                message = message.replace(span_command(), span_command(window.newest.name))
             log = str(self._files.log)
             summary = ErrorSummary(component=self._current, message=message, log=log)
             self.settle(status, summary, is_drift(error))
@@ -248,7 +248,7 @@ class RunObserver:
             wait_for_deliveries,
             self.summary.status.exit_code,
         )
-        line = lines[0] if lines else f"report: not written (stopped); {WRITE_LATER}"
+        line = lines[0] if lines else f"report: not written (stopped); {how_to_report()}"
         self.summary.notes += write_for_other_tools(self.summary, self._context.layout)
         self._write_summary()
         return line

@@ -13,10 +13,14 @@ from pipeline.records.summary import RunSummary
 from pipeline.run_context import RunContext
 from pipeline.runs.console import show_path
 from pipeline.runs.details import collect_details
+from trainer_module.typed_words import typed_command
 
 logger = logging.getLogger(__name__)
 
-WRITE_LATER = "`scopeline report` writes it"
+
+def how_to_report() -> str:
+    """Returns the command that writes the report of the last run."""
+    return f"`{typed_command('report')}` writes it"
 
 
 def report_run(
@@ -48,6 +52,6 @@ def report_run(
     except Exception as error:
         logger.exception("The report could not be written")
         if is_disk_full(error):
-            return f"report: not written (the disk is full); {WRITE_LATER}"
+            return f"report: not written (the disk is full); {how_to_report()}"
         return f"report: not written ({type(error).__name__}: {error})"[:300]
     return f"report: {show_path(files.report)}"

@@ -25,6 +25,7 @@ from pipeline.run_context import RunContext
 from pipeline.runs.console import show_path
 from pipeline.versions.retention import find_expired
 from trainer_module.strategies.tpu import NAME_VARIABLE
+from trainer_module.typed_words import typed_command
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +83,8 @@ class LastRun(BaseModel):
         else:
             outcome = f"it pushed nothing: {self.reason}"
         return (
-            f"nothing has changed since run {self.run} ended on {ended}; {outcome}; `run --force` "
-            "runs anyway"
+            f"nothing has changed since run {self.run} ended on {ended}; {outcome}; "
+            f"`{typed_command('run --force')}` runs anyway"
         )
 
 

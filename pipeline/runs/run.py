@@ -34,6 +34,7 @@ from pipeline.runs.reruns import Reruns
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.scratch import own_temporary_files
 from trainer_module.tf_config import read_tf_config
+from trainer_module.typed_words import typed_kubeflow_program
 
 
 class _NoResults(RunResults):
@@ -162,7 +163,8 @@ def run_pipeline(
     if config.train.cluster_or_default.launcher != "local":
         raise ConfigError(
             "train.cluster.launcher: `kubernetes` is for a pipeline on Kubeflow, see "
-            "`scopeline-kubeflow`; to run on this machine: --set train.cluster.launcher=local"
+            f"`{typed_kubeflow_program()}`; to run on this machine: "
+            "--set train.cluster.launcher=local"
         )
     check_secrets(config.notify)
     layout = Layout.of(config.name, config.push, output)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
-from components.example_validator.verdict import SPAN_COMMAND
+from components.example_validator.verdict import span_command
 from components.schema_gen.files import schema_content
 from components.user_errors import is_drift
 from pipeline.config.sections.schedule import DriftSettings, MissingSpan, OnDrift
@@ -25,6 +25,7 @@ from pipeline.run_context import RunContext
 from pipeline.runs.artifact_reader import ArtifactReader, gist
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import LocalRunner, explain
+from trainer_module.typed_words import typed_command
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +99,8 @@ def describe_left_out(window: Window, usable: Sequence[Span], event_log: EventLo
 
 def _explain_refusal(refusal: LoggedEvent | None) -> str:
     if refusal is not None and refusal.details.get("has_drifted"):
-        return f"the span has drifted; if the data is correct, accept the span: `{SPAN_COMMAND}`"
-    return "the span could not be used; `scopeline spans list` shows the reason"
+        return f"the span has drifted; if the data is correct, accept the span: `{span_command()}`"
+    return f"the span could not be used; `{typed_command('spans list')}` shows the reason"
 
 
 class WindowReader:

@@ -15,6 +15,7 @@ from pipeline.records.data_records import SpanRecords, trainings
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.schedule.data_changes import take_snapshot
 from trainer_module.errors import ConfigError
+from trainer_module.typed_words import typed_command
 
 
 class SpanState(StrEnum):
@@ -103,7 +104,7 @@ def accept_span(
     if refusal is not None and not refusal.details.get("has_drifted"):
         raise ConfigError(
             f"{refusal.message} This is not drift: deliver the span again, or change the schema "
-            "by `scopeline schema accept`"
+            f"by `{typed_command('schema accept')}`"
         )
     if refusal is None and records.drift(span) is None:
         raise ConfigError(

@@ -17,6 +17,7 @@ from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
 from trainer_module.errors import ConfigError, TryLaterError
+from trainer_module.typed_words import typed_command
 
 WAIT_SECONDS = 30.0
 """The seconds for which setting a hold waits for a push in progress."""
@@ -70,7 +71,8 @@ def _read(layout: Layout) -> Hold | None:
         problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise ConfigError(
             f"{layout.hold}: this hold cannot be read ({problem}), so nothing is pushed; set a new "
-            "hold with `hold`, or end the hold with `release`"
+            f"hold with `{typed_command('hold --reason TEXT')}`, or end the hold with "
+            f"`{typed_command('release')}`"
         ) from None
 
 

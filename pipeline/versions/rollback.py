@@ -20,6 +20,7 @@ from pipeline.versions.catalog import Version, describe_versions, find_version, 
 from pipeline.versions.hold import holding, pushing
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
 from trainer_module.errors import ConfigError, DataError
+from trainer_module.typed_words import typed_command
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def roll_back(
         raise ConfigError(
             f"push.directory: {layout.serving} is not a folder of this machine, and a rollback "
             "renames folders; copy the earlier version to a higher number with the tools of the "
-            "store, and withdraw the later versions with `models --withdraw`"
+            "store, and withdraw the later versions with "
+            f"`{typed_command('models --withdraw VERSION')}`"
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(

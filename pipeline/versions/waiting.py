@@ -35,6 +35,7 @@ from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, read_catalog
 from pipeline.versions.hold import Hold, pushing, read_hold
 from trainer_module.errors import ConfigError
+from trainer_module.typed_words import typed_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,15 +174,17 @@ def find_obstacle(
         status = Status.SUPERSEDED
         reason = (
             f"version {catalog[0].number} is in service, and its run began later; "
-            f"`approve {number} --force --reason TEXT` pushes this model anyway"
+            f"`{typed_command(f'approve {number} --force --reason TEXT')}` pushes this model anyway"
         )
     return WaitingSummary(version=number, status=status, reason=reason, **asdict(candidate))
 
 
 def how_to_push(number: int, hold: Hold | None) -> str:
     """Returns the command that pushes a waiting model, and the hold that is in force."""
-    command = f"`approve {number} --reason TEXT` pushes the model"
-    return command if hold is None else f"held back ({hold.reason}); after `release`, {command}"
+    push = f"`{typed_command(f'approve {number} --reason TEXT')}` pushes the model"
+    if hold is None:
+        return push
+    return f"held back ({hold.reason}); after `{typed_command('release')}`, {push}"
 
 
 def _is_same_model(waiting: Waiting, candidate: Candidate) -> bool:
@@ -333,7 +336,9 @@ def _check(
     """Raises ConfigError if a model cannot or should not be pushed."""
     prefix = f"approve {waiting.number}"
     if (hold := read_hold(layout)) is not None:
-        raise ConfigError(f"{prefix}: {hold}; end the hold first, with `release`")
+        raise ConfigError(
+            f"{prefix}: {hold}; end the hold first, with `{typed_command('release')}`"
+        )
     if is_remote(layout.serving) or is_remote(waiting.model):
         raise ConfigError(
             f"{prefix}: {layout.serving} or {waiting.model} is not a folder of this machine, and "

@@ -16,6 +16,7 @@ from pipeline.records.metadata_store import check_store
 from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, find_serving, find_version, read_catalog
 from trainer_module.errors import ConfigError
+from trainer_module.typed_words import typed_command
 
 
 def withdraw(
@@ -52,8 +53,9 @@ def withdraw(
         if serving is not None and serving in copies:
             name = "" if serving == version else f" as version {serving.number}"
             raise ConfigError(
-                f"--withdraw {number}: this model is in service{name}; `rollback` puts another "
-                "version in service and withdraws this version"
+                f"--withdraw {number}: this model is in service{name}; "
+                f"`{typed_command('rollback')}` puts another version in service and withdraws "
+                "this version"
             )
         lines = mark_models(config, layout, copies, withdrawn=True, reason=reason)
         lines += record_withdrawn(event_log, copies, reason, "models --withdraw")
@@ -157,7 +159,7 @@ def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | No
             else:
                 lift_withdrawal(folder)
         except OSError as error:
-            command = f"to repeat: `models --withdraw {version.number}`"
+            command = f"to repeat: `{typed_command(f'models --withdraw {version.number}')}`"
             effect = f"may use this version; {command}" if withdrawn else "still skip this version"
             lines.append(
                 f"version {version.number}: {folder} cannot be written"

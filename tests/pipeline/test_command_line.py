@@ -19,6 +19,7 @@ import local_runner
 from pipeline.cli.predict import call_sample_function, new_folder
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.families import SampleRequest
+from trainer_module.typed_words import typed_command, typed_kubeflow_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +52,10 @@ def test_options_before_a_command_are_refused() -> None:
         text=True,
     )
     assert done.returncode == 2
-    assert done.stderr == "--config: write options after the command: `models --config ...`\n"
+    program = f"{sys.executable} {ROOT}/local_runner.py"
+    assert done.stderr == (
+        f"--config: write options after the command: `{program} models --config ...`\n"
+    )
 
 
 APPS = {"scopeline": local_runner.app, "scopeline-kubeflow": kubeflow_runner.app}
@@ -73,8 +77,8 @@ def test_help_fits_a_screen(name: str, path: tuple[str, ...]) -> None:
     done = CliRunner(env={"COLUMNS": "80"}).invoke(APPS[name], [*path, "--help"], prog_name=name)
     assert done.exit_code == 0, done.exception
     lines = done.output.splitlines()
-    assert len(lines) <= 40
-    assert max(map(len, lines)) <= 80
+    assert len(lines) <= (40 if path else 23)  # The prompt takes the last line of 24.
+    assert max(len(line) for line in lines if "Example: " not in line) <= 80
     # No types or ranges as values, and a text for each option and each command.
     assert not re.search(r"<\w+>$|bool|None|x>=", done.output.replace("<server>", ""))
     rows = [line for line in lines if re.match(r"  (--|-h|[a-z]+  )", line)]
@@ -88,6 +92,57 @@ def test_a_shell_completes_commands() -> None:
     runner = CliRunner(env={"_SCOPELINE_COMPLETE": "complete_bash", **typed})
     done = runner.invoke(local_runner.app, prog_name="scopeline")
     assert done.output.split() == ["schedule", "schema"]
+
+
+def test_first_screen_lists_every_command_as_the_user_types_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SCOPELINE_PROGRAM", ".venv/bin/python local_runner.py")
+    for app in APPS.values():
+        screen = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["--help"]).output
+        group: Any = get_command(app)
+        assert set(group.commands) <= set(re.findall(r"[a-z]+", screen))
+        assert "\n  Options: --version, -h\n" in screen
+    screen = CliRunner(env={"COLUMNS": "80"}).invoke(local_runner.app, ["--help"]).output
+    assert screen.startswith("Usage: .venv/bin/python local_runner.py COMMAND")
+    assert "\n    serve the model   .venv/bin/python local_runner.py serve config.yaml\n" in screen
+    assert len(screen.splitlines()) <= 23
+    assert max(map(len, screen.splitlines())) <= 80
+    example = CliRunner().invoke(kubeflow_runner.app, ["schedule", "manifest", "--help"]).output
+    line = (
+        "Example: .venv/bin/python kubeflow_runner.py schedule manifest --config my.yaml | kubectl"
+    )
+    assert f"\n  {line} apply -f -\n" in example
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["plan"], ""),
+        (["plan", "a b.yaml"], " --config 'a b.yaml'"),
+        (
+            ["plan", "a.yaml", "--set", "notify.webhook.url=secret", "--output", "o"],
+            " --config a.yaml --set notify.webhook.url=... --output o",
+        ),
+        (["a.yaml", "--output", "o"], " --config a.yaml --output o"),
+        (["serve", "--model", "m"], " --config FILE"),
+        (["serve", "--model", "m", "--config", "a.yaml"], " --config a.yaml"),
+        (["schedule", "--config", "a.yaml", "--config", "b.yaml"], " --config FILE"),
+    ],
+)
+def test_commands_in_messages_have_the_options_of_the_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], options: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local_runner, "load_here", lambda *_: sys.exit(9))
+    CliRunner().invoke(local_runner.app, arguments)
+    assert typed_command("rollback") == f"scopeline rollback{options}"
+
+
+def test_options_of_a_kubeflow_file_are_left_out(tmp_path: Path) -> None:
+    config = str(tmp_path / "none.yaml")
+    CliRunner().invoke(kubeflow_runner.app, ["compile", "--config", config, "--output", "p.yaml"])
+    assert typed_kubeflow_command("submit") == f"scopeline-kubeflow submit --config {config}"
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,6 @@ from pydantic import Field, PositiveInt, model_validator
 from trainer_module.sections import Settings
 from trainer_module.settings.model import NETWORKS, is_forest
 
-EXTRA = "scopeline[optimize]"
-"""The package extra that this section requires."""
-
 TWO_BY_FOUR: Literal["2by4"] = "2by4"
 """The sparsity pattern that the sparse tensor cores of NVIDIA's GPUs support."""
 

@@ -16,6 +16,7 @@ from trainer_module.strategies import parameter_server
 from trainer_module.strategies.base import Strategy
 from trainer_module.strategies.network import LOCALHOST, kept_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config, task_name
+from trainer_module.typed_words import typed_program
 
 CLUSTER_VARIABLE = "SCOPELINE_CLUSTER"
 """The environment variable with the path of the cluster's file, the default of `connect`."""
@@ -25,8 +26,6 @@ PROBE_SECONDS = 5.0
 
 _SERVERS = ("worker", "ps")
 _PROXY_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
-_START = "`python local_runner.py cluster start`"
-_RESTART = f"`python local_runner.py cluster stop`, then {_START}"
 
 _CONNECTED: dict[str, tf.distribute.ParameterServerStrategy] = {}
 
@@ -74,6 +73,10 @@ def _check_keras() -> None:
     )
 
 
+def _cluster(verb: str) -> str:
+    return f"`{typed_program()} cluster {verb}`"
+
+
 def _read(file: Path) -> dict[str, list[str]]:
     """Returns the addresses of a cluster's workers and parameter servers."""
     try:
@@ -81,20 +84,22 @@ def _read(file: Path) -> dict[str, list[str]]:
         config = read_tf_config({VARIABLE: file.read_text()})
     except FileNotFoundError:
         raise ConfigError(
-            f"there is no {file} (looked for in {Path.cwd()}); start a cluster with {_START}, or "
-            f"pass the path of its file to connect, or set {CLUSTER_VARIABLE} to the path."
+            f"there is no {file} (looked for in {Path.cwd()}); start a cluster with "
+            f"{_cluster('start')}, or pass the path of its file to connect, or set "
+            f"{CLUSTER_VARIABLE} to the path."
         ) from None
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         problem = str(error).partition(";")[0].replace(VARIABLE, "its content")
         raise ConfigError(
-            f"{file} is not the file of a cluster: {problem}; {_START} writes a valid file."
+            f"{file} is not the file of a cluster: {problem}; {_cluster('start')} writes a valid "
+            "file."
         ) from None
     cluster = {kind: config.cluster[kind] for kind in _SERVERS if config and kind in config.cluster}
     if len(cluster) < len(_SERVERS):
         found = ", ".join(cluster) or "no servers"
         raise ConfigError(
             f"{file} is not the file of a persistent cluster: it names {found}, but `worker` and "
-            f"`ps` are needed; {_START} writes a valid file."
+            f"`ps` are needed; {_cluster('start')} writes a valid file."
         )
     return cluster
 
@@ -109,7 +114,7 @@ def _check_answers(file: Path, cluster: Mapping[str, Sequence[str]]) -> None:
     if missing:
         raise ConfigError(
             f"no answer from {', '.join(missing)}, of the cluster in {file}; restart the cluster: "
-            f"{_RESTART}."
+            f"{_cluster('stop')}, then {_cluster('start')}."
         )
 
 

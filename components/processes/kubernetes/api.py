@@ -27,6 +27,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.watch import Watch
 
 from trainer_module.errors import ConfigError, TrainingError
+from trainer_module.typed_words import typed_kubeflow_program
 
 logger = logging.getLogger(__name__)
 
@@ -329,5 +330,6 @@ def configure(configuration: client.Configuration) -> str:
         raise ConfigError(
             "`train.cluster.launcher` is `kubernetes`, but this process does not run in a cluster,"
             f" and KUBECONFIG does not describe a cluster ({str(error).rstrip('.')}); compile the"
-            " pipeline with kubeflow_runner.py, or set `train.cluster.launcher: local`."
+            f" pipeline with `{typed_kubeflow_program()} compile`, or set `train.cluster.launcher:"
+            " local`."
         ) from None

@@ -9,13 +9,14 @@ from pipeline.config.issues import Issue, near_match, rules_of
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.schedule import ScheduleSettings
 from trainer_module.errors import enumerate_names
+from trainer_module.extras import install_command
 from trainer_module.settings import (
     ModelSettings,
     Precision,
     TrainSettings,
 )
 from trainer_module.settings.model import ENSEMBLE, is_forest
-from trainer_module.settings.optimize import EXTRA, NOT_QUANTISED, OptimizeSettings, VariantName
+from trainer_module.settings.optimize import NOT_QUANTISED, OptimizeSettings, VariantName
 from trainer_module.strategies.base import Processes
 
 FLOAT_BITS = 32
@@ -204,7 +205,7 @@ def packages_are_installed(optimize: OptimizeSettings | None) -> Iterator[Issue]
             yield Issue(
                 f"optimize.{key}",
                 f"the package{'s' if len(missing) > 1 else ''} {enumerate_names(missing, 'and')} "
-                f"cannot be imported; run pip install '{EXTRA}', or remove this key",
+                f"cannot be imported; run `{install_command('optimize')}`, or remove this key",
             )
 
 

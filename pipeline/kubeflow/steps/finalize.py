@@ -23,6 +23,7 @@ from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import PushedVersion, RunObserver, RunResults
 from pipeline.versions.retention import Retention
+from trainer_module.typed_words import typed_kubeflow_command
 
 _NO_REPORT = (
     "<!doctype html><title>no report</title>"
@@ -63,7 +64,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
         observer.restore_served_version()
         observer.conclude(None)
     else:
-        log = f"scopeline-kubeflow logs {run_id} --step {failed.step.lower()}"
+        log = typed_kubeflow_command(f"logs {run_id} --step {failed.step.lower()}")
         if layout.is_kept:
             log = str(layout.run(run_id).log_of(failed.step))
         component = None if failed.step == SETUP else failed.step

@@ -15,6 +15,7 @@ from pipeline.config.issues import Rule
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
+from trainer_module.extras import install_command
 from trainer_module.settings import ImageFeature, StepSchedule, Strategy
 
 ROOT = Path(__file__).parents[3]
@@ -74,8 +75,8 @@ def test_a_missing_package_is_told_before_anything_runs(
     load_config(DIGITS, [f"optimize={section}"])
     monkeypatch.setitem(sys.modules, package, None)
     expected = (
-        f"optimize.{key}: the package {package} cannot be imported; run pip install "
-        "'scopeline[optimize]', or remove this key"
+        f"optimize.{key}: the package {package} cannot be imported; run "
+        f"`{install_command('optimize')}`, or remove this key"
     )
     with pytest.raises(ConfigError, match=re.escape(expected)):
         load_config(DIGITS, [f"optimize={section}"])

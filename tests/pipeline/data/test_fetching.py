@@ -25,6 +25,7 @@ from pipeline.graph.cache_keys import Recipe
 from pipeline.own_modules import ROOT
 from trainer_module import published
 from trainer_module.errors import ConfigError
+from trainer_module.extras import install_command
 from trainer_module.features.text.pieces import read_pieces
 from trainer_module.published import (
     CLASS_INDEX,
@@ -316,4 +317,5 @@ def test_what_the_hub_has_not(
 def test_the_client_of_the_hub_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.data.fetching.has_hub_client", lambda: False)
     monkeypatch.setattr("trainer_module.published.has_hub_client", lambda: False)
-    assert "not installed; pip install 'scopeline[hub]', or download config.json" in refusal(TINY)
+    command = install_command("hub")
+    assert f"not installed; run `{command}`, or download config.json" in refusal(TINY)

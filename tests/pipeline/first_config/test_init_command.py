@@ -64,7 +64,7 @@ def test_folder_of_the_config_may_be_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["local_runner.py"])
+    monkeypatch.setenv("SCOPELINE_PROGRAM", "python local_runner.py")
     written(tmp_path, {"houses.csv": text(houses())})
     done = CliRunner().invoke(local_runner.app, ["init", "houses.csv", "--folder", "a b"])
     assert f"next: cd 'a b' && python {tmp_path}/local_runner.py run config.yaml" in done.output

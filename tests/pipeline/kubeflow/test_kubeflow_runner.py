@@ -13,6 +13,7 @@ import pytest
 from kfp_server import Answer, KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
+from typer.testing import CliRunner
 
 import kubeflow_runner
 from pipeline.cli import kubeflow as commands
@@ -20,11 +21,11 @@ from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.steps import LogReader
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK
+from trainer_module.typed_words import typed_kubeflow_command
 
 ROOT = Path(__file__).parents[3]
 Shown = tuple[int, str, str]
 Run = Callable[..., Shown]
-HOW = "python kubeflow_runner.py {} --config digits.yaml"
 QUICK = Polling(interval=0.01, retry_seconds=1)
 PLAY = [
     Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
@@ -59,7 +60,7 @@ def begin(server: KfpServer, folder: Path, play: Play) -> str:
     server.play = play
     config = load(folder, server.url)
     kubeflow = Kubeflow(settings_of(config))
-    assert commands.submit(kubeflow, config, COMPILED, {}, HOW, None) == 0
+    assert commands.submit(kubeflow, config, COMPILED, {}, None) == 0
     return list(server.runs)[-1]
 
 
@@ -84,8 +85,10 @@ def test_the_command_that_is_told_repeats_no_secret() -> None:
         "kubeflow.environment.TOKEN=hush",
         "kubeflow.image=x:1",
     ]
-    assert commands.command_line(Path("a b.yaml"), overrides).format("status 1") == (
-        "python kubeflow_runner.py status 1 --config 'a b.yaml' --set train.epochs=3 "
+    options = [word for override in overrides for word in ("--set", override)]
+    CliRunner().invoke(kubeflow_runner.app, ["submit", "--config", "a b.yaml", *options])
+    assert typed_kubeflow_command("status 1") == (
+        "scopeline-kubeflow status 1 --config 'a b.yaml' --set train.epochs=3 "
         "--set notify.webhook.url=... --set notify=... --set kubeflow.environment.TOKEN=... "
         "--set kubeflow.image=x:1"
     )

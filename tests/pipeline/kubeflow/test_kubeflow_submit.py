@@ -26,7 +26,7 @@ from trainer_module.errors import InternalError
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "a-secret-token"  # noqa: S105
-HOW = "python kubeflow_runner.py {} --config digits.yaml"
+HOW = "scopeline-kubeflow {} --config FILE"
 QUICK = Polling(interval=0.01, retry_seconds=1)
 PLAY = [
     Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
@@ -39,7 +39,7 @@ def submit(
 ) -> int:
     config = load(folder, server.url)
     kubeflow = Kubeflow(settings_of(config))
-    return commands.submit(kubeflow, config, COMPILED, given, HOW, pace)
+    return commands.submit(kubeflow, config, COMPILED, given, pace)
 
 
 def test_submit_shows_the_run(
@@ -90,14 +90,14 @@ from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 config = load(Path.cwd(), sys.argv[3])
 kubeflow = Kubeflow(settings_of(config))
-sys.exit(commands.submit(kubeflow, config, COMPILED, {}, sys.argv[4], Polling(interval=0.05)))
+sys.exit(commands.submit(kubeflow, config, COMPILED, {}, Polling(interval=0.05)))
 """
 
 
 def test_ctrl_c_leaves_the_run_alone(server: KfpServer, tmp_path: Path) -> None:
     server.play = Play(PLAY[:1], LOGS)
     here = str(Path(__file__).parent)
-    command = [sys.executable, "-c", SUBMIT, str(ROOT), here, server.url, HOW]
+    command = [sys.executable, "-c", SUBMIT, str(ROOT), here, server.url]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     # It follows the run, several looks long.

@@ -134,7 +134,7 @@ def test_interrupted_run_reads_no_artifacts(ended: Recording) -> None:
     [
         (
             OSError(errno.ENOSPC, "No space left on device", "report.html"),
-            "(the disk is full); `scopeline report` writes it",
+            "(the disk is full); `scopeline report --config FILE` writes it",
         ),
         (ValueError("no such chart"), "(ValueError: no such chart)"),
     ],
@@ -168,7 +168,7 @@ def test_stop_ends_the_report_and_keeps_the_run(
     monkeypatch.setattr("pipeline.runs.artifact_details.summarise_columns", stop)
     ended.observer.conclude(None)
     line = ended.observer.report()
-    assert line == "report: not written (stopped); `scopeline report` writes it"
+    assert line == "report: not written (stopped); `scopeline report --config FILE` writes it"
     assert ended.summary["status"] == "pushed"
     assert ended.summary["details"]["config"]["name"] == ended.config.name
     assert not ended.files.report.exists()

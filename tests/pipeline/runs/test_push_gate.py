@@ -153,7 +153,10 @@ def test_under_a_hold_a_run_trains_and_pushes_nothing(pipeline: Pipeline) -> Non
     assert pipeline.versions == []
     (number,) = pipeline.waiting
     assert f"not pushed, as version {number}: held back (complaints)" in pipeline.screen
-    to_do = f"; after `release`, `approve {number} --reason TEXT` pushes the model"
+    to_do = (
+        "; after `scopeline release --config FILE`, "
+        f"`scopeline approve {number} --reason TEXT --config FILE` pushes the model"
+    )
     assert held["waiting"]["reason"].endswith(to_do)
     finished = pipeline.event_log.last(EventKind.FINISHED)
     assert finished is not None
@@ -175,7 +178,9 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     waits = pipeline.run(1, "manual")
     (number,) = pipeline.waiting
     assert waits["status"] == "waits"
-    assert waits["waiting"]["reason"] == f"`approve {number} --reason TEXT` pushes the model"
+    assert waits["waiting"]["reason"] == (
+        f"`scopeline approve {number} --reason TEXT --config FILE` pushes the model"
+    )
     assert pipeline.versions == []
     # A later run takes the model from the cache. The version is that of the first run.
     assert pipeline.run(1, "manual")["waiting"]["version"] == number
@@ -270,7 +275,7 @@ def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: 
     number = late["waiting"]["version"]
     said = (
         f"version {newer.name} is in service, and its run began later; "
-        f"`approve {number} --force --reason TEXT` pushes this model anyway"
+        f"`scopeline approve {number} --force --reason TEXT --config FILE` pushes this model anyway"
     )
     assert late["waiting"]["reason"] == said
     assert f"not pushed, as version {number}: version {newer.name} is in service" in pipeline.screen

@@ -65,7 +65,8 @@ def test_version_is_withdrawn_unless_it_serves(service: Service) -> None:
     first, second = service.push("first"), service.push("second")
     refused = service.command("models", "--withdraw", str(second))
     assert refused.returncode == 2
-    assert f"--withdraw {second}: this model is in service; `rollback`" in refused.stderr
+    assert f"--withdraw {second}: this model is in service; `" in refused.stderr
+    assert re.search(r"local_runner\.py rollback --output \S+` puts", refused.stderr)
     assert "this version does not exist" in service.command("models", "--withdraw", "7").stderr
     assert service.marks() == {"first": 0, "second": 0}
 
@@ -101,7 +102,9 @@ def test_each_version_is_listed_with_the_reason_for_its_state(service: Service) 
 
     waiting, serving, *withdrawn, oldest = service.models()
     assert (waiting["state"], waiting["kind"]) == ("waits", "trees")
-    assert waiting["why"].startswith("not approved yet; `approve")
+    assert re.match(
+        r"not approved yet; `\S+ \S+ approve \d+ --reason TEXT --output /", waiting["why"]
+    )
     assert serving["state"] == "serves"
     assert serving["why"].startswith(f"copy of version {first}, by `rollback` on ")
     assert [version["version"] for version in withdrawn] == [third, second]

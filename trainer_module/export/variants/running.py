@@ -13,6 +13,7 @@ import numpy as np
 
 from trainer_module.errors import DataError, shorten
 from trainer_module.export.variants.manifest import Format, Variant, VariantTensor, read_variant
+from trainer_module.extras import install_command
 
 SERVED_OUTPUTS = ("value", "scores", "embedding")
 """The outputs of a variant that clients receive unchanged."""
@@ -223,7 +224,7 @@ def open_variant(
     except ImportError as error:
         raise DataError(
             f"{folder} needs the package {package}, which is not installed ({error}); run "
-            "pip install 'scopeline[optimize]'."
+            f"`{install_command('optimize')}`."
         ) from None
     except (RuntimeError, ValueError) as error:
         raise DataError(

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from trainer_module.errors import TrainingError
+from trainer_module.extras import install_command
 from trainer_module.sections import load_own
 
 PREFIX = "gymnasium:"
@@ -220,8 +221,7 @@ def check_installed(path: str, purpose: str = "") -> None:
     if importlib.util.find_spec("gymnasium") is None:
         raise TrainingError(
             f"the environment {path!r} needs{f', for {purpose},' if purpose else ''} the package"
-            " gymnasium, which is not installed; run pip install 'scopeline[control]', or uv sync"
-            " --extra control."
+            f" gymnasium, which is not installed; run `{install_command('control')}`."
         )
 
 
