@@ -117,7 +117,34 @@ class Matching:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {**handler(schema), "pattern": f"^{self.pattern}$"}
+        words = f"{self.words[0].upper()}{self.words[1:]}."
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "patternErrorMessage": words}
+
+
+class NameOrPath:
+    """An annotation of a string that is the name of an entry of a registry, or an import path.
+
+    The JSON Schema contains the names. A rule of the config checks the value, as the rule knows
+    which names the task supports.
+
+    Args:
+      registries: the registries, read anew for every JSON Schema.
+      others: further names, each with its description.
+    """
+
+    def __init__(self, *registries: Mapping[str, Any], **others: str) -> None:
+        self._registries = registries
+        self._others = others
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        texts = dict(self._others)
+        for registry in self._registries:
+            texts |= {name: describe_entry(entry) for name, entry in registry.items()}
+        names = {"enum": [*texts], "markdownEnumDescriptions": [*texts.values()]}
+        path = {"pattern": r"\.", "patternErrorMessage": "Expected a known name or an import path."}
+        return {"anyOf": [{"type": "string", **kind} for kind in (names, path)]}
 
 
 class Registered:
@@ -186,11 +213,30 @@ class RegisteredName(Registered):
         )
 
 
-def names_enum(title: str, description: str, names: Iterable[str]) -> type[StrEnum]:
+def names_enum(title: str, description: str, registry: Mapping[str, Any]) -> type[StrEnum]:
     """Returns an enumeration of a registry's names for the JSON Schema."""
-    enum = StrEnum(title, {name.upper(): name for name in names})  # type: ignore[misc]
+    enum = StrEnum(title, {name.upper(): name for name in registry})  # type: ignore[misc]
     enum.__doc__ = description
+    described = {name: describe_entry(entry) for name, entry in registry.items()}
+    setattr(enum, MEMBER_DESCRIPTIONS, described)
     return enum
+
+
+MEMBER_DESCRIPTIONS = "member_descriptions"
+"""The attribute of an enumeration made by `names_enum` with the descriptions of its members."""
+
+
+def describe_entry(entry: Any) -> str:
+    """Returns a sentence about an entry of a registry.
+
+    Args:
+      entry: an object with the attribute `description`, or the import path of a class, whose
+        docstring begins with the sentence.
+    """
+    if isinstance(entry, str):
+        words = " ".join((import_registered(entry).__doc__ or "").split())
+        return re.split(r"(?<=\.) (?=[A-Z])", words)[0]
+    return str(getattr(entry, "description", ""))
 
 
 def tagged_union(paths: Iterable[str], key: str) -> Any:
@@ -208,13 +254,20 @@ def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> 
     """Returns the type of a key that takes a registered name, or a mapping with `kind` and options.
 
     Args:
-      title: the title of the enumeration of the names in the JSON Schema.
+      title: the title of the enumeration, in the JSON Schema, of the names that need no options.
       description: the description of the enumeration in the JSON Schema.
       paths: the import paths of the sections' classes by name.
     """
     mapping = tagged_union(paths.values(), "kind")
-    named = names_enum(title, description, paths) | mapping
+    alone = {name: path for name, path in paths.items() if not _required_options(path)}
+    named = names_enum(title, description, alone) | mapping
     return Annotated[mapping, BeforeValidator(_as_mapping, json_schema_input_type=named)]
+
+
+def _required_options(path: str) -> list[str]:
+    """Returns the keys without a default of a section, besides `kind`."""
+    fields = import_registered(path).model_fields
+    return [name for name, field in fields.items() if field.is_required() and name != "kind"]
 
 
 def _as_mapping(value: Any) -> Any:

@@ -128,7 +128,7 @@ def _ask(candidates: list[str]) -> str:
 def _write(
     proposal: Proposal, folder: Path, data: str | None, label: str | None, from_run: str | None
 ) -> None:
-    from pipeline.config.reference import config_schema
+    from pipeline.config.json_schema import config_schema
 
     program = typed_program(folder)
     words = [data] if data is not None else ["--from-run", str(from_run)]

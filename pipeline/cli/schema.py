@@ -19,8 +19,8 @@ from pipeline.cli.options import (
     group_with_default,
     quiet_console,
 )
+from pipeline.config.json_schema import config_schema
 from pipeline.config.loading import load_config
-from pipeline.config.reference import config_schema
 from pipeline.layout import Layout
 from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store

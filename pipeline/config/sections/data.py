@@ -58,6 +58,7 @@ class DataSettings(Settings):
     """The location and the format of the data, and its split."""
 
     format: DataFormat
+    """The format of the files."""
     path: str = Field(min_length=1)
     """A file, folder or glob, local or gs://, relative to the working directory. `{SPAN}`,
     `{VERSION}`, `{YYYY}{MM}{DD}` and `{HH}` match spans; a run reads the newest span.

@@ -121,7 +121,9 @@ class OnLeakage(StrEnum):
     """The reaction to a column that leaks the label."""
 
     WARN = "warn"
+    """The run adds a note."""
     FAIL = "fail"
+    """The run ends before training."""
 
 
 class Ties(StrEnum):

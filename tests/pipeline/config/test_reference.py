@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config.reference import config_reference, config_schema
+from pipeline.config.json_schema import config_schema
+from pipeline.config.reference import config_reference
 
 ROOT = Path(__file__).parents[3]
 
