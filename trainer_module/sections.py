@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Union
@@ -145,6 +145,27 @@ class NameOrPath:
         names = {"enum": [*texts], "markdownEnumDescriptions": [*texts.values()]}
         path = {"pattern": r"\.", "patternErrorMessage": "Expected a known name or an import path."}
         return {"anyOf": [{"type": "string", **kind} for kind in (names, path)]}
+
+
+def refuse_keys(
+    schema: dict[str, Any], kinds: Collection[str], keys: Mapping[str, Any], tag: str = "kind"
+) -> None:
+    """Adds to a section's JSON Schema that some kinds exclude keys.
+
+    Args:
+      schema: the JSON Schema of the section; changed in place.
+      kinds: values of the key that names the kind.
+      keys: by excluded key the only value that it may have, which has no effect.
+      tag: the key that names the kind.
+    """
+    has_default = schema["properties"][tag].get("default") in kinds
+    condition: dict[str, Any] = {"properties": {tag: {"enum": sorted(kinds)}}}
+    condition |= {} if has_default else {"required": [tag]}
+    unread = {
+        key: {"const": value, "errorMessage": f"This {tag} does not read the key {key}."}
+        for key, value in keys.items()
+    }
+    schema.setdefault("allOf", []).append({"if": condition, "then": {"properties": unread}})
 
 
 class Registered:

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipeline.cli.options import OUTPUT, OutputOption, flag, typed_program, wide_console
+from pipeline.config.schema_file import SCHEMA_FILE, check_replaceable
 from pipeline.first_config.folder import CONFIG, check_absent, check_folder, write_files
 from pipeline.first_config.placing import place
 from pipeline.first_config.proposal import Proposal
-from pipeline.first_config.rendering import IGNORED, SCHEMA, render_config, render_readme
+from pipeline.first_config.rendering import IGNORED, render_config, render_readme
 from pipeline.layout import Layout
 from pipeline.records.run_folders import LAST, StoredRun, every_run, find_run
 from pipeline.report.text import visible
@@ -58,6 +59,7 @@ def init(
     if (data is None) == (from_run is None):
         raise ConfigError("init: name the data, such as `init customers.csv`, or --from-run RUN")
     check_folder(folder, force)
+    check_replaceable(folder / SCHEMA_FILE, force)
     proposal = _from_run(from_run, output) if data is None else _from_data(data, label)
     if proposal.table:
         check_absent(folder / proposal.config["data"]["path"], force)
@@ -137,7 +139,7 @@ def _write(
     tables = {str(proposal.config["data"]["path"]): proposal.table} if proposal.table else {}
     written, unchanged = write_files(
         folder,
-        {SCHEMA: config_schema(), **tables, CONFIG: render_config(proposal, command)},
+        {SCHEMA_FILE: config_schema(), **tables, CONFIG: render_config(proposal, command)},
         {".gitignore": IGNORED, "README.md": render_readme(name, CONFIG, program)},
     )
     console = wide_console()

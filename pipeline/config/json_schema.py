@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from pipeline.config.schema_file import TITLE
 from pipeline.config.settings import PipelineConfig
 from trainer_module.sections import DOCSTRING, MEMBER_DESCRIPTIONS, Settings
 from trainer_module.settings.durations import show_duration
@@ -36,7 +37,7 @@ def config_schema() -> str:
         for value in section.get("properties", {}).values():
             _describe_for_hover(value, section, schema["$defs"])
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "Scopeline pipeline"
+    schema["title"] = TITLE
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 

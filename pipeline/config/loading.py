@@ -266,7 +266,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        siblings = [str(p) for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        found = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+        siblings = [str(file) for file in found if not file.name.startswith(".")]
         hint = f"; {near_match(str(path), siblings)}" if siblings else ""
         raise ConfigError(f"{path}: there is no such config file{hint}") from None
     except (OSError, UnicodeDecodeError) as error:

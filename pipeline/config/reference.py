@@ -17,8 +17,8 @@ def config_reference() -> str:
         "",
         "`make docs` generates this page from the code. Unknown keys are errors, and all problems",
         "of a file are reported together. `--set train.epochs=3` overrides the key in the file.",
-        "`scopeline schema FILE` writes a JSON Schema. If the first line of a config is",
-        "`# yaml-language-server: $schema=FILE`, editors complete its keys and values.",
+        "Editors complete, explain and check the keys of a config whose first line is",
+        "`# yaml-language-server: $schema=config.schema.json`: `scopeline schema` writes this file.",
     ]
     lines += _section("Top level", schema, schema)
     for name, definition in schema["$defs"].items():

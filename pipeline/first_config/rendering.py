@@ -7,11 +7,10 @@ from typing import Any
 
 import yaml
 
+from pipeline.config.schema_file import editor_line
 from pipeline.first_config.proposal import Proposal
 from trainer_module.errors import shorten
 
-SCHEMA = "config.schema.json"
-"""The name of the file with the JSON Schema of configs, which editors read."""
 _COMMENT_COLUMN = 44
 """The column in which comments begin, unless the line is longer."""
 _MAX_COMMENT = 100
@@ -27,7 +26,7 @@ def render_config(proposal: Proposal, command: str) -> str:
     """
     extent = f" from {proposal.rows}" if proposal.rows else ""
     lines = [
-        f"# yaml-language-server: $schema={SCHEMA}",
+        editor_line(),
         f"# Written{extent} by `{_plain(command)}`. All keys: docs/config.md",
     ]
     for key, value in proposal.config.items():

@@ -9,10 +9,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from trainer_module.errors import TrainingError
-from trainer_module.sections import DOCSTRING, NameOrPath, Settings, load_own
+from trainer_module.sections import DOCSTRING, NameOrPath, Settings, load_own, refuse_keys
 
 Activation = Literal["relu", "elu", "selu", "gelu", "swish", "tanh", "sigmoid", "linear"]
 
@@ -511,13 +518,31 @@ class ForestSettings(Settings):
 
 
 ModelName = Annotated[
-    str, NameOrPath(ZOO, LEARNERS, auto="The best kind of model for the features and the task.")
+    str,
+    NameOrPath(
+        ZOO,
+        LEARNERS,
+        auto="The best kind of model for the features and the task.",
+        gan="For `task: generation`: networks of dense layers.",
+        dcgan="For `task: generation`: networks of transposed convolutions.",
+    ),
 ]
 """The name of a model, or the import path of a builder."""
 
 
+def _refuse_unread_keys(schema: dict[str, Any]) -> None:
+    some_read = {key for spec in (*ZOO.values(), *LEARNERS.values()) for key in spec.reads}
+    by_keys: dict[tuple[str, ...], list[str]] = {}
+    for name, spec in ZOO.items():
+        by_keys.setdefault(spec.reads, []).append(name)
+    for reads, names in by_keys.items():
+        refuse_keys(schema, names, dict.fromkeys(sorted(some_read - set(reads))))
+
+
 class ModelSettings(Settings):
     """The model: one of the zoo with its sizes, or a builder of yours."""
+
+    model_config = ConfigDict(json_schema_extra=_refuse_unread_keys)
 
     kind: ModelName = AUTO
     """The name of a model, or the import path of a function `build_model(problem, settings)` that

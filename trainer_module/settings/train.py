@@ -26,7 +26,14 @@ from pydantic import (
 )
 
 from trainer_module.errors import TrainingError, enumerate_names
-from trainer_module.sections import DOCSTRING, NameOrPath, Registered, Settings, named_or_mapping
+from trainer_module.sections import (
+    DOCSTRING,
+    NameOrPath,
+    Registered,
+    Settings,
+    named_or_mapping,
+    refuse_keys,
+)
 from trainer_module.strategies import STRATEGIES, processes_of, strategies_of_several_processes
 from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
 from trainer_module.strategies.synchronous import DefaultStrategy
@@ -378,8 +385,17 @@ LossName = Annotated[str, NameOrPath(LOSSES)]
 """The name of a loss, or the import path of one."""
 
 
+def _refuse_unread_keys(schema: dict[str, Any]) -> None:
+    defaults = {key: value.get("default") for key, value in schema["properties"].items()}
+    for name, spec in LOSSES.items():
+        unread = set(defaults) - {"kind", *spec.reads}
+        refuse_keys(schema, [name], {key: defaults[key] for key in sorted(unread)})
+
+
 class LossSettings(Settings):
     """A loss with its options."""
+
+    model_config = ConfigDict(json_schema_extra=_refuse_unread_keys)
 
     kind: LossName
     """The name of a loss, or the import path of a loss of yours: a function of labels and
@@ -446,8 +462,16 @@ READERS = {
 """
 
 
+def _refuse_unread_options(schema: dict[str, Any]) -> None:
+    for key, readers in READERS.items():
+        others = [name.value for name in OptimizerName if name not in readers]
+        refuse_keys(schema, others, {key: schema["properties"][key]["default"]})
+
+
 class OptimizerSettings(Settings):
     """An optimizer with its options."""
+
+    model_config = ConfigDict(json_schema_extra=_refuse_unread_options)
 
     kind: OptimizerName = OptimizerName.ADAM
     """The name of the optimizer."""

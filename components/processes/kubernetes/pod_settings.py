@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, WithJsonSchema
 
 from trainer_module.sections import Matching, Settings
 
@@ -70,8 +70,18 @@ ObjectName = Annotated[
     ),
 ]
 """The name of a secret, a claim or a service account (RFC 1123 subdomain)."""
-Memory = Annotated[str, BeforeValidator(_check_memory)]
-Cpu = Annotated[str, BeforeValidator(_check_cpu)]
+Memory = Annotated[
+    str,
+    BeforeValidator(_check_memory),
+    WithJsonSchema({"type": "string", "pattern": f"^{_MEMORY.pattern}$"}),
+]
+Cpu = Annotated[
+    str,
+    BeforeValidator(_check_cpu),
+    WithJsonSchema(
+        {"type": ["string", "number"], "pattern": f"^(?:{_CPU.pattern})$", "exclusiveMinimum": 0}
+    ),
+]
 VariableName = Annotated[
     str,
     Matching(
