@@ -122,26 +122,22 @@ class Matching:
 
 
 class NameOrPath:
-    """An annotation of a string that is the name of an entry of a registry, or an import path.
+    """An annotation of a string that is a name, or an import path of the user's code.
 
-    The JSON Schema contains the names. A rule of the config checks the value, as the rule knows
-    which names the task supports.
+    The JSON Schema contains the names. A rule of the config checks the value, as the names may
+    depend on the task.
 
     Args:
-      registries: the registries, read anew for every JSON Schema.
-      others: further names, each with its description.
+      describe: a function that returns the names with their descriptions.
     """
 
-    def __init__(self, *registries: Mapping[str, Any], **others: str) -> None:
-        self._registries = registries
-        self._others = others
+    def __init__(self, describe: Callable[[], Mapping[str, str]]) -> None:
+        self._describe = describe
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        texts = dict(self._others)
-        for registry in self._registries:
-            texts |= {name: describe_entry(entry) for name, entry in registry.items()}
+        texts = self._describe()
         names = {"enum": [*texts], "markdownEnumDescriptions": [*texts.values()]}
         path = {"pattern": r"\.", "patternErrorMessage": "Expected a known name or an import path."}
         return {"anyOf": [{"type": "string", **kind} for kind in (names, path)]}
@@ -162,7 +158,11 @@ def refuse_keys(
     condition: dict[str, Any] = {"properties": {tag: {"enum": sorted(kinds)}}}
     condition |= {} if has_default else {"required": [tag]}
     unread = {
-        key: {"const": value, "errorMessage": f"This {tag} does not read the key {key}."}
+        key: {
+            "const": value,
+            "errorMessage": f"This {tag} does not read the key {key}.",
+            "doNotSuggest": True,
+        }
         for key, value in keys.items()
     }
     schema.setdefault("allOf", []).append({"if": condition, "then": {"properties": unread}})

@@ -20,13 +20,14 @@ from pipeline.cli.options import (
     quiet_console,
 )
 from pipeline.config.json_schema import config_schema
+from pipeline.config.loading import load_config
 from pipeline.config.schema_file import SCHEMA_FILE, check_replaceable, editor_line
 from pipeline.first_config.folder import write_files
-from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import show_path
+
 WRITE = "write"
 """The default command of the group."""
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from pipeline.config.schema_file import TITLE
+from pipeline.config.schema_file import COMMENT
 from pipeline.config.settings import PipelineConfig
 from trainer_module.sections import DOCSTRING, MEMBER_DESCRIPTIONS, Settings
 from trainer_module.settings.durations import show_duration
@@ -33,11 +33,17 @@ _BOOLEANS = ("true", "false", "yes", "no", "on", "off", "y", "n", "t", "f")
 def config_schema() -> str:
     """Returns the JSON Schema of a config file for editors."""
     schema = described_schema(_EditorSchema)
-    for section in (schema, *schema["$defs"].values()):
+    sections = (schema, *schema["$defs"].values())
+    for section in sections:
         for value in section.get("properties", {}).values():
             _describe_for_hover(value, section, schema["$defs"])
+    for section in sections:
+        # Editors show these texts in place of the text of the key that refers to the section.
+        section.pop("title", None)
+        if "enum" in section:
+            section.pop("description", None)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = TITLE
+    schema["$comment"] = COMMENT
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -105,13 +111,11 @@ def _describe_for_hover(
     reference = value.get("$ref", "").rsplit("/", 1)[-1]
     owner = section if "const" in value else definitions.get(reference, {})
     text = " ".join((value.get("description") or owner.get("description", "")).split())
-    value["description"] = text
     default = value.get("default")
     if default is not None and "default" not in text.lower() and not isinstance(default, dict):
         shown = default if isinstance(default, str) else json.dumps(default)
-        value["markdownDescription"] = f"{text}\n\nDefault: `{shown}`".strip()
-    else:
-        value["markdownDescription"] = text
+        text += f"\n\nDefault: `{shown}`"
+    value["description"] = value["markdownDescription"] = text
 
 
 def describe_members(enum: type[Enum]) -> dict[Any, str]:

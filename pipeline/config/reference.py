@@ -8,6 +8,9 @@ from typing import Any
 from pipeline.config.json_schema import described_schema
 from trainer_module.settings.tasks import TASKS, task_class
 
+_MOST_NAMES = 30
+"""The most values of a key that the page lists; a table of its own has those of `metrics`."""
+
 
 def config_reference() -> str:
     """Returns the config reference page."""
@@ -17,8 +20,8 @@ def config_reference() -> str:
         "",
         "`make docs` generates this page from the code. Unknown keys are errors, and all problems",
         "of a file are reported together. `--set train.epochs=3` overrides the key in the file.",
-        "Editors complete, explain and check the keys of a config whose first line is",
-        "`# yaml-language-server: $schema=config.schema.json`: `scopeline schema` writes this file.",
+        "Editors complete, explain and check the keys of a config that begins with the line",
+        "`# yaml-language-server: $schema=config.schema.json`; `scopeline schema` writes the file.",
     ]
     lines += _section("Top level", schema, schema)
     for name, definition in schema["$defs"].items():
@@ -64,11 +67,13 @@ def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
         return f"[{name}](#{name.lower()})" if "properties" in definition else "anything"
     if "const" in value:
         return f"`{value['const']}`"
+    if len(value.get("enum", ())) > _MOST_NAMES:
+        return "string"
     if "enum" in value:
         return ", ".join(f"`{json.dumps(member)}`" for member in value["enum"])
     members = value.get("anyOf") or value.get("oneOf")
     if members:
-        return " or ".join(_kind(member, schema) for member in members)
+        return " or ".join(dict.fromkeys(_kind(member, schema) for member in members))
     if "prefixItems" in value:
         kinds = [_kind(item, schema) for item in value["prefixItems"]]
         return f"[{', '.join(kinds)}]"

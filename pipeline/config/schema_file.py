@@ -10,8 +10,8 @@ from trainer_module.errors import ConfigError
 
 SCHEMA_FILE = "config.schema.json"
 """The usual name of the file."""
-TITLE = "Scopeline pipeline"
-"""The title of the JSON Schema, by which the file is recognised."""
+COMMENT = "The JSON Schema of Scopeline's configs"
+"""The comment in the JSON Schema by which the file is recognised."""
 
 
 def editor_line(file: Path = Path(SCHEMA_FILE), folder: Path = Path()) -> str:
@@ -42,4 +42,4 @@ def _is_config_schema(file: Path) -> bool:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("title") == TITLE
+    return isinstance(content, dict) and content.get("$comment") == COMMENT

@@ -520,11 +520,12 @@ class ForestSettings(Settings):
 ModelName = Annotated[
     str,
     NameOrPath(
-        ZOO,
-        LEARNERS,
-        auto="The best kind of model for the features and the task.",
-        gan="For `task: generation`: networks of dense layers.",
-        dcgan="For `task: generation`: networks of transposed convolutions.",
+        lambda: {
+            AUTO: "The best kind of model for the features and the task.",
+            **{name: spec.description for name, spec in (*ZOO.items(), *LEARNERS.items())},
+            "gan": "For `task: generation`: networks of dense layers.",
+            "dcgan": "For `task: generation`: networks of transposed convolutions.",
+        }
     ),
 ]
 """The name of a model, or the import path of a builder."""

@@ -381,7 +381,9 @@ def is_usual(loss: str, task: str) -> bool:
     return loss in ("", losses_for(task)[0])
 
 
-LossName = Annotated[str, NameOrPath(LOSSES)]
+LossName = Annotated[
+    str, NameOrPath(lambda: {name: spec.description for name, spec in LOSSES.items()})
+]
 """The name of a loss, or the import path of one."""
 
 
