@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from pipeline.config.schema_file import editor_line
+from pipeline.config.yaml_numbers import core_resolvers
 from pipeline.first_config.proposal import Proposal
 from trainer_module.errors import shorten
 
@@ -63,6 +64,11 @@ def _flow(value: Any) -> str:
 
 class _Dumper(yaml.SafeDumper):
     """Writes line breaks and other characters that are not printable as escapes."""
+
+    yaml_implicit_resolvers = {
+        first: [*resolvers, *yaml.SafeDumper.yaml_implicit_resolvers.get(first, ())]
+        for first, resolvers in core_resolvers().items()
+    }
 
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:

@@ -303,9 +303,7 @@ def _learning_rate_kind(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Returns whether a string is a number; YAML reads a number without a dot, such as 1e-3, as a
-    string.
-    """
+    """Returns whether a string is a number, as in quotes."""
     try:
         float(text)
     except ValueError:
