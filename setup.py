@@ -70,12 +70,13 @@ CONTROL_REQUIRES = ["gymnasium>=1.2,<2"]
 setup(
     packages=[
         *find_packages(include=["pipeline*", "components*", "trainer_module*"]),
-        # This package contains only data: the example configs, which are the runners' defaults.
+        # This package contains only data: the example configs, which are the runners' defaults, and
+        # their JSON Schema.
         "configs",
     ],
     py_modules=["kubeflow_runner", "local_runner", "scopeline", "scopeline_programs"],
     package_data={
-        "configs": ["*.yaml"],
+        "configs": ["*.yaml", "*.json"],
         "components.pages": ["templates/*"],
         "components.serving.server.page": ["page.*"],
         "pipeline.report": ["templates/*"],

@@ -8,9 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pipeline.config.reference import config_reference, config_schema  # noqa: E402
+from pipeline.config.json_schema import config_schema  # noqa: E402
+from pipeline.config.reference import config_reference  # noqa: E402
 
-PAGES = {"docs/config.md": config_reference, "docs/config.schema.json": config_schema}
+PAGES = {"docs/config.md": config_reference, "configs/config.schema.json": config_schema}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

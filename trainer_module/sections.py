@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Union
@@ -117,7 +117,55 @@ class Matching:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {**handler(schema), "pattern": f"^{self.pattern}$"}
+        words = f"{self.words[0].upper()}{self.words[1:]}."
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "patternErrorMessage": words}
+
+
+class NameOrPath:
+    """An annotation of a string that is a name, or an import path of the user's code.
+
+    The JSON Schema contains the names. A rule of the config checks the value, as the names may
+    depend on the task.
+
+    Args:
+      describe: a function that returns the names with their descriptions.
+    """
+
+    def __init__(self, describe: Callable[[], Mapping[str, str]]) -> None:
+        self._describe = describe
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        texts = self._describe()
+        names = {"enum": [*texts], "markdownEnumDescriptions": [*texts.values()]}
+        path = {"pattern": r"\.", "patternErrorMessage": "Expected a known name or an import path."}
+        return {"anyOf": [{"type": "string", **kind} for kind in (names, path)]}
+
+
+def refuse_keys(
+    schema: dict[str, Any], kinds: Collection[str], keys: Mapping[str, Any], tag: str = "kind"
+) -> None:
+    """Adds to a section's JSON Schema that some kinds exclude keys.
+
+    Args:
+      schema: the JSON Schema of the section; changed in place.
+      kinds: values of the key that names the kind.
+      keys: by excluded key the only value that it may have, which has no effect.
+      tag: the key that names the kind.
+    """
+    has_default = schema["properties"][tag].get("default") in kinds
+    condition: dict[str, Any] = {"properties": {tag: {"enum": sorted(kinds)}}}
+    condition |= {} if has_default else {"required": [tag]}
+    unread = {
+        key: {
+            "const": value,
+            "errorMessage": f"This {tag} does not read the key {key}.",
+            "doNotSuggest": True,
+        }
+        for key, value in keys.items()
+    }
+    schema.setdefault("allOf", []).append({"if": condition, "then": {"properties": unread}})
 
 
 class Registered:
@@ -186,11 +234,30 @@ class RegisteredName(Registered):
         )
 
 
-def names_enum(title: str, description: str, names: Iterable[str]) -> type[StrEnum]:
+def names_enum(title: str, description: str, registry: Mapping[str, Any]) -> type[StrEnum]:
     """Returns an enumeration of a registry's names for the JSON Schema."""
-    enum = StrEnum(title, {name.upper(): name for name in names})  # type: ignore[misc]
+    enum = StrEnum(title, {name.upper(): name for name in registry})  # type: ignore[misc]
     enum.__doc__ = description
+    described = {name: describe_entry(entry) for name, entry in registry.items()}
+    setattr(enum, MEMBER_DESCRIPTIONS, described)
     return enum
+
+
+MEMBER_DESCRIPTIONS = "member_descriptions"
+"""The attribute of an enumeration made by `names_enum` with the descriptions of its members."""
+
+
+def describe_entry(entry: Any) -> str:
+    """Returns a sentence about an entry of a registry.
+
+    Args:
+      entry: an object with the attribute `description`, or the import path of a class, whose
+        docstring begins with the sentence.
+    """
+    if isinstance(entry, str):
+        words = " ".join((import_registered(entry).__doc__ or "").split())
+        return re.split(r"(?<=\.) (?=[A-Z])", words)[0]
+    return str(getattr(entry, "description", ""))
 
 
 def tagged_union(paths: Iterable[str], key: str) -> Any:
@@ -208,13 +275,20 @@ def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> 
     """Returns the type of a key that takes a registered name, or a mapping with `kind` and options.
 
     Args:
-      title: the title of the enumeration of the names in the JSON Schema.
+      title: the title of the enumeration, in the JSON Schema, of the names that need no options.
       description: the description of the enumeration in the JSON Schema.
       paths: the import paths of the sections' classes by name.
     """
     mapping = tagged_union(paths.values(), "kind")
-    named = names_enum(title, description, paths) | mapping
+    alone = {name: path for name, path in paths.items() if not _required_options(path)}
+    named = names_enum(title, description, alone) | mapping
     return Annotated[mapping, BeforeValidator(_as_mapping, json_schema_input_type=named)]
+
+
+def _required_options(path: str) -> list[str]:
+    """Returns the keys without a default of a section, besides `kind`."""
+    fields = import_registered(path).model_fields
+    return [name for name, field in fields.items() if field.is_required() and name != "kind"]
 
 
 def _as_mapping(value: Any) -> Any:

@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     PositiveInt,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
 )
 
@@ -32,6 +33,9 @@ def _check_character(value: str) -> str:
     return value
 
 
+_CHARACTER = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1})
+
+
 def _check_encoding(name: str) -> str:
     try:
         codecs.lookup(name)
@@ -43,14 +47,14 @@ def _check_encoding(name: str) -> str:
 class CsvSettings(Settings):
     """The dialect of CSV files. An unset `delimiter` or `encoding` is detected for each file."""
 
-    delimiter: Annotated[str, AfterValidator(_check_character)] | None = None
+    delimiter: Annotated[str, AfterValidator(_check_character), _CHARACTER] | None = None
     """The delimiter between cells; by default a comma, semicolon, tab or bar is detected."""
     encoding: Annotated[str, AfterValidator(_check_encoding)] | None = None
     """The encoding, such as cp1252. By default the byte order mark determines the encoding. A file
     without a mark is read as UTF-8 if the file is valid UTF-8, and otherwise as cp1252."""
     header: list[str] | None = Field(default=None, min_length=1)
     """The names of the columns in order, for files without a header."""
-    quote: Annotated[str, AfterValidator(_check_character)] | None = '"'
+    quote: Annotated[str, AfterValidator(_check_character), _CHARACTER] | None = '"'
     """The quotation mark around cells that contain delimiters or line ends; null if quotation marks
     have no special meaning."""
     decimal: Literal[".", ","] = "."
@@ -155,6 +159,8 @@ class FormatSpec:
     """The import path of the function that checks local files before TFX is imported. The function
     takes the settings, the files and the minimum number of rows, and returns the names of the
     columns."""
+    description: str = ""
+    """A sentence about the format, which editors show."""
     holds_rows: str = ""
     """The import path of the function that returns whether a file that is not empty has rows. The
     function takes the path and the `CsvSettings`."""
@@ -172,6 +178,7 @@ FORMATS: dict[str, FormatSpec] = {
         guesses_types=True,
         first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.csv_holds_rows",
+        description="Tables in text, also with other delimiters.",
     ),
     "jsonl": FormatSpec(
         f"{_SOURCES}.jsonl_source.JsonlSource",
@@ -183,6 +190,7 @@ FORMATS: dict[str, FormatSpec] = {
         may_lack_columns=True,
         first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.text_holds_lines",
+        description="JSON lines, an object per row.",
     ),
     "parquet": FormatSpec(
         f"{_SOURCES}.parquet_source.ParquetSource",
@@ -191,6 +199,7 @@ FORMATS: dict[str, FormatSpec] = {
         names_pictures=True,
         first_look=f"{_FIRST_LOOK}.check_table",
         holds_rows=f"{_FIRST_LOOK}.parquet_holds_rows",
+        description="Parquet files.",
     ),
     "images": FormatSpec(
         f"{_SOURCES}.pictures.ImagesSource",
@@ -198,16 +207,23 @@ FORMATS: dict[str, FormatSpec] = {
         holds_images=True,
         has_file_per_example=True,
         first_look=f"{_FIRST_LOOK}.check_images",
+        description="Pictures in a folder for each class.",
     ),
     "idx": FormatSpec(
-        f"{_SOURCES}.idx_source.IdxSource", holds_images=True, first_look=f"{_FIRST_LOOK}.check_idx"
+        f"{_SOURCES}.idx_source.IdxSource",
+        holds_images=True,
+        first_look=f"{_FIRST_LOOK}.check_idx",
+        description="Pictures and labels in MNIST's format.",
     ),
     "tfrecord": FormatSpec(
         f"{_SOURCES}.tfrecord_source.TFRecordSource",
         endings=(".tfrecord", ".tfrecords"),
         holds_rows=f"{_FIRST_LOOK}.holds_bytes",
+        description="Serialised `tf.Example`s.",
     ),
-    "environment": FormatSpec("", has_files=False),
+    "environment": FormatSpec(
+        "", has_files=False, description="An environment in which a policy acts."
+    ),
 }
 """The formats that examples are read from, by the name in `data.format`."""
 
@@ -228,14 +244,18 @@ class OnBadFile(StrEnum):
     """The handling of a file that cannot be read."""
 
     FAIL = "fail"
+    """The run ends."""
     SKIP = "skip"
+    """The file is left out, and a note names it."""
 
 
 class Unlabelled(StrEnum):
     """The handling of a row without a label."""
 
     FAIL = "fail"
+    """The run ends."""
     SKIP = "skip"
+    """The row is left out, and a note reports the number of such rows."""
 
 
 class ExampleGenSettings(Settings):

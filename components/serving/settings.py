@@ -13,7 +13,9 @@ class OnUnreadable(StrEnum):
     """The treatment of texts that the model cannot parse as values of their column."""
 
     MISSING = "missing"
+    """The text counts as a missing value, and the number of such texts is reported."""
     REFUSE = "refuse"
+    """The request is rejected."""
 
 
 class RequestSettings(Settings):

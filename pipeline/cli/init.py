@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipeline.cli.options import OUTPUT, OutputOption, flag, wide_console
+from pipeline.config.schema_file import SCHEMA_FILE, check_replaceable
 from pipeline.first_config.folder import CONFIG, check_absent, check_folder, write_files
 from pipeline.first_config.placing import place
 from pipeline.first_config.proposal import Proposal
-from pipeline.first_config.rendering import IGNORED, SCHEMA, render_config, render_readme
+from pipeline.first_config.rendering import IGNORED, render_config, render_readme
 from pipeline.layout import Layout
 from pipeline.records.run_folders import LAST, StoredRun, every_run, find_run
 from pipeline.report.text import visible
@@ -62,6 +63,7 @@ def init(
             "--from-run RUN"
         )
     check_folder(folder, force)
+    check_replaceable(folder / SCHEMA_FILE, force)
     proposal = _from_run(from_run, output) if data is None else _from_data(data, label)
     if proposal.table:
         check_absent(folder / proposal.config["data"]["path"], force)
@@ -132,7 +134,7 @@ def _ask(candidates: list[str]) -> str:
 def _write(
     proposal: Proposal, folder: Path, data: str | None, label: str | None, from_run: str | None
 ) -> None:
-    from pipeline.config.reference import config_schema
+    from pipeline.config.json_schema import config_schema
 
     program = typed_program(folder)
     words = [data] if data is not None else ["--from-run", str(from_run)]
@@ -141,7 +143,7 @@ def _write(
     tables = {str(proposal.config["data"]["path"]): proposal.table} if proposal.table else {}
     written, unchanged = write_files(
         folder,
-        {SCHEMA: config_schema(), **tables, CONFIG: render_config(proposal, command)},
+        {SCHEMA_FILE: config_schema(), **tables, CONFIG: render_config(proposal, command)},
         {".gitignore": IGNORED, "README.md": render_readme(name, CONFIG, program)},
     )
     console = wide_console()

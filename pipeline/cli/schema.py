@@ -19,13 +19,14 @@ from pipeline.cli.options import (
     group_with_default,
     quiet_console,
 )
+from pipeline.config.json_schema import config_schema
 from pipeline.config.loading import load_config
-from pipeline.config.reference import config_schema
+from pipeline.config.schema_file import SCHEMA_FILE, check_replaceable, editor_line
+from pipeline.first_config.folder import write_files
 from pipeline.layout import Layout
 from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import show_path
-from trainer_module.errors import ConfigError
 
 WRITE = "write"
 """The default command of the group."""
@@ -37,26 +38,29 @@ app = App(
 )
 
 
-@app.command(WRITE, epilog="Guide: docs/your-data.md")
+@app.command(WRITE, epilog="Guide: docs/quickstart.md")
 def write(
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="Write to this file instead of the screen."),
-    ] = None,
+        Path,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Write to this file; - writes to the screen.",
+            show_default=SCHEMA_FILE,
+        ),
+    ] = Path(SCHEMA_FILE),
+    force: Annotated[bool, flag("--force", "Replace a file with other content.")] = False,
 ) -> None:
-    """Write the JSON Schema of configs for editors.
+    """Write the JSON Schema by which editors complete and check configs.
 
-    Example: scopeline schema write scopeline.schema.json
+    Example: scopeline schema write config.schema.json
     """
-    text = config_schema()
-    if file is None:
-        typer.echo(text, nl=False)
-    else:
-        try:
-            file.write_text(text)
-        except OSError as error:
-            raise ConfigError(f"{file}: cannot be written ({error.strerror})") from None
-        typer.echo(f"written to {file}")
+    if file == Path("-"):
+        typer.echo(config_schema(), nl=False)
+        return
+    check_replaceable(file, force)
+    write_files(file.parent, {file.name: config_schema()}, {})
+    typer.echo(f"written: {file}")
+    typer.echo(f"the first line of configs in this folder: {editor_line(file)}")
 
 
 @app.command(epilog="Guide: docs/your-data.md")

@@ -112,6 +112,38 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
     return _without_alternatives(issues)
 
 
+def find_conversions(raw: Any, config: BaseModel) -> Iterator[Issue]:
+    """Yields the values that Pydantic converted, and that editors refuse.
+
+    They are numbers in quotes, booleans in place of numbers, and numbers in place of booleans.
+
+    Args:
+      raw: the mapping that was validated.
+      config: the config that Pydantic made of the mapping.
+    """
+    yield from _conversions((), raw, config.model_dump(exclude_unset=True))
+
+
+def _conversions(path: tuple[Any, ...], raw: Any, value: Any) -> Iterator[Issue]:
+    if isinstance(raw, Mapping) and isinstance(value, Mapping):
+        for key in raw:
+            if key in value:
+                yield from _conversions((*path, key), raw[key], value[key])
+    elif isinstance(raw, list) and isinstance(value, list | tuple) and len(raw) == len(value):
+        for index, items in enumerate(zip(raw, value, strict=True)):
+            yield from _conversions((*path, index), *items)
+    elif isinstance(value, int | float) and isinstance(raw, bool | int | float | str):
+        is_number = not isinstance(value, bool)
+        if is_number and isinstance(raw, bool | str):
+            expected = "expected a number" + (" without quotes" if isinstance(raw, str) else "")
+        elif not is_number and isinstance(raw, int | float) and not isinstance(raw, bool):
+            expected = "expected true or false"
+        else:
+            return
+        shown = f"found {show_value(path, raw)}; {expected}"
+        yield Issue(".".join(map(str, path)), shown)
+
+
 def _suggest_key(
     name: str, allowed: Collection[str], sections: Mapping[str, Collection[str]]
 ) -> str:

@@ -10,7 +10,14 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pipeline.config.issues import Issue, Rule, from_validation, near_match, show_value
+from pipeline.config.issues import (
+    Issue,
+    Rule,
+    find_conversions,
+    from_validation,
+    near_match,
+    show_value,
+)
 from pipeline.config.metadata_url import METADATA_RULES
 from pipeline.config.search_rules import TUNE_RULES
 from pipeline.config.sections.data import (
@@ -42,6 +49,7 @@ from pipeline.config.sections.schedule import SCHEDULE_RULES, SKEW_RULES
 from pipeline.config.sections.train import AUGMENT_RULES, TRAIN_RULES
 from pipeline.config.settings import NAME_PATTERN, PipelineConfig
 from pipeline.config.user_code import import_paths_exist
+from pipeline.config.yaml_numbers import core_resolvers
 from trainer_module.errors import ConfigError, counted, enumerate_names
 from trainer_module.settings.tasks import LearningTask
 
@@ -192,7 +200,12 @@ def check_rules(config: PipelineConfig, checks_files: bool = True) -> Iterator[I
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicate keys; PyYAML would keep the last one silently."""
+    """A safe YAML loader that rejects duplicate keys; PyYAML would keep the last one silently.
+
+    As in editors, which read YAML 1.2, 1e-3 is a number, and 2026-01-05 and 12:30 are text.
+    """
+
+    yaml_implicit_resolvers = core_resolvers()
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Returns a mapping; raises an error for duplicate keys, except for keys merged by `<<`."""
@@ -244,7 +257,7 @@ def load_config(
         config = PipelineConfig.model_validate(raw)
     except ValidationError as error:
         raise _config_error(path, from_validation(error, raw, PipelineConfig)) from None
-    problems = list(check(config))
+    problems = [*find_conversions(raw, config), *check(config)]
     if problems:
         raise _config_error(path, problems)
     return config
@@ -266,7 +279,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        siblings = [str(p) for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        found = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+        siblings = [str(file) for file in found if not file.name.startswith(".")]
         hint = f"; {near_match(str(path), siblings)}" if siblings else ""
         raise ConfigError(f"{path}: there is no such config file{hint}") from None
     except (OSError, UnicodeDecodeError) as error:

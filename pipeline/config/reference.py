@@ -1,44 +1,27 @@
-"""The JSON Schema of a config for editors, and the config reference page."""
+"""The config reference page."""
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
 import json
-import textwrap
-from collections.abc import Iterator
-from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
-
-from pipeline.config.settings import PipelineConfig
-from trainer_module.sections import DOCSTRING, Settings
-from trainer_module.settings.durations import show_duration
+from pipeline.config.json_schema import described_schema
 from trainer_module.settings.tasks import TASKS, task_class
 
-
-def config_schema() -> str:
-    """Returns the JSON Schema of a config file."""
-    schema = _described_schema()
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "Scopeline pipeline"
-    return json.dumps(schema, indent=2) + "\n"
+_MOST_NAMES = 30
+"""The most values of a key that the page lists; a table of its own has those of `metrics`."""
 
 
 def config_reference() -> str:
     """Returns the config reference page."""
-    schema = _described_schema()
+    schema = described_schema()
     lines = [
         "# Config reference",
         "",
         "`make docs` generates this page from the code. Unknown keys are errors, and all problems",
         "of a file are reported together. `--set train.epochs=3` overrides the key in the file.",
-        "`scopeline schema FILE` writes a JSON Schema. If the first line of a config is",
-        "`# yaml-language-server: $schema=FILE`, editors complete its keys and values.",
+        "Editors complete, explain and check the keys of a config that begins with the line",
+        "`# yaml-language-server: $schema=config.schema.json`; `scopeline schema` writes the file.",
     ]
     lines += _section("Top level", schema, schema)
     for name, definition in schema["$defs"].items():
@@ -52,20 +35,6 @@ def config_reference() -> str:
         defaults = ", ".join(f"`{name}`" for name in task.default_metrics())
         lines.append(f"| {kind} | {names} | {defaults} |")
     return "\n".join(lines) + "\n"
-
-
-class _SchemaGenerator(GenerateJsonSchema):
-    """A schema generator that writes durations as a config does, such as 5m."""
-
-    def encode_default(self, dft: Any) -> Any:
-        """Returns a default; a duration as in a config, where Pydantic would write ISO 8601."""
-        return show_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
-
-
-def _described_schema() -> dict[str, Any]:
-    schema = PipelineConfig.model_json_schema(schema_generator=_SchemaGenerator)
-    describe_keys(schema, PipelineConfig)
-    return schema
 
 
 def _section(title: str, definition: dict[str, Any], schema: dict[str, Any]) -> list[str]:
@@ -98,11 +67,13 @@ def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
         return f"[{name}](#{name.lower()})" if "properties" in definition else "anything"
     if "const" in value:
         return f"`{value['const']}`"
+    if len(value.get("enum", ())) > _MOST_NAMES:
+        return "string"
     if "enum" in value:
         return ", ".join(f"`{json.dumps(member)}`" for member in value["enum"])
     members = value.get("anyOf") or value.get("oneOf")
     if members:
-        return " or ".join(_kind(member, schema) for member in members)
+        return " or ".join(dict.fromkeys(_kind(member, schema) for member in members))
     if "prefixItems" in value:
         kinds = [_kind(item, schema) for item in value["prefixItems"]]
         return f"[{', '.join(kinds)}]"
@@ -118,53 +89,3 @@ def _bounds(value: dict[str, Any]) -> str:
     words = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
     bounds = [f"{sign} {value[key]:g}" for key, sign in words.items() if key in value]
     return f" {' and '.join(bounds)}" if bounds else ""
-
-
-def describe_keys(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Adds the docstrings of fields as descriptions to a model's JSON Schema.
-
-    Pydantic could read the docstrings whenever it creates a class, but that takes a second in each
-    command that imports TensorFlow.
-
-    Args:
-      schema: the JSON Schema that Pydantic made of the model; changed in place.
-      model: the Pydantic model of a section; its nested sections are `Settings` at any depth.
-    """
-    definitions = {**schema["$defs"], model.__name__: schema}
-    for section in _subclasses(Settings):
-        properties = definitions.get(section.__name__, {}).get("properties", {})
-        described = _descriptions(section)
-        for name, field in section.model_fields.items():
-            key = field.alias or name
-            if name in described and key in properties:
-                text = properties[key].get("description", DOCSTRING)
-                text = text.replace(DOCSTRING, described[name])
-                properties[key] = dict(sorted({**properties[key], "description": text}.items()))
-
-
-def _subclasses(kind: type[Settings]) -> Iterator[type[Settings]]:
-    for section in kind.__subclasses__():
-        yield section
-        yield from _subclasses(section)
-
-
-def _descriptions(section: type[Settings]) -> dict[str, str]:
-    """Returns the docstrings of a section's fields, inherited fields included, by field name."""
-    by_field: dict[str, str] = {}
-    for owner in reversed(section.__mro__):
-        if issubclass(owner, Settings) and owner is not Settings:
-            by_field |= _own_descriptions(owner)
-    return by_field
-
-
-@functools.cache
-def _own_descriptions(section: type[Settings]) -> dict[str, str]:
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
-    statements = definition.body if isinstance(definition, ast.ClassDef) else []
-    by_field = {}
-    for statement, following in pairwise(statements):
-        if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
-            continue
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            by_field[statement.target.id] = inspect.cleandoc(str(following.value.value))
-    return by_field

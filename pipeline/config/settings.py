@@ -51,6 +51,7 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.model import ModelName
 from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
 from trainer_module.settings.tasks import BaseTask, as_task
 from trainer_module.settings.train import NOT_IN_CACHE_KEY, as_kind
@@ -61,7 +62,9 @@ class OnAnomaly(StrEnum):
     """The reaction to a severe data anomaly."""
 
     FAIL = "fail"
+    """The run ends before training."""
     WARN = "warn"
+    """The run reports the anomaly and continues."""
 
 
 SCHEDULE_KEYS_WITHOUT_EFFECT_ON_MODEL = set(ScheduleSettings.model_fields) - {
@@ -88,7 +91,7 @@ NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
 
 
 AnyModel: TypeAlias = Annotated[
-    ModelSettings, BeforeValidator(as_kind, json_schema_input_type=str | ModelSettings)
+    ModelSettings, BeforeValidator(as_kind, json_schema_input_type=ModelName | ModelSettings)
 ]
 
 
@@ -104,6 +107,7 @@ class PipelineConfig(Settings):
     ]
     """The name of the pipeline, of its output folder and of the served model."""
     data: DataSettings
+    """The location and the format of the data, and its split."""
     target: TaskSettings = Field(alias="task")
     """The task of the model: its name, or a mapping with its options."""
     features: dict[str, Feature] = {}

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
+from pipeline.config.schema_file import editor_line
+from pipeline.config.yaml_numbers import core_resolvers
 from pipeline.first_config.proposal import Proposal
 from trainer_module.errors import shorten
 
-SCHEMA = "config.schema.json"
-"""The name of the file with the JSON Schema of configs, which editors read."""
 _COMMENT_COLUMN = 44
 """The column in which comments begin, unless the line is longer."""
 _MAX_COMMENT = 100
@@ -27,7 +27,7 @@ def render_config(proposal: Proposal, command: str) -> str:
     """
     extent = f" from {proposal.rows}" if proposal.rows else ""
     lines = [
-        f"# yaml-language-server: $schema={SCHEMA}",
+        editor_line(),
         f"# Written{extent} by `{_plain(command)}`. All keys: docs/config.md",
     ]
     for key, value in proposal.config.items():
@@ -64,6 +64,11 @@ def _flow(value: Any) -> str:
 
 class _Dumper(yaml.SafeDumper):
     """Writes line breaks and other characters that are not printable as escapes."""
+
+    yaml_implicit_resolvers = {
+        first: [*resolvers, *yaml.SafeDumper.yaml_implicit_resolvers.get(first, ())]
+        for first, resolvers in core_resolvers().items()
+    }
 
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:

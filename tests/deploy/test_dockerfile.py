@@ -22,8 +22,8 @@ from pipeline.kubeflow.image import CODE_LABEL, code_hash
 from pipeline.own_modules import PACKAGES
 
 ROOT = Path(__file__).parents[2]
-SUFFIXES = {".py", ".yaml", ".j2", ".css", ".html", ".js"}
-"""Of the code, the examples, the templates of reports, and the page of the server."""
+SUFFIXES = {".py", ".yaml", ".json", ".j2", ".css", ".html", ".js"}
+"""Of the code, the examples, their JSON Schema, the templates of reports, and the server's page."""
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
 

@@ -19,8 +19,9 @@ from trainer_data import Transformed, run_transform
 
 from components.processes.supervisor import Policy
 from components.trainer.workers import Training, make_workers, restart_policy
+from pipeline.config.json_schema import config_schema
 from pipeline.config.loading import load_config
-from pipeline.config.reference import config_reference, config_schema
+from pipeline.config.reference import config_reference
 from pipeline.config.sections.model import model_supports_task_and_features
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
@@ -302,7 +303,7 @@ def test_a_feature_is_transformed_trained_on_and_served(tmp_path: Path) -> None:
 def test_no_registered_section_imports_tensorflow() -> None:
     script = """
 import sys
-from pipeline.config.reference import config_schema
+from pipeline.config.json_schema import config_schema
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.strategies import STRATEGIES, strategy_class
 from trainer_module.settings.tasks import TASKS, task_class

@@ -36,6 +36,7 @@ class OwnFeature(BaseFeature):
             "the type of an own class is module.Class, such as my_types.Money",
         ),
     ]
+    """The import path of your class, such as `my_types.Money`."""
     may_mix: ClassVar[bool] = True
 
 

@@ -47,13 +47,22 @@ def show_seconds(seconds: float) -> str:
     return f"{rounded} s" if rounded < 60 else f"{rounded // 60} min {rounded % 60} s"
 
 
+def _json_schema(pattern: str) -> dict[str, str]:
+    words = "Expected a whole number with a unit, such as 30s, 5m, 4h or 1d."
+    return {"type": "string", "pattern": f"^{pattern}$", "patternErrorMessage": words}
+
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(_parse_duration),
     PlainSerializer(show_duration, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+\s*[smhd]$"}),
+    WithJsonSchema(_json_schema(r"\d+\s*[smhd]")),
 ]
 
 
-SomeTime = Annotated[Duration, AfterValidator(_check_positive)]
+SomeTime = Annotated[
+    Duration,
+    AfterValidator(_check_positive),
+    WithJsonSchema(_json_schema(r"0*[1-9]\d*\s*[smhd]")),
+]
 """A duration of at least one second."""

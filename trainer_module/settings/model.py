@@ -9,10 +9,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from trainer_module.errors import TrainingError
-from trainer_module.sections import DOCSTRING, Settings, load_own
+from trainer_module.sections import DOCSTRING, NameOrPath, Settings, load_own, refuse_keys
 
 Activation = Literal["relu", "elu", "selu", "gelu", "swish", "tanh", "sigmoid", "linear"]
 
@@ -177,6 +184,8 @@ class ModelSpec:
     """The model's defaults of the keys of features, by feature type."""
     fine_tuning_defaults: Mapping[str, Any] = field(default_factory=dict)
     """The model's defaults of keys in the section `train` where it fine-tunes `model.weights`."""
+    description: str = ""
+    """A sentence about the model, which editors show."""
 
 
 _MODELS = "trainer_module.families.supervised.models"
@@ -201,6 +210,7 @@ ZOO: dict[str, ModelSpec] = {
             "steps": 4000,
             "early_stopping": {"patience": 6},
         },
+        description="The mean of the embedded words of texts, and a linear layer.",
     ),
     "bert": ModelSpec(
         f"{_MODELS}.bert.build_model",
@@ -226,8 +236,14 @@ ZOO: dict[str, ModelSpec] = {
             "batch_size": {"at_most": 32},
             "epochs": 4,
         },
+        description="A Transformer for texts, also with published weights.",
     ),
-    "cnn": ModelSpec(f"{_MODELS}.pictures.build_cnn", needs="image", reads=("filters", "layers")),
+    "cnn": ModelSpec(
+        f"{_MODELS}.pictures.build_cnn",
+        needs="image",
+        reads=("filters", "layers"),
+        description="A small convolutional network for pictures, or one described layer by layer.",
+    ),
     "convnet": ModelSpec(
         f"{_MODELS}.pictures.build_convnet",
         needs="image",
@@ -242,6 +258,7 @@ ZOO: dict[str, ModelSpec] = {
             "batch_size": 32,
             "augment": {"shift": 0.1, "zoom": 0.1},
         },
+        description="The default for pictures, good without tuning.",
     ),
     "ensemble": ModelSpec(
         f"{_MODELS}.tables.build_tabular",
@@ -250,13 +267,18 @@ ZOO: dict[str, ModelSpec] = {
         tasks=("binary", "multiclass", "regression"),
         model=_TABULAR_MODEL,
         train=_TABULAR_TRAIN,
+        description="The default for tables: the mean of `tabular`, trees and a linear model.",
     ),
-    "mlp": ModelSpec(f"{_MODELS}.tables.build_mlp"),
+    "mlp": ModelSpec(
+        f"{_MODELS}.tables.build_mlp",
+        description="Dense layers over numbers and embedded categories.",
+    ),
     "tabular": ModelSpec(
         f"{_MODELS}.tables.build_tabular",
         reads=("members",),
         model=_TABULAR_MODEL,
         train=_TABULAR_TRAIN,
+        description="The best single network for tables.",
     ),
     "text_cnn": ModelSpec(
         f"{_MODELS}.texts.build_text_cnn",
@@ -264,6 +286,7 @@ ZOO: dict[str, ModelSpec] = {
         reads=("filters", "widths"),
         model={"filters": [100], "hidden_units": [], "dropout": 0.5, "embedding_size": 32},
         features={"text": {"encoding": "sequence"}},
+        description="Convolutions over the words of texts.",
     ),
     "trees": ModelSpec(
         builder="",
@@ -271,16 +294,21 @@ ZOO: dict[str, ModelSpec] = {
         reads=("forest", *_BOOSTED_KEYS, "random", "extra"),
         refuses=("image", "text"),
         tasks=("binary", "multiclass", "regression"),
+        description="Gradient-boosted trees, or a forest.",
     ),
-    "wide_deep": ModelSpec(f"{_MODELS}.tables.build_wide_deep"),
+    "wide_deep": ModelSpec(
+        f"{_MODELS}.tables.build_wide_deep",
+        description="A linear part added to an `mlp` (arXiv:1606.07792).",
+    ),
     **{
         name: ModelSpec(
             f"{_MODELS}.pretrained.build_model",
             needs="image",
             reads=("weights", "transfer", "sync_batch_norm", "outputs"),
             model={"hidden_units": []},
+            description=f"{network.constructor} for pictures, also with published weights.",
         )
-        for name in NETWORKS
+        for name, network in NETWORKS.items()
     },
 }
 """The models of supervised tasks by the name in `model.kind`."""
@@ -292,6 +320,7 @@ LEARNERS: dict[str, ModelSpec] = {
         tasks=("control",),
         model={"hidden_units": [256, 256]},
         train={"steps": 60_000, "batch_size": 128, "learning_rate": 1e-3},
+        description="A deep Q-network (Mnih et al., 2015).",
     ),
 }
 """The models of other families of tasks, by their name in `model.kind`; the families build them."""
@@ -466,12 +495,6 @@ class TransferSettings(Settings):
         return self
 
 
-def _name_models(schema: dict[str, Any]) -> None:
-    """Puts the names of the registered models before the description of `kind`."""
-    names = (f"`{name}`" for name in (*ZOO, *LEARNERS))
-    schema["description"] = f"{', '.join(names)}, {DOCSTRING}"
-
-
 def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
     """Returns a function that puts the models that read a key before the key's description."""
 
@@ -494,14 +517,40 @@ class ForestSettings(Settings):
     600,000 nodes."""
 
 
+ModelName = Annotated[
+    str,
+    NameOrPath(
+        lambda: {
+            AUTO: "The best kind of model for the features and the task.",
+            **{name: spec.description for name, spec in (*ZOO.items(), *LEARNERS.items())},
+            "gan": "For `task: generation`: networks of dense layers.",
+            "dcgan": "For `task: generation`: networks of transposed convolutions.",
+        }
+    ),
+]
+"""The name of a model, or the import path of a builder."""
+
+
+def _refuse_unread_keys(schema: dict[str, Any]) -> None:
+    some_read = {key for spec in (*ZOO.values(), *LEARNERS.values()) for key in spec.reads}
+    by_keys: dict[tuple[str, ...], list[str]] = {}
+    for name, spec in ZOO.items():
+        by_keys.setdefault(spec.reads, []).append(name)
+    for reads, names in by_keys.items():
+        refuse_keys(schema, names, dict.fromkeys(sorted(some_read - set(reads))))
+
+
 class ModelSettings(Settings):
     """The model: one of the zoo with its sizes, or a builder of yours."""
 
-    kind: str = Field(default=AUTO, json_schema_extra=_name_models)
-    """or the import path of a function `build_model(problem, settings)` that returns an uncompiled
-    tf_keras model. `auto`: `convnet` if a feature is an image (`cnn` if `filters` or `layers` are
-    given), `bag` if all features are text, otherwise `ensemble`; `tabular` where the task, the
-    strategy, the loss, `optimize` or `train.run_fn` excludes an ensemble."""
+    model_config = ConfigDict(json_schema_extra=_refuse_unread_keys)
+
+    kind: ModelName = AUTO
+    """The name of a model, or the import path of a function `build_model(problem, settings)` that
+    returns an uncompiled tf_keras model. `auto`: `convnet` if a feature is an image (`cnn` if
+    `filters` or `layers` are given), `bag` if all features are text, otherwise `ensemble`;
+    `tabular` where the task, the strategy, the loss, `optimize` or `train.run_fn` excludes an
+    ensemble."""
     size: AnyBertSizes = Field(default=None, json_schema_extra=_name_readers("size"))
     """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or the size of
     the model in `weights`."""

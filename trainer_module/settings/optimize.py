@@ -139,15 +139,25 @@ class VariantName(StrEnum):
     """A converted form of the SavedModel, named by its runtime and its data type."""
 
     FLOAT = "float"
+    """LiteRT with weights and activations in float32."""
     FLOAT16 = "float16"
+    """LiteRT with weights in float16."""
     DYNAMIC = "dynamic"
+    """LiteRT with weights in int8."""
     INT8 = "int8"
+    """LiteRT with weights and activations in int8."""
     INT16X8 = "int16x8"
+    """LiteRT with weights in int8 and activations in int16."""
     ONNX = "onnx"
+    """ONNX Runtime with float32."""
     ONNX_FLOAT16 = "onnx_float16"
+    """ONNX Runtime with float16."""
     ONNX_INT8 = "onnx_int8"
+    """ONNX Runtime with weights and activations in int8."""
     TENSORRT_FLOAT16 = "tensorrt_float16"
+    """ONNX Runtime with TensorRT in float16, on NVIDIA GPUs."""
     TENSORRT_INT8 = "tensorrt_int8"
+    """ONNX Runtime with TensorRT in int8, on NVIDIA GPUs."""
 
     @property
     def is_litert(self) -> bool:

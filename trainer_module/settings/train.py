@@ -26,7 +26,14 @@ from pydantic import (
 )
 
 from trainer_module.errors import TrainingError, enumerate_names
-from trainer_module.sections import DOCSTRING, Registered, Settings, named_or_mapping
+from trainer_module.sections import (
+    DOCSTRING,
+    NameOrPath,
+    Registered,
+    Settings,
+    named_or_mapping,
+    refuse_keys,
+)
 from trainer_module.strategies import STRATEGIES, processes_of, strategies_of_several_processes
 from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
 from trainer_module.strategies.synchronous import DefaultStrategy
@@ -296,9 +303,7 @@ def _learning_rate_kind(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Returns whether a string is a number; YAML reads a number without a dot, such as 1e-3, as a
-    string.
-    """
+    """Returns whether a string is a number, as in quotes."""
     try:
         float(text)
     except ValueError:
@@ -335,17 +340,31 @@ class LossSpec:
     """The names of the tasks that the loss supports."""
     reads: tuple[str, ...] = ()
     """The keys of LossSettings that the loss reads, besides `kind`."""
+    description: str = ""
+    """A sentence about the loss, which editors show."""
 
 
 _CLASSES = ("binary", "multiclass", "ordinal")
 _NUMBERS = ("regression", "count")
 LOSSES = {
-    "cross_entropy": LossSpec(_CLASSES, reads=("label_smoothing",)),
-    "focal": LossSpec(_CLASSES, reads=("gamma", "label_smoothing")),
-    "poisson": LossSpec(("count",)),
-    "mse": LossSpec(_NUMBERS),
-    "mae": LossSpec(_NUMBERS),
-    "huber": LossSpec(_NUMBERS, reads=("delta",)),
+    "cross_entropy": LossSpec(
+        _CLASSES,
+        reads=("label_smoothing",),
+        description="The cross-entropy, the default for classes.",
+    ),
+    "focal": LossSpec(
+        _CLASSES,
+        reads=("gamma", "label_smoothing"),
+        description="The focal loss, for rare classes (arXiv:1708.02002).",
+    ),
+    "poisson": LossSpec(("count",), description="The Poisson loss, the default for counts."),
+    "mse": LossSpec(_NUMBERS, description="The mean squared error, the default for numbers."),
+    "mae": LossSpec(_NUMBERS, description="The mean absolute error."),
+    "huber": LossSpec(
+        _NUMBERS,
+        reads=("delta",),
+        description="The squared error for small errors, the absolute error for large ones.",
+    ),
 }
 """The losses by name; the first loss that supports a task is the task's default."""
 
@@ -360,16 +379,27 @@ def is_usual(loss: str, task: str) -> bool:
     return loss in ("", losses_for(task)[0])
 
 
-def _name_losses(schema: dict[str, Any]) -> None:
-    schema["description"] = f"{', '.join(f'`{name}`' for name in LOSSES)}, {DOCSTRING}"
+LossName = Annotated[
+    str, NameOrPath(lambda: {name: spec.description for name, spec in LOSSES.items()})
+]
+"""The name of a loss, or the import path of one."""
+
+
+def _refuse_unread_keys(schema: dict[str, Any]) -> None:
+    defaults = {key: value.get("default") for key, value in schema["properties"].items()}
+    for name, spec in LOSSES.items():
+        unread = set(defaults) - {"kind", *spec.reads}
+        refuse_keys(schema, [name], {key: defaults[key] for key in sorted(unread)})
 
 
 class LossSettings(Settings):
     """A loss with its options."""
 
-    kind: str = Field(json_schema_extra=_name_losses)
-    """or the import path of a loss of yours: a function of labels and predictions that returns a
-    loss per example, or a subclass of `tf_keras.losses.Loss`."""
+    model_config = ConfigDict(json_schema_extra=_refuse_unread_keys)
+
+    kind: LossName
+    """The name of a loss, or the import path of a loss of yours: a function of labels and
+    predictions that returns a loss per example, or a subclass of `tf_keras.losses.Loss`."""
     gamma: NonNegativeFloat = 2.0
     """focal: the focusing parameter; the larger it is, the less count examples that the model
     predicts with confidence (arXiv:1708.02002)."""
@@ -405,7 +435,7 @@ class LossSettings(Settings):
 
 
 AnyLoss = Annotated[
-    LossSettings, BeforeValidator(as_kind, json_schema_input_type=str | LossSettings)
+    LossSettings, BeforeValidator(as_kind, json_schema_input_type=LossName | LossSettings)
 ]
 
 
@@ -413,10 +443,15 @@ class OptimizerName(StrEnum):
     """The names of the optimizers."""
 
     ADAM = "adam"
+    """Steps by running means of the gradient and of its square (arXiv:1412.6980)."""
     ADAMW = "adamw"
+    """Adam with a weight decay that is separate from the gradient (arXiv:1711.05101)."""
     SGD = "sgd"
+    """Steps in the direction of the gradient, with optional momentum."""
     RMSPROP = "rmsprop"
+    """Steps divided by a running mean of the gradient's size."""
     LION = "lion"
+    """Steps by the sign of the momentum (arXiv:2302.06675)."""
 
 
 READERS = {
@@ -427,10 +462,19 @@ READERS = {
 """
 
 
+def _refuse_unread_options(schema: dict[str, Any]) -> None:
+    for key, readers in READERS.items():
+        others = [name.value for name in OptimizerName if name not in readers]
+        refuse_keys(schema, others, {key: schema["properties"][key]["default"]})
+
+
 class OptimizerSettings(Settings):
     """An optimizer with its options."""
 
+    model_config = ConfigDict(json_schema_extra=_refuse_unread_options)
+
     kind: OptimizerName = OptimizerName.ADAM
+    """The name of the optimizer."""
     momentum: float = Field(default=0.0, ge=0, lt=1)
     """sgd, rmsprop: the momentum, the share of each step that is added to the next step."""
     nesterov: bool = False
@@ -534,15 +578,20 @@ class Loop(StrEnum):
     """The training loop: Keras's `fit`, or the explicit loop in `trainer_module/training/`."""
 
     FIT = "fit"
+    """Keras's own loop."""
     CUSTOM = "custom"
+    """An explicit loop in `trainer_module/training/`, which you can change."""
 
 
 class Precision(StrEnum):
     """The data type of the layers' computations; variables are always float32."""
 
     FLOAT32 = "float32"
+    """32 bits, on every device."""
     MIXED_FLOAT16 = "mixed_float16"
+    """16 bits with loss scaling, for GPUs."""
     MIXED_BFLOAT16 = "mixed_bfloat16"
+    """16 bits with the range of 32 bits, for TPUs and newer CPUs and GPUs."""
 
 
 class EarlyStoppingSettings(Settings):

@@ -35,6 +35,7 @@ class Algorithm(StrEnum):
     TPE = "tpe"
     """A tree-structured Parzen estimator fitted to the earlier trials (Bergstra et al., 2011)."""
     RANDOM = "random"
+    """Values drawn at random, each trial independently."""
     GRID = "grid"
     """Every combination of the choices, in order."""
     HYPERBAND = "hyperband"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator
-
-from trainer_module.sections import Settings
+from trainer_module.sections import Matching, Settings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -50,13 +47,9 @@ class Processes(StrEnum):
     """
 
 
-def _check_device(name: str) -> str:
-    if not re.fullmatch(r"(cpu|gpu):[0-9]+", name):
-        raise ValueError("expected a device such as `gpu:0` or `cpu:1`")
-    return name
-
-
-Device = Annotated[str, AfterValidator(_check_device)]
+Device = Annotated[
+    str, Matching(r"(cpu|gpu):[0-9]+", "expected a device such as `gpu:0` or `cpu:1`")
+]
 
 
 class BaseStrategy(Settings):

@@ -60,8 +60,11 @@ class Communication(StrEnum):
     """
 
     AUTO = "auto"
+    """TensorFlow chooses by the devices."""
     RING = "ring"
+    """Rings of gRPC connections between the workers."""
     NCCL = "nccl"
+    """NCCL, for NVIDIA GPUs."""
 
 
 class MultiWorkerMirroredStrategy(BaseStrategy):
@@ -70,6 +73,7 @@ class MultiWorkerMirroredStrategy(BaseStrategy):
     kind: Literal[Strategy.MULTI_WORKER_MIRRORED]
     processes: ClassVar[Processes] = Processes.IN_STEP
     communication: Communication = Communication.AUTO
+    """The implementation of the gradient exchange between workers."""
     bytes_per_pack: int = Field(default=0, ge=0)
     """The size of the packs in which gradients are sent; 0 lets TensorFlow choose."""
     timeout: PositiveFloat | None = None
@@ -101,8 +105,11 @@ class Reduction(StrEnum):
     """The implementation of the sum of gradients over mirrored replicas."""
 
     NCCL = "nccl"
+    """NCCL, the default on GPUs."""
     HIERARCHICAL_COPY = "hierarchical_copy"
+    """Copies in a tree, for machines without NVLink between all GPUs."""
     REDUCTION_TO_ONE = "reduction_to_one"
+    """Copies to one device, which sums them."""
 
 
 class _ReplicatedStrategy(BaseStrategy):

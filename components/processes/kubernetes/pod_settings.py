@@ -7,9 +7,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, WithJsonSchema
 
-from trainer_module.settings import Settings
+from trainer_module.sections import Matching, Settings
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -20,17 +20,6 @@ _CPU = re.compile(r"\d+(\.\d+)?|\d+m")
 _MOUNT = re.compile(r"/[^:]*[^:/]")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _matching(pattern: re.Pattern[str], message: str) -> AfterValidator:
-    """Returns a validator that raises ValueError with a message unless a pattern matches a text."""
-
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise ValueError(message)
-        return text
-
-    return AfterValidator(check)
 
 
 def _check_memory(amount: Any) -> str:
@@ -65,8 +54,8 @@ def cores_of(cpu: str) -> Decimal:
 
 LabelName = Annotated[
     str,
-    _matching(
-        LABEL,
+    Matching(
+        LABEL.pattern,
         "Kubernetes accepts only names of at most 63 lowercase letters, digits and `-`, such as"
         " `kubeflow-user`",
     ),
@@ -74,19 +63,30 @@ LabelName = Annotated[
 """The name of a namespace or a container (RFC 1123 label)."""
 ObjectName = Annotated[
     str,
-    _matching(
-        SUBDOMAIN,
+    Matching(
+        SUBDOMAIN.pattern,
         "Kubernetes accepts only names of lowercase letters, digits, `-` and `.`, such as"
         " `pipeline-runner`",
     ),
 ]
 """The name of a secret, a claim or a service account (RFC 1123 subdomain)."""
-Memory = Annotated[str, BeforeValidator(_check_memory)]
-Cpu = Annotated[str, BeforeValidator(_check_cpu)]
+Memory = Annotated[
+    str,
+    BeforeValidator(_check_memory),
+    WithJsonSchema({"type": "string", "pattern": f"^{_MEMORY.pattern}$"}),
+]
+Cpu = Annotated[
+    str,
+    BeforeValidator(_check_cpu),
+    WithJsonSchema(
+        {"type": ["string", "number"], "pattern": f"^(?:{_CPU.pattern})$", "exclusiveMinimum": 0}
+    ),
+]
 VariableName = Annotated[
     str,
-    _matching(
-        _VARIABLE, "the name of an environment variable may have only letters, digits and `_`"
+    Matching(
+        _VARIABLE.pattern,
+        "the name of an environment variable may have only letters, digits and `_`",
     ),
 ]
 
@@ -97,13 +97,16 @@ class Accelerator(Settings):
     type: str = Field(default="nvidia.com/gpu", min_length=1)
     """The resource's name, such as `nvidia.com/gpu` or `google.com/tpu`."""
     count: PositiveInt = 1
+    """The number of accelerators."""
 
 
 class Operator(StrEnum):
     """The comparison of a toleration."""
 
     EQUAL = "Equal"
+    """The taint has the same key and value."""
     EXISTS = "Exists"
+    """The taint has the same key, and any value."""
 
 
 class Toleration(Settings):
@@ -112,7 +115,9 @@ class Toleration(Settings):
     key: str | None = None
     """The key of the taint. By default, all taints are tolerated."""
     operator: Operator = Operator.EQUAL
+    """The comparison with the taint."""
     value: str | None = None
+    """The value of the taint, for `operator: Equal`."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The effect of the taint. By default, all effects are tolerated."""
 
@@ -123,21 +128,27 @@ class Resources(Settings):
     cpu: Cpu | None = None
     """The requested number of cores."""
     cpu_limit: Cpu | None = None
+    """The most cores; default: no limit."""
     memory: Memory | None = None
     """The requested memory, such as 4Gi."""
     memory_limit: Memory | None = None
+    """The most memory; default: no limit."""
     accelerator: Accelerator | None = None
+    """The accelerators of the container; default: none."""
     node_selector: dict[str, str] = {}
+    """Labels that the node of the pod must have."""
     tolerations: list[Toleration] = []
+    """The taints of nodes that the pod tolerates."""
 
 
 class Volume(Settings):
     """A PersistentVolumeClaim, and the folder at which pods mount it."""
 
     claim: LabelName
+    """The name of the claim."""
     path: Annotated[
         str,
-        _matching(_MOUNT, "expected an absolute path without `:`, such as /mnt/scopeline"),
+        Matching(_MOUNT.pattern, "expected an absolute path without `:`, such as /mnt/scopeline"),
     ] = "/mnt/scopeline"
     """The folder at which the volume is mounted."""
 
@@ -146,14 +157,16 @@ class SecretKey(Settings):
     """A key of a Secret."""
 
     secret: ObjectName
+    """The name of the Secret."""
     key: Annotated[
         str,
-        _matching(
-            _SECRET_KEY,
+        Matching(
+            _SECRET_KEY.pattern,
             "the key of a Secret may have only letters, digits, `-`, `_` and `.`, such as"
             " `password`",
         ),
     ]
+    """The key in the Secret."""
 
 
 class PodSettings(Settings):

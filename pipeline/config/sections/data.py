@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.formats import (
@@ -33,6 +33,7 @@ from pipeline.config.issues import Issue, near_match, rules_of
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.families import family_of
 from trainer_module.features.pixels import DATA_PIXELS
+from trainer_module.sections import refuse_keys
 from trainer_module.settings import (
     Feature,
     ImageFeature,
@@ -54,10 +55,18 @@ AnyLags = Annotated[
 ]
 
 
+def _refuse_unread_keys(schema: dict[str, Any]) -> None:
+    files = [name for name, spec in FORMATS.items() if spec.has_files]
+    refuse_keys(schema, files, {"episodes": None, "policy": None}, tag="format")
+
+
 class DataSettings(Settings):
     """The location and the format of the data, and its split."""
 
+    model_config = ConfigDict(json_schema_extra=_refuse_unread_keys)
+
     format: DataFormat
+    """The format of the files."""
     path: str = Field(min_length=1)
     """A file, folder or glob, local or gs://, relative to the working directory. `{SPAN}`,
     `{VERSION}`, `{YYYY}{MM}{DD}` and `{HH}` match spans; a run reads the newest span.

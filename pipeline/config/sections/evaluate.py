@@ -13,11 +13,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from components.optimizer.gating import DecidingMetric
 from pipeline.config.issues import Issue, near_match_and, rules_of
 from trainer_module.errors import enumerate_names
+from trainer_module.sections import NameOrPath
 from trainer_module.settings import (
     CrossValidation,
     Settings,
 )
-from trainer_module.settings.tasks import LearningTask, Metric
+from trainer_module.settings.tasks import TASKS, LearningTask, Metric, task_class
 
 COUNT = "example_count"
 """The number of examples, which is always computed."""
@@ -121,7 +122,9 @@ class OnLeakage(StrEnum):
     """The reaction to a column that leaks the label."""
 
     WARN = "warn"
+    """The run adds a note."""
     FAIL = "fail"
+    """The run ends before training."""
 
 
 class Ties(StrEnum):
@@ -133,10 +136,23 @@ class Ties(StrEnum):
     """The model in service remains in service."""
 
 
+def _describe_metrics() -> dict[str, str]:
+    """Returns the metrics by name, each with the tasks that have the metric."""
+    readers: dict[str, list[str]] = {}
+    for kind in TASKS:
+        for name in task_class(kind).model_construct(kind=kind).metrics():
+            readers.setdefault(name, []).append(f"`{kind}`")
+    return {name: f"For {enumerate_names(kinds, 'and')}." for name, kinds in readers.items()}
+
+
+MetricName = Annotated[str, NameOrPath(_describe_metrics)]
+"""The name of a metric, or the import path of a class."""
+
+
 class EvaluateSettings(CrossValidation):
     """The metrics of the model, and the thresholds that it has to meet to be pushed."""
 
-    metrics: list[str | MetricSettings] = []
+    metrics: list[MetricName | MetricSettings] = []
     """Names of metrics, import paths of metric classes, or mappings with the keys of
     `tfma.MetricConfig`; default: the task's default metrics. docs/config.md lists the names.
     """

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from components.processes.kubernetes.pod_settings import (
     LabelName,
@@ -16,36 +15,34 @@ from components.processes.kubernetes.pod_settings import (
     VariableName,
     Volume,
 )
-from trainer_module.settings import Settings
+from trainer_module.sections import Matching, Settings
 from trainer_module.settings.durations import SomeTime
 
 DEFAULT_RESOURCES = "default"
 """The key of `resources` for all components that have no key in `resources`."""
 
 
-_ENDPOINT = re.compile(r"https?://\S+")
-
-
-def _check_image(image: str) -> str:
-    if not image or any(c.isspace() for c in image) or "://" in image:
-        raise ValueError("expected a container image, such as registry.example.com/scopeline:0.1.0")
-    return image
-
-
-def _check_endpoint(address: str) -> str:
-    if not _ENDPOINT.fullmatch(address):
-        raise ValueError(
-            "expected an address with a scheme, such as http://localhost:8888 for a port-forward"
-        )
-    return address
+Image = Annotated[
+    str,
+    Matching(
+        r"(?!.*://)\S+", "expected a container image, such as registry.example.com/scopeline:0.1.0"
+    ),
+]
+Endpoint = Annotated[
+    str,
+    Matching(
+        r"https?://\S+",
+        "expected an address with a scheme, such as http://localhost:8888 for a port-forward",
+    ),
+]
 
 
 class KubeflowSettings(Settings):
     """The settings of Kubeflow Pipelines; only `scopeline-kubeflow` reads them."""
 
-    image: Annotated[str, AfterValidator(_check_image)] | None = None
+    image: Image | None = None
     """The container image of every step, with a tag; `make image` builds one."""
-    endpoint: Annotated[str, AfterValidator(_check_endpoint)] | None = None
+    endpoint: Endpoint | None = None
     """The address of the Kubeflow Pipelines API; default: from the environment or the cluster."""
     namespace: LabelName | None = None
     """The namespace of runs; default: `kubeflow`, or the user's namespace in a multi-user
@@ -72,6 +69,7 @@ class KubeflowSettings(Settings):
     scopeline, key: password}`.
     """
     image_pull_secrets: list[ObjectName] = []
+    """The Secrets with which nodes pull the image."""
     resources: dict[str, Resources] = {}
     """Resources by component (such as `Trainer`), or by task in a training cluster (`chief`,
     `worker`, `ps`); `default` applies to components and tasks without a key.

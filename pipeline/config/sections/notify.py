@@ -21,9 +21,13 @@ class Occasion(StrEnum):
     """The occasion of a notification."""
 
     FAILED = "failed"
+    """A run failed, or its data or config is unusable."""
     NOT_BLESSED = "not_blessed"
+    """A model was not good enough to be pushed."""
     PUSHED = "pushed"
+    """A model was pushed."""
     DRIFT = "drift"
+    """A span differs from the last earlier span that passed all checks."""
     SKEW = "skew"
     """Requests differ from the training data; not sent if `skew.on_skew` is `warn`."""
     STALE = "stale"
@@ -35,6 +39,7 @@ class Occasion(StrEnum):
     HELD = "held"
     """A blessed model was not pushed because of a hold, a pending approval, or a newer model."""
     ROLLED_BACK = "rolled_back"
+    """An earlier version was put back into service."""
 
 
 WEBHOOK_URL = Matching(
@@ -82,10 +87,13 @@ class EmailSettings(Settings):
     ]
     """`host` or `host:port`; the default port is 25."""
     sender: str
+    """The address of the sender."""
     to: list[str] = Field(min_length=1)
+    """The addresses of the receivers."""
     tls: bool = True
     """Whether to require an encrypted connection (STARTTLS)."""
     user: str | None = None
+    """The user of the mail server; default: no login."""
     password_variable: VariableName | None = None
     """The name of the environment variable with the user's password; required if `user` is set."""
 
@@ -100,7 +108,9 @@ class NotifySettings(Settings):
     """The receivers and the occasions of notifications; a failed delivery never fails a run."""
 
     webhook: WebhookSettings | None = None
+    """A webhook; default: none."""
     email: EmailSettings | None = None
+    """A mail server; default: none."""
     occasions: list[Occasion] = list(Occasion)
     """The occasions of notifications; default: all."""
     stale_after: SomeTime | None = None

@@ -54,7 +54,9 @@ class Approve(StrEnum):
     """Whether blessed models are pushed automatically."""
 
     AUTO = "auto"
+    """A blessed model is pushed immediately."""
     MANUAL = "manual"
+    """A blessed model waits for `scopeline approve`."""
 
 
 class PushSettings(Settings):

@@ -41,7 +41,9 @@ class MissingSpan(StrEnum):
     """The reaction to a gap in the window, or to a span without examples."""
 
     FAIL = "fail"
+    """The run fails."""
     SKIP = "skip"
+    """The run trains on the other spans of the window."""
 
 
 class WindowSettings(Settings):
@@ -157,6 +159,7 @@ class OnDrift(StrEnum):
     RETRAIN = "retrain"
     """A run becomes due, even if `cron` and `on_new_data` are not set."""
     WARN = "warn"
+    """The run adds a note."""
     FAIL = "fail"
     """The span is refused, like a span with anomalies, until `scopeline spans accept` accepts it.
     """
@@ -268,6 +271,7 @@ class OnSkew(StrEnum):
     """
 
     WARN = "warn"
+    """`history` shows the difference."""
     RETRAIN = "retrain"
     """A notification is sent, and a run becomes due."""
     NOTIFY = "notify"

@@ -15,8 +15,8 @@ from components.example_gen.columns.type_inference import ColumnSurvey, encode_t
 from components.example_gen.formats import FORMATS, FormatSpec
 from components.example_gen.paths import resolve_input
 from components.example_gen.sources.base import Batch, Files, Source, Survey
+from pipeline.config.json_schema import config_schema
 from pipeline.config.loading import load_config
-from pipeline.config.reference import config_schema
 from trainer_module.errors import ConfigError
 
 CONFIG = Path(__file__).parents[3] / "configs" / "taxi.yaml"

@@ -210,7 +210,10 @@ task: binary
         ("? [a, b]\n: c", "line 1, column 3: not valid YAML: a key has to be plain text"),
         ("train: {epochs: 1, epochs: 2}", "column 20: not valid YAML: the key `epochs` appears"),
         ("x: {<<: {a: 1}, a: 2, a: 3}", "the key `a` appears twice"),
-        ("schema: 2026-13-45", "line 1, column 9: not valid YAML: month must be in 1..12; if"),
+        (
+            "schema: !!timestamp 2026-13-45",
+            "line 1, column 9: not valid YAML: month must be in 1..12; if",
+        ),
     ],
 )
 def test_yaml_that_is_no_config_is_explained(tmp_path: Path, text: str, words: str) -> None:

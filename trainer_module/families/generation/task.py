@@ -30,7 +30,9 @@ class GanLoss(StrEnum):
     """The loss of a GAN."""
 
     NON_SATURATING = "non_saturating"
+    """The cross-entropy, with labels swapped for the generator (Goodfellow et al., 2014)."""
     WASSERSTEIN = "wasserstein"
+    """The Wasserstein distance with a gradient penalty (Gulrajani et al., 2017)."""
 
 
 class GenerationTask(LearningTask):
