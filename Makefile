@@ -15,7 +15,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
+.PHONY: help setup run replay chaos siege noise test test-long lint format docs site image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -56,8 +56,11 @@ format: $(READY)  ## format the code
 	@$(VENV)/bin/ruff check --fix-only --quiet .
 	@$(VENV)/bin/ruff format .
 
-docs: $(READY)  ## write the config reference and its JSON Schema from the code
+docs: $(READY)  ## write the references of the config and the Python API from the code
 	@$(PYTHON) tools/generate_docs.py
+
+site: $(READY)  ## build the documentation as a site into site/; a dead link ends the build
+	@$(PYTHON) tools/build_site.py
 
 image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopeline:0.1.0 names it, EXTRA=gpu adds CUDA
 	@$(PYTHON) tools/build_image.py $(IMAGE) $(if $(EXTRA),--extra $(EXTRA))
@@ -97,7 +100,7 @@ other-runner: $(READY)  ## compare a run and predictions with those of Beam in a
 	@$(PYTHON) tools/other_runner.py $(ARGS)
 
 clean:  ## remove the environment and caches; output/ stays
-	rm -rf $(VENV) .tools build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .tools build site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-output:  ## delete output/ with its models and history after confirmation; CONFIRM=yes confirms
