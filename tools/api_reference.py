@@ -60,7 +60,6 @@ Names that this page does not list may change without notice.
 """
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises):$", re.MULTILINE)
 _ITEM = re.compile(r"^ {2}(\S[^:]*): ", re.MULTILINE)
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
@@ -69,11 +68,11 @@ class _Members:
 
     attributes: list[tuple[str, str, str]] = field(default_factory=list)
     """The name, the type and the description of each attribute."""
-    methods: list[_Function] = field(default_factory=list)
+    methods: list[ast.FunctionDef] = field(default_factory=list)
 
 
 def api_reference() -> str:
-    """Returns the page."""
+    """Returns the page of the Python API."""
     lines = [_INTRODUCTION]
     for title, modules in PAGE.items():
         lines.append(f"## {title}\n")
@@ -83,7 +82,7 @@ def api_reference() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def find_definition(module: str, name: str) -> ast.ClassDef | _Function:
+def find_definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef:
     """Returns the definition of a name, also of a name that the module imports from another.
 
     Raises:
@@ -92,14 +91,12 @@ def find_definition(module: str, name: str) -> ast.ClassDef | _Function:
     path = ROOT / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(file.read_text())
-    for node in ast.walk(tree):
-        is_definition = isinstance(node, ast.ClassDef | _Function)
-        if is_definition and node in tree.body and node.name == name:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return node
-    for node in ast.walk(tree):
-        is_import = isinstance(node, ast.ImportFrom) and node.module
-        if is_import and name in [alias.name for alias in node.names]:
-            return find_definition(node.module, name)
+    for imported in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+        if imported.module and name in [alias.name for alias in imported.names]:
+            return find_definition(imported.module, name)
     raise LookupError(f"{module} has no {name}; correct PAGE in tools/api_reference.py")
 
 
@@ -116,7 +113,7 @@ def _object(module: str, name: str) -> Iterator[str]:
     if members.attributes:
         yield "| attribute | type | |\n| --- | --- | --- |"
         yield from (
-            f"| `{attribute}` | `{_cell(kind)}` | {_cell(text)} |"
+            f"| `{attribute}` | `{kind.replace(' | ', ' or ')}` | {_cell(text)} |"
             for attribute, kind, text in members.attributes
         )
         yield ""
@@ -150,7 +147,7 @@ def _attribute_text(following: ast.stmt | None) -> str:
     return ""
 
 
-def _signature(node: _Function) -> str:
+def _signature(node: ast.FunctionDef) -> str:
     arguments = ast.unparse(node.args)
     arguments = re.sub(r"^(self|cls)(, )?", "", arguments)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""

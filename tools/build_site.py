@@ -137,8 +137,7 @@ def main() -> int:
     )
     # A warning ends with a traceback of zensical, which tells authors nothing.
     warnings, _, traceback = _COLOUR.sub("", done.stderr).partition("Traceback")
-    print(warnings, *traceback.splitlines()[-1:], sep="", end="", file=sys.stderr)
-    print(file=sys.stderr)
+    print(warnings, *traceback.splitlines()[-1:], sep="", file=sys.stderr)
     return done.returncode
 
 

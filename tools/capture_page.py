@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     parser.add_argument("--address", default="http://127.0.0.1:8501/")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
+    # The browser may still write its files while they are removed.
+    profiles = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with profiles as profile, Browser(Path(profile)) as browser:
         browser.open(arguments.address, width=1000)
         browser.wait_for("!document.querySelector('#ask').hidden")
         browser.click("#predict")

@@ -29,5 +29,5 @@ def test_the_page_lists_what_examples_import() -> None:
 
 
 def test_a_name_that_is_gone_is_an_error() -> None:
-    with pytest.raises(LookupError, match="trainer_module.problem has no Probem; correct PAGE"):
+    with pytest.raises(LookupError, match="has no Probem; correct PAGE"):
         find_definition("trainer_module.problem", "Probem")
