@@ -16,7 +16,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh components/compat/older_linux.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run wheel replay chaos siege noise test test-long lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
+.PHONY: help setup run wheel replay chaos siege noise test test-long lint format docs site image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -57,8 +57,11 @@ format: $(READY)  ## format the code
 	@$(VENV)/bin/ruff check --fix-only --quiet .
 	@$(VENV)/bin/ruff format .
 
-docs: $(READY)  ## write the config reference and its JSON Schema from the code
+docs: $(READY)  ## write the references of the config and the Python API from the code
 	@$(PYTHON) tools/generate_docs.py
+
+site: $(READY)  ## build the documentation as a site into site/; a dead link ends the build
+	@$(PYTHON) tools/build_site.py
 
 wheel: $(READY)  ## build the wheel, and the exact versions that it needs, in dist/
 	@rm -rf build dist/scopeline-*.whl
@@ -105,7 +108,7 @@ other-runner: $(READY)  ## compare a run and predictions with those of Beam in a
 	@$(PYTHON) tools/other_runner.py $(ARGS)
 
 clean:  ## remove the environment and caches; output/ stays
-	rm -rf $(VENV) .tools build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .tools build site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-output:  ## delete output/ with its models and history after confirmation; CONFIRM=yes confirms

@@ -1,4 +1,4 @@
-"""Writes the generated documentation: the config reference and its JSON Schema."""
+"""Writes the generated documentation: the references of the config and the Python API."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ sys.path.insert(0, str(ROOT))
 
 from pipeline.config.json_schema import config_schema  # noqa: E402
 from pipeline.config.reference import config_reference  # noqa: E402
+from tools.api_reference import api_reference  # noqa: E402
 
-PAGES = {"docs/config.md": config_reference, "configs/config.schema.json": config_schema}
+PAGES = {
+    "docs/api.md": api_reference,
+    "docs/config.md": config_reference,
+    "configs/config.schema.json": config_schema,
+}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

@@ -1,0 +1,104 @@
+"""The site's pages: links lead to pages of the site, and problems are named."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import tomllib
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from browser import Browser
+
+from tools.build_site import EXIT_TRY_LATER, SiteError, check_navigation, main, write_pages
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository of a few pages."""
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        (tmp_path / name).write_text(f"# {name}\n")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/a.yaml").write_text("name: a\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/run.svg").write_text("<svg/>")
+    (tmp_path / "docs/start.md").write_text("# Start\n")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/site.css").touch()
+    return tmp_path
+
+
+def test_links_lead_to_pages_of_the_site(repository: Path, tmp_path: Path) -> None:
+    (repository / "README.md").write_text("![run](docs/run.svg) [start](docs/start.md#a)\n")
+    (repository / "docs/start.md").write_text(
+        "[config](../configs/a.yaml) [top](../README.md#b) [here](#c) [web](https://a.b)\n"
+        "```yaml\n[a](b)\n```\n"
+    )
+    write_pages(repository, tmp_path / "pages")
+    index, start = ((tmp_path / "pages" / name).read_text() for name in ("index.md", "start.md"))
+    assert index == "![run](run.svg) [start](start.md#a)\n"
+    assert start.splitlines() == [
+        "[config](files/configs/a.yaml.md) [top](index.md#b) [here](#c) [web](https://a.b)",
+        *("```yaml", "[a](b)", "```"),
+    ]
+    assert "name: a" in (tmp_path / "pages/files/configs/a.yaml.md").read_text()
+    assert (tmp_path / "pages/run.svg").exists()
+
+
+def test_dead_links_and_pictures_are_named(repository: Path, tmp_path: Path) -> None:
+    (repository / "docs/start.md").write_text("[a](gone.md#b)\n![c](gone.png)\n[d](../..)\n")
+    with pytest.raises(SiteError) as raised:
+        write_pages(repository, tmp_path / "pages")
+    assert str(raised.value).splitlines() == [
+        "docs/start.md: the link gone.md leads to no file",
+        "docs/start.md: the link gone.png leads to no file",
+        "docs/start.md: the link ../.. leads to no file",
+    ]
+
+
+def test_the_navigation_holds_each_page_once(repository: Path) -> None:
+    top = [{"A": "index.md"}, {"B": [{"C": "contributing.md"}, {"D": "changelog.md"}]}]
+    check_navigation(repository, [*top, {"Start": "start.md"}])
+    with pytest.raises(SiteError) as raised:
+        check_navigation(repository, [*top, {"E": "index.md"}, {"F": "gone.md"}])
+    assert str(raised.value).splitlines() == [
+        "zensical.toml: start.md is not in the navigation",
+        "zensical.toml: the navigation lists gone.md, which does not exist",
+        "zensical.toml: the navigation lists index.md twice",
+    ]
+
+
+def test_the_site_has_all_pages(tmp_path: Path) -> None:
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    check_navigation(ROOT, settings["nav"])
+    write_pages(ROOT, tmp_path / "pages")
+
+
+@pytest.mark.long
+def test_every_page_opens_without_errors_and_requests_elsewhere(browser: Browser) -> None:
+    if main() == EXIT_TRY_LATER:
+        pytest.skip("the package index cannot be reached")
+    folder = ROOT / "site"
+    handler = functools.partial(SilentHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        top = f"http://127.0.0.1:{server.server_port}/"
+        pages = sorted(page.relative_to(folder).as_posix() for page in folder.rglob("*.html"))
+        assert "config.html" in pages
+        for page in pages:
+            for width in (1200, 390):
+                browser.open(top + page, width)
+                assert [url for url in browser.requests() if not url.startswith(top)] == []
+                assert browser.errors() == []
+                assert browser.evaluate("document.documentElement.scrollWidth") <= width, page
+        server.shutdown()
+
+
+class SilentHandler(SimpleHTTPRequestHandler):
+    """A handler of requests for files that writes no log."""
+
+    def log_message(self, *_: object) -> None:
+        """Writes nothing."""
