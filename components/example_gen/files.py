@@ -8,9 +8,11 @@ from __future__ import annotations
 import codecs
 import os
 import posixpath
+import re
 
 import pyarrow as pa
 
+from components.example_gen.conversions import kind_by_name, remedy
 from components.example_gen.paths import is_remote
 from trainer_module.errors import DataError
 
@@ -91,6 +93,13 @@ _BINARY_KINDS = {
     b"\xfd7zXZ": "compressed by xz",
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
+    b"\xff\xff\xff\xff": "an Arrow stream",
+    b"ORC": "an ORC file",
+    b"Obj\x01": "an Avro file",
+    b"\x80\x03": "a Python pickle",
+    b"\x80\x04\x95": "a Python pickle",
+    b"\x80\x05\x95": "a Python pickle",
+    b"\0\x05\x16\x07": "a file of macOS without data",
     b"SQLite format 3": "an SQLite database",
     b"\x89HDF": "an HDF5 file",
     b"\x93NUMPY": "a NumPy array",
@@ -102,8 +111,17 @@ _TEXT_KINDS = {
     b"<html": "an HTML page",
     b"<?xml": "an XML file",
     b"version https://git-lfs": "a pointer of Git LFS, without the file itself",
+    b"matlab 5.0 mat": "a MATLAB file",
+    b"matlab 7.3 mat": "a MATLAB file",
     b'{"': JSON_LINES,
 }
+_TEXT_PATTERNS = {
+    re.compile(r"\[\s*([\[{]|$)"): "a JSON array",
+    re.compile(r"\{\s*\n"): "a JSON object in several lines",
+    re.compile(r"(%.*\n|\s)*@relation\b", re.IGNORECASE): "an ARFF file",
+    re.compile(r"[+-]?[\d.]+([ \t]+\d+:[-+\d.eE]+)+[ \t]*\r?\n"): "a LIBSVM file",
+}
+"""The patterns of the beginnings of texts. A header may begin with a name such as [Date]."""
 FORMATS_OF_KINDS = {"a Parquet file": "parquet", JSON_LINES: "jsonl"}
 """The values of `data.format` for the kinds that ExampleGen reads."""
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
@@ -117,8 +135,14 @@ def kind_of_file(head: bytes) -> str:
     # A text file may begin with letters such as PAR1 or BZh, as in the header of a table.
     is_binary = not _CONTROL.isdisjoint(head)
     kinds = _BINARY_KINDS if is_binary else _TEXT_KINDS
-    start = head if is_binary else head.lower()
+    start = head if is_binary else head.lstrip().lower()
     return next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
+
+
+def kind_of_text(text: str) -> str:
+    """Returns the kind of a text by its beginning for messages, or an empty string."""
+    start = text.lstrip("\ufeff \r\n\t")
+    return next((kind for pattern, kind in _TEXT_PATTERNS.items() if pattern.match(start)), "")
 
 
 _HEAD_BYTES = 4096
@@ -175,10 +199,11 @@ def check_is_text(file: str, expected: str, is_declared: bool = False) -> None:
     """
     head = read_head(file)
     kind = kind_of_file(head[:MAGIC_BYTES])
-    if not kind and not is_declared and _is_binary(head):
-        kind = BINARY
+    if not kind and not is_declared:
+        kind = BINARY if _is_binary(head) else kind_of_text(head.decode(errors="replace"))
+    kind = kind_by_name(kind, file)
     if kind and kind != expected:
-        remedy = f"export it as {expected}"
+        advice = remedy(kind, file, expected)
         if kind in FORMATS_OF_KINDS:
-            remedy = f"write data.format: {FORMATS_OF_KINDS[kind]}"
-        raise DataError(f"{file} is {kind}, not {expected}: {remedy}, or leave it out.")
+            advice = f"write data.format: {FORMATS_OF_KINDS[kind]}"
+        raise DataError(f"{file} is {kind}, not {expected}: {advice}, or leave it out.")

@@ -6,6 +6,7 @@ import json
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from tfx import types
@@ -15,7 +16,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.paths import is_hidden, no_file_error
+from components.example_gen.paths import find_neighbours, is_hidden, is_remote, no_file_error
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Batch, Files, Source
 from components.example_gen.sources.surveys import merge_surveys
@@ -122,7 +123,9 @@ def plan_chunks(
         files = [file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)]
         groups = source.plan(files)
         if not groups:
-            raise no_file_error(pattern)
+            local = not is_remote(pattern)
+            neighbours = find_neighbours(Path(input_base), split.pattern) if local else ()
+            raise no_file_error(pattern, neighbours)
         notes += source.note_ignored_files(pattern, files)
         bundles = list(_bundle(groups, shard_bytes))
         shards = [count for _, count in bundles]

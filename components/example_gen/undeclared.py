@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,13 +16,16 @@ from typing import Any
 from components.example_gen.checks.dates import find_dates, tally_dates
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.columns.type_inference import ColumnSurvey, is_comma_number
+from components.example_gen.conversions import ONE_OBJECT, kind_by_name, remedy
 from components.example_gen.files import (
     BINARY,
     FORMATS_OF_KINDS,
     JSON_LINES,
     MAGIC_BYTES,
     kind_of_file,
+    kind_of_text,
     looks_like_text,
+    open_stream,
     read_head,
 )
 from components.example_gen.first_look import MAX_ROWS, FirstRows, make_first_rows, read_first_rows
@@ -47,7 +49,7 @@ from trainer_module.settings.tasks import as_task
 _NO_LABEL = "\0"
 """The name of the label, which no column has, while the label is not known."""
 _MAX_BYTES = 16 << 20
-"""The number of bytes of tf.Examples after which no further record is read."""
+"""The number of bytes after which no further tf.Example or line is read."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def detect_format(file: str) -> str:
     if kind in FORMATS_OF_KINDS and kind != JSON_LINES:
         return FORMATS_OF_KINDS[kind]
     if kind and kind != JSON_LINES:
-        raise DataError(f"{file} is {kind}, which cannot be read: {_remedy(kind)}.")
+        raise _kind_error(file, kind)
     if is_idx(head):
         return "idx"
     text = _decode(head)
@@ -84,12 +86,6 @@ def detect_format(file: str) -> str:
             return "tfrecord"
         raise DataError(f"{file} is {BINARY}: export it as CSV, JSON lines, Parquet or TFRecord.")
     return _text_format(file, text.lstrip("\ufeff \r\n\t"))
-
-
-def _remedy(kind: str) -> str:
-    if "image" in kind:
-        return "name a folder with a subfolder of pictures for each class, or a table of paths"
-    return "export it as CSV"
 
 
 def _decode(head: bytes) -> str | None:
@@ -103,20 +99,30 @@ def _decode(head: bytes) -> str | None:
 def _text_format(file: str, text: str) -> str:
     if not text:
         raise DataError(f"{file} holds only spaces: write a header and rows, or name another file.")
+    if kind := kind_of_text(text):
+        raise _kind_error(file, kind)
     first = text.splitlines()[0]
     # The first object may be longer than the beginning of the file.
     if first[0] == "{" and (isinstance(_parse(first), dict) or first == text):
+        if _is_one_line(file):
+            raise _kind_error(file, ONE_OBJECT)
         return "jsonl"
-    if _ARRAY.match(first) or first.rstrip() == "{":
-        raise DataError(
-            f"{file} is one JSON value, not JSON lines: write one object per line, for example by"
-            f" `jq -c '.[]' {file} > rows.jsonl`."
-        )
     return "csv"
 
 
-_ARRAY = re.compile(r"\[\s*([\[{]|$)")
-"""The beginning of a JSON array of rows. A header may begin with a name such as [Date]."""
+def _is_one_line(file: str) -> bool:
+    """Returns whether a text has only one line; a long text has several."""
+    with open_stream(file) as stream:
+        text = stream.read(_MAX_BYTES)
+    return len(text) < _MAX_BYTES and b"\n" not in text.rstrip()
+
+
+def _kind_error(file: str, kind: str) -> DataError:
+    kind = kind_by_name(kind, file)
+    advice = remedy(kind, file)
+    if "image" in kind:
+        advice = "name a folder with a subfolder of pictures for each class, or a table of paths"
+    return DataError(f"{file} is {kind}, which cannot be read: {advice}.")
 
 
 def _parse(line: str) -> Any:

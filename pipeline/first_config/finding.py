@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from glob import escape
 from itertools import islice
@@ -24,7 +25,12 @@ from components.example_gen.undeclared import columns_of, detect_format
 from pipeline.config.issues import near_match
 from pipeline.first_config.beginnings import read_beginning
 from pipeline.first_config.found_data import FoundData, find_splits
-from pipeline.first_config.pictures import find_path_columns, find_pictures
+from pipeline.first_config.pictures import (
+    check_no_stems,
+    find_path_columns,
+    find_pictures,
+)
+from pipeline.first_config.texts import check_no_texts
 from trainer_module.errors import DataError, counted, enumerate_names
 
 _MAX_FILES = 50_000
@@ -43,10 +49,7 @@ def find_data(path: str) -> FoundData:
       DataError: there is no data, its files cannot be read, or several kinds of data are mixed.
     """
     if is_remote(path):
-        raise DataError(
-            f"{path} is remote: copy a part of the data to this machine, and name the copy; then"
-            f" write data.path: {path} into the config."
-        )
+        raise _remote(path)
     place = Path(path)
     if place.is_dir():
         return _in_folder(place)
@@ -63,14 +66,29 @@ def find_data(path: str) -> FoundData:
     raise _no_path(place)
 
 
+def _remote(path: str) -> DataError:
+    if path.startswith(("http://", "https://")):
+        return DataError(
+            f"{path} is a page of the web: download it, for example by `curl -LO"
+            f" {shlex.quote(path)}`, and name the file."
+        )
+    return DataError(
+        f"{path} is remote: copy a part of the data to this machine, and name the copy; then"
+        f" write data.path: {path} into the config."
+    )
+
+
 def _no_path(place: Path) -> DataError:
+    if place.exists() or str(place) in _STDIN:
+        return DataError(f"{place} is a pipe or a device: write the data into a file, and name it.")
     if place.is_symlink():
         return DataError(f"{place} links to {place.readlink()}, which does not exist: correct it.")
-    if place.exists():
-        return DataError(f"{place} is a pipe or a device: write the data into a file, and name it.")
     siblings = [entry.name for entry in islice(_entries(place.parent), _MAX_FILES)]
     hint = f"; {near_match(place.name, siblings)}" if siblings else "."
     return DataError(f"{place}: there is no such file or folder{hint}")
+
+
+_STDIN = ("-", "/dev/stdin")
 
 
 def _matching_files(path: str) -> list[Path]:
@@ -84,6 +102,8 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _of_file(file: Path) -> FoundData:
+    if file.suffix.lower() in (".yaml", ".yml"):
+        raise DataError(f"{file} is a config, not data: run it by `run {file}`, or name the data.")
     data_format = detect_format(str(file))
     if data_format == "idx":
         return _idx(file.parent, list(_entries(file.parent)))
@@ -128,11 +148,12 @@ def _in_folder(folder: Path) -> FoundData:
     tables = [file for file in others if file.lower().removesuffix(".gz").endswith(_TABLES)]
     if pictures:
         top = [file for file in tables if "/" not in file and not file.lower().endswith(".txt")]
-        if len(top) == 1:
-            data = _of_file(folder / top[0])
-            if _names_pictures(data):
-                return data
-        return find_pictures(folder, pictures)
+        return (
+            _with_table(folder, top[0], pictures)
+            if len(top) == 1
+            else find_pictures(folder, pictures)
+        )
+    check_no_texts(folder, tables)
     if tables:
         return _tables(folder, tables)
     if others:
@@ -143,12 +164,23 @@ def _in_folder(folder: Path) -> FoundData:
     )
 
 
-def _names_pictures(data: FoundData) -> bool:
-    if not FORMATS[data.format].names_pictures:
-        return False
-    with TemporaryDirectory() as scratch:
-        beginning = read_beginning(data, Path(scratch))
-    return bool(find_path_columns(beginning.rows, Path(data.files[0])))
+def _with_table(folder: Path, name: str, pictures: Sequence[str]) -> FoundData:
+    """Returns a table that names pictures, or the pictures if the table does not name them."""
+    data = _of_file(folder / name)
+    if FORMATS[data.format].names_pictures:
+        with TemporaryDirectory() as scratch:
+            rows = read_beginning(data, Path(scratch)).rows
+        if find_path_columns(rows, folder / name):
+            return data
+        check_no_stems(rows, folder / name, pictures)
+    try:
+        return find_pictures(folder, pictures)
+    except DataError:
+        raise DataError(
+            f"{folder} contains {name} and pictures, but no column of {name} names the pictures:"
+            f" name the table alone by {folder / name}, or write a column with the path of each"
+            " picture."
+        ) from None
 
 
 def _walk(folder: Path) -> Iterator[str]:

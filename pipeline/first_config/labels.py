@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 
 from components.column_types.choice import Choice
@@ -19,26 +20,50 @@ from pipeline.first_config.tasks import reads_numbers
 from trainer_module.errors import DataError
 
 _NAMES = (
-    {"label", "labels", "target", "targets", "y", "class", "classes", "outcome", "response"},
-    {
-        *("price", "churn", "churned", "survived", "default", "defaulted", "fraud", "diagnosis"),
-        *("species", "sentiment", "spam", "toxic", "converted", "clicked", "approved", "status"),
-        *("category", "result", "answer", "output", "diagnosed", "exited", "attrition", "risk"),
-        *("returned", "cancelled", "canceled", "purchased", "bought", "subscribed", "readmitted"),
-        *("passed", "admitted", "accepted", "failure", "failed", "defect"),
-    },
-    {
-        *("sales", "revenue", "demand", "cost", "amount", "salary", "income", "consumption"),
-        *("quality", "rating", "score", "grade", "count", "cnt", "value", "type", "stars"),
-    },
+    (
+        {
+            *("label", "labels", "target", "targets", "outcome", "response"),
+            *("ziel", "zielgrosse", "zielgroesse", "zielwert", "zielvariable"),
+            *("etiquette", "cible", "etiqueta", "objetivo", "alvo", "rotulo", "etichetta"),
+        },
+        8.0,
+        5.0,
+    ),
+    ({"y"}, 8.0, 1.5),
+    ({"class", "classes", "klasse", "classe", "clase"}, 4.0, 1.5),
+    (
+        {
+            *("price", "churn", "churned", "survived", "default", "defaulted", "fraud"),
+            *("species", "sentiment", "spam", "toxic", "converted", "clicked", "approved"),
+            *("category", "result", "answer", "output", "diagnosis", "diagnosed", "exited"),
+            *("attrition", "risk", "returned", "cancelled", "canceled", "purchased", "bought"),
+            *("subscribed", "readmitted", "passed", "admitted", "accepted", "failure", "failed"),
+            *("defect", "status"),
+            *("preis", "prix", "precio", "preco", "prezzo", "betrug", "fraude", "frode"),
+            *("kategorie", "categorie", "categoria", "ergebnis", "resultat", "resultado"),
+            *("sales", "revenue", "demand", "consumption", "umsatz", "absatz", "verbrauch"),
+            *("nachfrage", "ventes", "consommation", "demande", "ventas", "consumo", "demanda"),
+            *("vendas", "receita", "vendite", "ricavi", "domanda"),
+            *("risultato", "diagnose", "diagnostic", "diagnostico", "diagnosi", "risiko"),
+        },
+        4.0,
+        3.0,
+    ),
+    (
+        {
+            *("cost", "amount", "salary", "income", "quality", "rating", "score", "grade"),
+            *("count", "cnt", "value", "type", "stars"),
+            *("gehalt", "einkommen", "kosten", "bewertung", "revenu", "cout", "salaire"),
+            *("ingresos", "salario", "coste", "costo", "custo", "stipendio"),
+        },
+        2.0,
+        1.5,
+    ),
 )
-"""The words in names of labels: the words for any label, for usual labels, and for columns that may
-also be features.
+"""The words in names of labels in English, German, French, Spanish, Portuguese and Italian, without
+accents; the score of a name that is one of the words, and of a name that contains one. Words for
+any label precede words for usual labels, and words for columns that may also be features.
 """
-_WHOLE_NAME = 8.0, 4.0, 2.0
-"""The score of a name that is one of these words."""
-_PART_OF_NAME = 5.0, 3.0, 1.5
-"""The score of a name that contains one of these words."""
 _LAST, _FIRST, _BINARY, _GAPS = 2.0, 0.5, 0.5, -1.0
 """The scores of the last and the first column, of two different values, and of missing values."""
 _MAX_CLASSES = 1_000
@@ -70,7 +95,7 @@ def rank_labels(facts: Mapping[str, Facts], choices: Mapping[str, Choice]) -> li
 
 def name_label(names: Collection[str]) -> str | None:
     """Returns the only column whose whole name means a label, such as `target`, or None."""
-    found = [name for name in names if _name_score(name, names) == _WHOLE_NAME[0]]
+    found = [name for name in names if _name_score(name, names) == _NAMES[0][1]]
     return found[0] if len(found) == 1 else None
 
 
@@ -102,10 +127,16 @@ def _score(facts: Facts, names: list[str]) -> float:
 def _name_score(name: str, names: Collection[str]) -> float:
     if name in ("y", "Y") and {"x", "y", "z"} <= {other.lower() for other in names}:
         return 0.0  # These are sizes or coordinates.
-    words = re.findall(r"[^\W_\d]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
-    whole = next((s for s, w in zip(_WHOLE_NAME, _NAMES, strict=True) if "".join(words) in w), 0.0)
-    part = (s for s, w in zip(_PART_OF_NAME, _NAMES, strict=True) if not w.isdisjoint(words))
-    return max(whole, next(part, 0.0))
+    words = re.findall(r"[^\W_\d]+", _plain(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)))
+    whole = next((score for known, score, _ in _NAMES if "".join(words) in known), 0.0)
+    part = next((score for known, _, score in _NAMES if not known.isdisjoint(words)), 0.0)
+    return max(whole, part)
+
+
+def _plain(name: str) -> str:
+    """Returns a name in lower case and without accents."""
+    letters = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
 def check_label(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from components.arrow_types import holds_bytes
 from components.example_gen.checks.report import constant_label_error
+from components.example_gen.conversions import python_command
 from components.example_gen.files import MAGIC_BYTES, kind_of_file
 from components.example_gen.first_look import FirstRows
 from components.example_gen.paths import (
@@ -37,6 +39,8 @@ _SAMPLE = 50
 """The number of values from which is decided whether a column names or holds pictures."""
 
 
+_NO_CLASSES = {"images", "imgs", "masks", "labels", "annotations", "inputs", "targets"}
+"""The names of folders of pictures that belong together, as in a segmentation."""
 _MAX_FOLDERS = 100
 """The maximum number of folders in which the pictures of a table are looked for."""
 
@@ -72,6 +76,12 @@ def find_pictures(folder: Path, pictures: Sequence[str]) -> FoundData:
     classes = len({path.split("/")[-2] for path in pictures})
     if depth and classes == 1:
         raise constant_label_error("label", repr(pictures[0].split("/")[-2]))
+    if {path.split("/")[-2].lower() for path in pictures} <= _NO_CLASSES:
+        raise DataError(
+            f"The folders of {pictures[0]} and {pictures[-1]} are no classes: move the pictures of"
+            " each class into a folder named after the class, or write a table with a column for"
+            " each kind of pictures; no task predicts pictures."
+        )
     if depth == 1:
         return FoundData(_FORMAT, str(folder), (), classes=classes)
     if depth == 2 and (splits := find_splits({w: f"{top}/*/*" for w, top in tops.items()})):
@@ -120,15 +130,52 @@ def find_path_columns(rows: FirstRows, table: Path) -> dict[str, str]:
         paths = _sample(values)
         if not paths or not all(path.lower().endswith(PICTURE_EXTENSIONS) for path in paths):
             continue
-        base = next((base for base in bases if all((base / p).is_file() for p in paths)), None)
-        if base is None:
+        base = max(bases, key=lambda base: sum((base / path).is_file() for path in paths))
+        absent = [path for path in paths if not (base / path).is_file()]
+        if len(absent) == len(paths):
             raise DataError(
                 f"Column {name!r} of {table} names pictures such as {paths[0]!r}, which are not in"
                 f" {table.parent}: move the pictures or the table there, or write features:"
                 f" {{{name}: {{type: image, from: path, folder: ...}}}}."
             )
+        if absent:
+            raise DataError(
+                f"Column {name!r} of {table} names {absent[0]!r}, which is not in {base}, although"
+                f" {len(paths) - len(absent)} of the first {counted(len(paths), 'picture')} are:"
+                " add the picture, or remove its row."
+            )
         columns[name] = "" if base == table.parent else str(base)
     return columns
+
+
+def check_no_stems(rows: FirstRows, table: Path, pictures: Sequence[str]) -> None:
+    """Raises DataError if a column names pictures without the endings of their names.
+
+    Args:
+      rows: the first rows of the table.
+      table: the file of the table.
+      pictures: the paths of the pictures, relative to the folder of the table.
+    """
+    files = {Path(picture).stem: Path(picture) for picture in pictures}
+    for name, values in rows.columns.items():
+        stems = _sample(values)
+        if not stems or not all(stem in files for stem in stems):
+            continue
+        file = files[stems[0]]
+        folder = "" if str(file.parent) == "." else f"{file.parent}/"
+        column, before, after = (
+            json.dumps(text, ensure_ascii=False) for text in (name, folder, file.suffix)
+        )
+        source, target = (json.dumps(str(path)) for path in (table, table.with_name(TABLE)))
+        code = (
+            f"import pandas; t = pandas.read_csv({source}, dtype=str);"
+            f" t[{column}] = {before} + t[{column}] + {after}; t.to_csv({target}, index=False)"
+        )
+        raise DataError(
+            f"Column {name!r} of {table} names pictures such as {file} without {file.suffix}: write"
+            f" a table of their paths by `{python_command(code)}`, and name"
+            f" {table.with_name(TABLE)}."
+        )
 
 
 def find_encoded(rows: FirstRows) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_module.settings.tasks import as_task
+from trainer_module.settings.tasks import BaseTask
 
 COMMENTS = {
     "name": "of the pipeline, its output folder and the served model",
@@ -45,25 +45,37 @@ class Proposal:
         return self.comments.get(key) or COMMENTS.get(key, "")
 
 
-def choose_metrics(task: str, shares: list[float]) -> dict[str, list[str]]:
+def choose_metrics(task: BaseTask, shares: list[float]) -> dict[str, list[str]]:
     """Returns the section `evaluate` with the metrics of a task.
 
     Args:
-      task: the name of the task.
+      task: the task.
       shares: the share of each class in the rows, or an empty list.
     """
-    metrics = list(as_task(task).usual_metrics())
-    if task == "binary" and min(shares, default=1.0) < _RARE:
+    metrics = list(task.usual_metrics())
+    if task.kind == "binary" and min(shares, default=1.0) < _RARE:
         # A model that never predicts the rare class still has a high accuracy.
         metrics = ["average_precision", "auc", "log_loss"]
     return {"metrics": metrics}
 
 
-def task_comment(task: str) -> str:
-    """Returns the comment on a task: what it predicts, and the alternatives."""
-    return {
-        "binary": "one of two classes",
-        "multiclass": "one of several classes; also possible: ordinal, regression",
-        "regression": "a number; also possible: count, multiclass",
-        "count": "a number of events; also possible: regression",
-    }[task]
+def task_value(task: BaseTask) -> str | dict[str, Any]:
+    """Returns the value of the key `task`: the name of the task, or a mapping with its options."""
+    return task.model_dump(exclude_defaults=True) if task.has_options else task.kind
+
+
+def task_comment(task: BaseTask, are_numbers: bool) -> str:
+    """Returns the comment on a task: what it predicts, and the alternatives.
+
+    Args:
+      task: the task.
+      are_numbers: whether the labels are numbers.
+    """
+    what, alternatives = {
+        "binary": ("one of two classes", []),
+        "multiclass": ("one of several classes", ["ordinal", "regression"] if are_numbers else []),
+        "ordinal": ("classes in order", ["multiclass", *(["regression"] if are_numbers else [])]),
+        "regression": ("a number", ["count", *(["multiclass"] if are_numbers else [])]),
+        "count": ("a number of events", ["regression"]),
+    }[task.kind]
+    return f"{what}; also possible: {', '.join(alternatives)}" if alternatives else what

@@ -15,6 +15,7 @@ from pipeline.first_config.finding import find_data
 from pipeline.first_config.found_data import FoundData
 from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment
 from pipeline.first_config.tables import ChooseLabel, Table, choose_label, propose_table
+from trainer_module.settings.tasks import as_task
 
 _LABEL = "label"
 """The usual name of the label of pictures, of which no column has the name."""
@@ -77,12 +78,17 @@ def _propose_pictures(data: FoundData, name: str, label: str) -> Proposal:
         section["splits"] = dict(data.splits)
     elif data.format == "images":
         section["stratify"] = True
-    task = "binary" if data.classes == 2 else "multiclass"
+    task = as_task("binary" if data.classes == 2 else "multiclass")
     place = "the name of its folder" if data.format == "images" else "from the files of labels"
-    config = {"name": name, "data": section, "task": task, "evaluate": choose_metrics(task, [])}
+    config = {
+        "name": name,
+        "data": section,
+        "task": task.kind,
+        "evaluate": choose_metrics(task, []),
+    }
     comments = {
         "data.label": f"the class of a picture, {place}",
         "data.path": "the folder of the pictures",
-        "task": task_comment(task),
+        "task": task_comment(task, are_numbers=False),
     }
     return Proposal(config, comments, notes=data.notes)

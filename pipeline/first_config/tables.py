@@ -29,11 +29,11 @@ from pipeline.first_config.labels import (
 )
 from pipeline.first_config.leaks import find_leaks
 from pipeline.first_config.pictures import find_encoded, find_path_columns
-from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment
+from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment, task_value
 from pipeline.first_config.splits import choose_split
 from pipeline.first_config.tasks import choose_task
 from trainer_module.errors import DataError, counted
-from trainer_module.settings.tasks import as_task
+from trainer_module.settings.tasks import BaseTask
 
 _MAX_FEATURES = 12
 """The maximum number of features of which the config lists the inferred types."""
@@ -137,8 +137,8 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
     table = _mark_unlabelled(table, label)
     beginning, types = table.beginning, table.choose_types(label)
     labels = beginning.rows.columns[label]
-    task = choose_task(table.facts[label])
-    is_class = as_task(task).label_kind.is_classification
+    task = choose_task(table.facts[label], beginning.is_complete)
+    is_class = task.label_kind.is_classification
     data = _data_section(table, label, types, is_class)
     features, comments = _required_features(table, label)
     leaks, reasons = _leaks(table, types, label, task)
@@ -152,12 +152,12 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
         {
             "name": name,
             "data": data,
-            "task": task,
+            "task": task_value(task),
             **({"features": features} if features else {}),
             "evaluate": choose_metrics(task, _shares(labels) if is_class else []),
         },
         {
-            "task": task_comment(task),
+            "task": task_comment(task, not table.facts[label].is_text),
             **({"data.order_by": _order_comment(data["order_by"])} if "order_by" in data else {}),
             **{f"features.{column}": reason for column, reason in comments.items()},
         },
@@ -256,12 +256,12 @@ def _required_features(table: Table, label: str) -> tuple[Features, dict[str, st
 
 
 def _leaks(
-    table: Table, types: Mapping[str, Choice], label: str, task: str
+    table: Table, types: Mapping[str, Choice], label: str, task: BaseTask
 ) -> tuple[Features, dict[str, str]]:
     """Returns the columns that give the label away, as ignored features with comments."""
     inputs = {name: values for name, values in table.inputs(label).items() if name in types}
     labels = table.beginning.rows.columns[label]
-    found = list(find_leaks(inputs, types, labels, as_task(task).label_kind))
+    found = list(find_leaks(inputs, types, labels, task.label_kind))
     reasons = {
         leak.column: f"alone predicts the label ({leak}): is it known before the label?"
         for leak in found

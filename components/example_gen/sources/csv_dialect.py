@@ -9,6 +9,7 @@ import codecs
 import csv
 import io
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.example_gen.columns.type_inference import is_number
+from components.example_gen.conversions import python_command
 from components.example_gen.files import is_gzip, open_stream, unreadable_error
 from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from trainer_module.errors import DataError, counted
@@ -261,18 +263,20 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     if first is None:
         raise DataError(f"{file} is empty: write a header and rows, or remove the file.")
     if settings.csv.header is not None:
+        _check_spaces(file, [first, *others], dialect, settings)
         _check_configured(file, first, settings.csv.header)
         return Header(settings.csv.header, None)
     names = [name.strip() for name in first] if settings.csv.strip else list(first)
     if not names[0] and len(names) > 1 and INDEX not in names:
         names[0] = INDEX
     if settings.label not in names:
+        _check_spaces(file, [first, *others], dialect, settings)
         _check_title(file, [first, *others], dialect)
         if lacks_header(first, others):
             raise _no_header_error(file, names, settings)
     if len(names) == 1 and settings.label not in names:
         _check_delimiter(file, names[0], dialect.encoding)
-    _check_names(file, names, dialect, settings)
+    _check_names(file, names, others, dialect, settings)
     if not others:
         raise DataError(f"{file} has a header but no rows: add rows, or remove the file.")
     return Header(names, first)
@@ -329,7 +333,11 @@ def _line_of_row(file: str, index: int, dialect: Dialect) -> int:
 
 
 def _check_names(
-    file: str, names: list[str], dialect: Dialect, settings: ExampleGenSettings
+    file: str,
+    names: list[str],
+    others: Sequence[Sequence[str]],
+    dialect: Dialect,
+    settings: ExampleGenSettings,
 ) -> None:
     if any("\udc80" <= character <= "\udcff" for name in names for character in name):
         raise encoding_error(file, dialect.encoding)
@@ -341,19 +349,44 @@ def _check_names(
             f" {_header_advice(len(names), settings.label)}"
         )
     if "" in names:
-        index, hint = names.index(""), ""
-        if index == len(names) - 1:
-            hint = " (a delimiter at the end of the row adds a column)"
-        raise DataError(
-            f"Column {index + 1} of {len(names)} has no name in row 1 of {file}: add the name, or"
-            f" remove the column{hint}."
-        )
+        raise _no_name_error(file, names, others, dialect)
     for name in names:
         if "\0" in name:
             raise DataError(
                 f"The name {name[:20]!r} in row 1 of {file} contains a NUL character: remove the"
                 " character. If the file is in UTF-16, write data.csv: {encoding: utf-16-le}."
             )
+
+
+def _no_name_error(
+    file: str, names: list[str], others: Sequence[Sequence[str]], dialect: Dialect
+) -> DataError:
+    """Returns the error for a column without a name, such as one after the last delimiter."""
+    index, count = names.index(""), len(names)
+    error = f"Column {index + 1} of {count} has no name in row 1 of {file}"
+    if any(names[index:]) or any("".join(row[index:]).strip() for row in others):
+        return DataError(f"{error}: add the name, or remove the column.")
+    lines = "" if any(len(row) == count for row in others) else "1"
+    command = trim_command(file, dialect.delimiter, count - index, lines)
+    place = "the header" if lines else "each row"
+    return DataError(
+        f"{error}, as {place} ends with {counted(count - index, 'delimiter')} too many: remove"
+        f" what is too much by `{command}`."
+    )
+
+
+def trim_command(file: str, delimiter: str, count: int, lines: str = "") -> str:
+    """Returns the command that removes the delimiters at the ends of lines.
+
+    Args:
+      file: the file.
+      delimiter: the delimiter.
+      count: the number of delimiters at the end of each line.
+      lines: the address of the lines for `sed`, or an empty string for all lines.
+    """
+    character = "\\t" if delimiter == "\t" else re.escape(delimiter)
+    repeated = f"{character}{{{count}}}" if count > 1 else character
+    return _filtered(file, f"sed -E '{lines}s/{repeated}(\\r?)$/\\1/'")
 
 
 def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
@@ -426,13 +459,43 @@ def _check_delimiter(file: str, name: str, encoding: str) -> None:
             f" often in each line: if it separates the columns, write data.csv: {{delimiter:"
             f" {json.dumps(delimiter)}}}."
         )
-    if _has_runs_of_spaces(file, encoding):
-        raise DataError(
-            f"{file} separates its columns by several spaces: write commas, for example by"
-            f" `{_filtered(file, _COMMAS)}`."
+
+
+def _check_spaces(
+    file: str, rows: Sequence[Sequence[str]], dialect: Dialect, settings: ExampleGenSettings
+) -> None:
+    """Raises DataError if runs of spaces or tabs separate the columns.
+
+    Args:
+      file: the file.
+      rows: the cells of the first rows, as the detected delimiter separates them.
+      dialect: the dialect of the file.
+      settings: the settings of example generation.
+    """
+    if settings.csv.delimiter is not None or (len(rows[0]) > 1 and dialect.delimiter != "\t"):
+        return
+    with read_text(file, dialect.encoding) as text:
+        lines = [line.strip() for line in islice(text, HEADER_ROWS) if not line.isspace()]
+    cells = [_WORD.findall(line) for line in lines]
+    usual, widths = len(cells[0]), {len(row) for row in rows}
+    is_even = all(len(row) == usual for row in cells) and any(map(is_number, cells[-1]))
+    is_finer = len(widths) > 1 or usual > max(widths)
+    if not is_even or not is_finer or not any(map(_RUN.search, lines)):
+        return
+    command = _filtered(file, _COMMAS)
+    if any('"' in line for line in lines):
+        command = python_command(
+            f'import pandas; pandas.read_csv({json.dumps(file, ensure_ascii=False)}, sep=r"\\s+",'
+            ' header=None, dtype=str).to_csv("table.csv", index=False, header=False)'
         )
+    raise DataError(
+        f"{file} separates its columns by several spaces or tabs: write commas, for example by"
+        f" `{command}`."
+    )
 
 
+_WORD = re.compile(r'"[^"]*"|\S+')
+_RUN = re.compile(r"\s\s")
 _COMMAS = "sed -E 's/^[[:space:]]+//; s/[[:space:]]+/,/g'"
 """The command that writes commas in place of runs of spaces."""
 
@@ -442,15 +505,6 @@ def _filtered(file: str, command: str) -> str:
     quoted = shlex.quote(file)
     words = f"zcat {quoted} | {command}" if is_gzip(file) else f"{command} {quoted}"
     return f"{words} > table.csv"
-
-
-def _has_runs_of_spaces(file: str, encoding: str) -> bool:
-    """Returns whether spaces split all first lines into equally many cells, with numbers."""
-    with read_text(file, encoding) as text:
-        lines = [line.split() for line in islice(text, HEADER_ROWS) if not line.isspace()]
-    cells = len(lines[0])
-    same = all(len(line) == cells for line in lines)
-    return cells > 1 and same and any(map(is_number, lines[-1]))
 
 
 def _no_header_error(file: str, names: list[str], settings: ExampleGenSettings) -> DataError:

@@ -38,6 +38,7 @@ from components.example_gen.sources.csv_dialect import (
     find_dialect,
     open_text,
     read_header,
+    trim_command,
 )
 from components.row_progress import count_rows
 from trainer_module.errors import DataError, counted, enumerate_names
@@ -346,6 +347,8 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
             hint = "the row is cut off, or a value contains a line break without quotation marks"
         if "\n" in row.text:
             hint = "a quotation mark in the row may not be closed"
+        elif row.actual_columns > row.expected_columns and row.number == _FIRST_ROW:
+            hint = _surplus_hint(table, row)
         return DataError(
             f"Row {row.number} of {table.file} has {counted(row.actual_columns, 'column')}, but the"
             f" header has {row.expected_columns}: {hint}."
@@ -353,6 +356,21 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
     if "straddling" in str(error):
         return _quote_error(table)
     return DataError(f"{table.file} is not CSV ({reason_of(error)}): export it again.")
+
+
+_FIRST_ROW = 2
+
+
+def _surplus_hint(table: _Table, row: pa_csv.InvalidRow) -> str:
+    """Returns what to do if the first row has more cells than the header."""
+    delimiter, surplus = table.dialect.delimiter, row.actual_columns - row.expected_columns
+    if row.text.rstrip("\r\n").endswith(delimiter * surplus):
+        command = trim_command(table.file, delimiter, surplus, "2,$")
+        return f"if all rows end with {delimiter!r}, remove it by `{command}`"
+    hint = f"write quotation marks around values that contain {delimiter!r}"
+    if surplus == 1:
+        hint += ", or a name for the first column into the header, if it contains row names"
+    return hint
 
 
 class QuoteError(DataError):

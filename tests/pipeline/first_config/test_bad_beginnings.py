@@ -135,7 +135,7 @@ BAD = [
         "runs of spaces between cells",
         lambda folder: written(folder, {"a.txt": text(flowers(), " ").replace(" ", "   ")}),
         csv("species", "multiclass"),
-        "a.txt separates its columns by several spaces: write commas, for example by `sed -E 's/^",
+        "a.txt separates its columns by several spaces or tabs: write commas, for example by `sed -E 's/^",
     ),
     Bad(
         "a column named label of one class",
@@ -220,8 +220,7 @@ BAD = [
         "a JSON array",
         lambda folder: written(folder, {"a.json": json.dumps(reviews())}),
         {"format": "jsonl", "label": "stars", "task": "regression"},
-        "expected an object in every line",
-        init="write one object per line",
+        "write one object per line by `jq -c '.[]' ",
     ),
     Bad(
         "a folder without data",
