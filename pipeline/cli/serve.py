@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,12 @@ from components.serving.server.options import (
     check_options,
 )
 from components.serving.settings import DEFAULT_LIMIT, MEGABYTE, LogOptions, RequestSettings
-from components.serving.versions import newest_version, remote_error, versions_folder
+from components.serving.versions import (
+    newest_version,
+    remote_error,
+    version_number,
+    versions_folder,
+)
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -49,7 +54,7 @@ def serve(
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Serve the versions in this folder.")
+        Path | None, typer.Option(metavar="DIR", help="Serve this version, or the newest in this folder.")
     ] = None,
     variant: VariantOption = None,
     transformed: Annotated[
@@ -121,22 +126,21 @@ def serve(
     """
     path = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(path, overrides) if path else None
-    model_name, folder = served_model(loaded, output, model, name)
-    if variant is not None:
-        newest = newest_version(folder)
-        if newest is not None:
-            find_variant(newest, variant)
+    served = served_model(loaded, output, model, name)
+    if variant is not None and served.first is not None:
+        find_variant(served.first, variant)
     log = _request_log(loaded, log_requests, sample, log_megabytes)
     if log is not None:
-        check_dropped(log, folder)
+        check_dropped(log, served.first)
     options = ServeOptions(
-        model_name,
-        folder,
+        served.name,
+        served.folder,
         host,
         port,
         certificate=certificate,
         private_key=private_key,
         waits=model is None,
+        version=served.version,
         variant=variant,
         transformed=transformed,
         workers=workers,
@@ -169,10 +173,29 @@ def _request_log(
     return LogOptions(folder, sample, megabytes * MEGABYTE, frozenset(dropped))
 
 
+@dataclass(frozen=True)
+class ServedModel:
+    """The model that a server serves."""
+
+    name: str
+    """The name of the model in the paths of requests."""
+    folder: Path
+    """The folder that contains the versions."""
+    version: int | None = None
+    """The only version that is served, or None for the newest."""
+
+    @property
+    def first(self) -> Path | None:
+        """The version that the server loads first, or None if there is no version yet."""
+        if self.version is None:
+            return newest_version(self.folder)
+        return self.folder / str(self.version)
+
+
 def served_model(
     config: PipelineConfig | None, output: Path, model: Path | None, name: str | None
-) -> tuple[str, Path]:
-    """Returns the name of a model and the folder of its versions.
+) -> ServedModel:
+    """Returns the model that the options of a command select.
 
     Args:
       config: the checked config, or None if the command has no config.
@@ -185,7 +208,8 @@ def served_model(
     """
     if model is not None:
         folder = versions_folder(model)
-        return name or (config.name if config else folder.name), folder
+        served_name = name or (config.name if config else folder.name)
+        return ServedModel(served_name, folder, version_number(model))
     if config is None:
         raise ConfigError(
             "--config is missing: give a config, or --model DIR with pushed versions."
@@ -193,7 +217,7 @@ def served_model(
     layout = Layout.of(config.name, config.push, output)
     if is_remote(layout.serving):
         raise remote_error(layout.serving)
-    return name or config.name, Path(layout.serving)
+    return ServedModel(name or config.name, Path(layout.serving))
 
 
 def serve_model(options: ServeOptions, is_insecure: bool) -> None:
