@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -132,16 +133,14 @@ def serve(
     log = _request_log(loaded, log_requests, sample, log_megabytes)
     if log is not None:
         check_dropped(log, served.first)
-    options = ServeOptions(
-        served.name,
-        served.folder,
-        host,
-        port,
+    options = _options_of(served, loaded, variant)
+    options = replace(
+        options,
+        host=host,
+        port=port,
         certificate=certificate,
         private_key=private_key,
         waits=model is None,
-        version=served.version,
-        variant=variant,
         transformed=transformed,
         workers=workers,
         max_pixels=max_pixels,
@@ -150,13 +149,56 @@ def serve(
         max_bytes=request_megabytes << 20,
         max_rows=request_rows,
         memory_bytes=memory_megabytes << 20,
-        on_unreadable=on_unreadable
-        or (loaded.requests if loaded else RequestSettings()).on_unreadable,
+        on_unreadable=on_unreadable or options.on_unreadable,
         log=log,
         page=not no_page,
-        private=frozenset([*loaded.report.private, *loaded.log.drop]) if loaded else None,
     )
     serve_model(options, insecure)
+
+
+def serve_here(
+    config: Path | None,
+    overrides: list[str],
+    output: Path,
+    model: Path | None,
+    variant: str | None,
+    port: int,
+    on_bound: Callable[[tuple[str, str]], None],
+) -> None:
+    """Serves an existing version on this machine until a signal ends the server.
+
+    Args:
+      config: the config, or None to serve `model`.
+      overrides: as `--set` of the command.
+      output: the output folder.
+      model: the folder of a version or of versions, or None for the config's model.
+      variant: a variant of the version.
+      port: the port, or 0 for a free port.
+      on_bound: called with the address and the name of the model when the port is known.
+
+    Raises:
+      ConfigError: the model or the variant does not exist, or the port is in use.
+    """
+    loaded = load_here(config, overrides) if config else None
+    served = served_model(loaded, output, model, None)
+    if variant is not None and served.first is not None:
+        find_variant(served.first, variant)
+    options = replace(_options_of(served, loaded, variant), port=port)
+    serve_model(options, False, lambda address: on_bound((address, served.name)))
+
+
+def _options_of(
+    served: ServedModel, config: PipelineConfig | None, variant: str | None
+) -> ServeOptions:
+    """Returns the options that follow from a model and its config."""
+    return ServeOptions(
+        served.name,
+        served.folder,
+        version=served.version,
+        variant=variant,
+        on_unreadable=(config.requests if config else RequestSettings()).on_unreadable,
+        private=frozenset([*config.report.private, *config.log.drop]) if config else None,
+    )
 
 
 def _request_log(
@@ -220,8 +262,15 @@ def served_model(
     return ServedModel(name or config.name, Path(layout.serving))
 
 
-def serve_model(options: ServeOptions, is_insecure: bool) -> None:
+def serve_model(
+    options: ServeOptions, is_insecure: bool, on_bound: Callable[[str], None] | None = None
+) -> None:
     """Serves a model until a signal ends the server.
+
+    Args:
+      options: the options, without the key.
+      is_insecure: whether a public address needs no key.
+      on_bound: called with the address when the port is known.
 
     Raises:
       ConfigError: the address is public and there is no key, a file is missing, or the port is in
@@ -231,7 +280,7 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     check_options(options, is_insecure)
     from components.serving.server.processes import serve
 
-    serve(options)
+    serve(options, on_bound)
 
 
 def read_key() -> str:

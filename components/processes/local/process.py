@@ -171,11 +171,21 @@ def end_group_with_parent(parent: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    # The kernel's signal kills only this process and its threads. Therefore another process watches
-    # the pipe, and ends the children of this process too.
+    # The kernel's signal kills only this process and its threads.
+    end_group_with(watched)
+    os.close(watched)
+
+
+def end_group_with(watched: int) -> None:
+    """Makes this process group end when a pipe or socket is closed, by a process that watches it.
+
+    The function must be called before any thread starts.
+
+    Args:
+      watched: the descriptor of this process's end, from which nothing is read any more.
+    """
     if os.fork() == 0:
         _kill_group_at_end_of(watched)
-    os.close(watched)
 
 
 def end_with_parent(parent: int) -> None:
