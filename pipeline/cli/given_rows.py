@@ -103,9 +103,7 @@ def _sample(column: RawColumn) -> str | float | list[Any]:
     return "text" if column.dtype == "string" else 1 if column.is_whole else 1.5
 
 
-def _check(
-    row: Mapping[str, Any], interface: ModelInterface, other: Collection[str | None]
-) -> Row:
+def _check(row: Mapping[str, Any], interface: ModelInterface, other: Collection[str | None]) -> Row:
     """Returns a row with its numbers in text columns as texts, after checking names and types."""
     checked: Row = {}
     for name, value in _flatten(row):

@@ -55,7 +55,8 @@ def serve(
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Serve this version, or the newest in this folder.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Serve this version, or the newest in this folder."),
     ] = None,
     variant: VariantOption = None,
     transformed: Annotated[

@@ -1,7 +1,7 @@
 """A child process that runs a command's function for a Python program, such as a notebook.
 
-A notebook has an event loop, a state of TensorFlow and signal handlers of its own, which a run would
-disturb and which would disturb a run.
+A notebook has an event loop, a state of TensorFlow and signal handlers of its own, which a run
+would disturb and which would disturb a run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CommandProcess:
         output: int | IO[bytes],
         is_server: bool = False,
     ) -> None:
-        """Starts the process.
+        """Starts the child process with the function.
 
         Args:
           function: a function of a module of Scopeline.

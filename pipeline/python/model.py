@@ -124,8 +124,8 @@ def _read(path: Path, name: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"rows: the column `{name}` is {path}, which cannot be read ({error.strerror}); give the"
-            " path of a picture, or its bytes."
+            f"rows: the column `{name}` is {path}, which cannot be read ({error.strerror}); give"
+            " the path of a picture, or its bytes."
         ) from None
 
 

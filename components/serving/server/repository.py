@@ -92,7 +92,7 @@ class Repository:
         Args:
           folder: the folder of the versions.
           load: loads a version.
-          version: the only version that is served, even if it was withdrawn, or None for the newest.
+          version: the only version that is served, even if it was withdrawn; None for the newest.
         """
         self._folder, self._load, self._version = folder, load, version
         self._current: tuple[int, Servable] | None = None
