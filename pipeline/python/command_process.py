@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, TypeVar, cast
 
 from components.processes.ending import name_signal
-from components.processes.local.process import end_group_with
+from components.processes.local.process import end_group_with_input
 from components.processes.stopping import exit_process, install_handlers
 from pipeline.cli.early_signals import exit_on_signals
 from pipeline.own_modules import ROOT
@@ -64,7 +64,7 @@ class CommandProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-u", "-c", _START, str(ROOT), str(descriptor)],
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[descriptor],
@@ -104,7 +104,8 @@ class CommandProcess:
         return InternalError(f"the process of the command {ended}; its output has the reason")
 
     def close(self) -> None:
-        """Ends what is left of the process."""
+        """Ends what is left of the process and of its group."""
+        cast("IO[str]", self.process.stdin).close()
         self._connection.close()
 
 
@@ -159,11 +160,11 @@ def main(descriptor: int) -> None:
     Args:
       descriptor: the file descriptor of the connection to the parent process.
     """
-    connection = Connection(descriptor)
+    end_group_with_input()
     sys.argv[:] = [PROGRAM]
     os.set_inheritable(descriptor, False)
+    connection = Connection(descriptor)
     function, arguments, is_server = connection.recv()
-    end_group_with(descriptor)
     if is_server:
         exit_on_signals()
     else:

@@ -52,7 +52,8 @@ class Server:
     def _wait_for(self, read: Any) -> Any:
         while (value := read()) is None:
             if self._child.process.poll() is not None:
-                self._child.receive()  # Raises the error of the command.
+                while self._child.receive() is not None:
+                    pass  # An error of the command is raised.
                 raise InternalError(f"{self._child.failure()}: {self.log[-2000:]}")
         return value
 
