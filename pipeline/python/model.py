@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from pipeline.python.rows import Row, like, to_rows
+from pipeline.python.rows import Row, is_frame, like, to_rows
 from trainer_module.errors import DataError
 
 if TYPE_CHECKING:
@@ -64,8 +64,9 @@ class Model:
         The columns of a prediction are `class` and a `score_<class>` per class, or `value`.
 
         Args:
-          rows: a list with a dict per row, a dict with a list per column, or a DataFrame. Missing
-            values are None or NaN. A picture is its path or its encoded bytes.
+          rows: a list with a dict per row, a dict with a list per column, or a DataFrame, which may
+            have more columns. Missing values are None or NaN. A picture is its path or its encoded
+            bytes.
           top_k: the number of classes in a prediction, the most probable first, or None for all.
 
         Returns:
@@ -89,7 +90,9 @@ class Model:
         interface = self._loaded.interface
         with ScratchFolder() as folder, in_python({"row": "rows"}):
             given = [_with_pictures(row, interface) for row in to_rows(rows)]
-            checked = check_rows(given, interface, self._other_columns)
+            # A table may have more columns than the model takes, as a file may.
+            others = {*self._other_columns, *(given[0] if is_frame(rows) else ())}
+            checked = check_rows(given, interface, others)
             answers = Path(folder) / "answers.parquet"
             with rows_as_input(self._chosen, checked, Path(folder), "rows") as source:
                 job = PredictionJob(
@@ -109,14 +112,13 @@ class Model:
 def _with_pictures(row: Row, interface: ModelInterface) -> Row:
     """Returns a row with the bytes of the pictures that it names by a path."""
     encoded = {column.name for column in interface.columns if column.picture == "bytes"}
-    return {
-        name: _read(Path(value), name)
-        if name in encoded and isinstance(value, str | Path)
-        else str(value)
-        if isinstance(value, Path)
-        else value
-        for name, value in row.items()
-    }
+    result: Row = {}
+    for name, value in row.items():
+        if name in encoded and isinstance(value, str | Path):
+            result[name] = _read(Path(value), name)
+        else:
+            result[name] = str(value) if isinstance(value, Path) else value
+    return result
 
 
 def _read(path: Path, name: str) -> bytes:

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -79,7 +80,7 @@ class Server:
         """Returns the server's answer to each row, by TF Serving's REST API.
 
         Args:
-          rows: the rows, as for `Model.predict`; the bytes of a picture as its value.
+          rows: the rows, as for `Model.predict`; a picture is a `Path` or its bytes.
 
         Raises:
           DataError: the server refuses the rows.
@@ -89,6 +90,7 @@ class Server:
         import requests
 
         def encoded(value: Any) -> Any:
+            value = value.read_bytes() if isinstance(value, Path) else value
             is_bytes = isinstance(value, bytes)
             return {"b64": base64.b64encode(value).decode()} if is_bytes else value
 

@@ -42,7 +42,8 @@ def test_rows_columns_and_frames_are_predicted_alike(
     np.testing.assert_allclose([answer["score_1"] for answer in answers], right, atol=1e-6)
     columns = {name: [row[name] for row in given] for name in given[0]}
     assert loaded.predict(columns)["class"] == [answer["class"] for answer in answers]
-    frame = loaded.predict(pd.DataFrame(given, index=range(7, 27)), top_k=1)
+    table = pd.DataFrame(given, index=range(7, 27)).assign(other="x")
+    frame = loaded.predict(table, top_k=1)
     assert list(frame.columns) == ["class", "classes_1", "scores_1"]
     assert list(frame.index) == list(range(7, 27))
     with pytest.raises(DataError, match=r"^rows: the model has no column `fares`"):
