@@ -45,7 +45,7 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.predict import chosen_model, predict
 from pipeline.cli.report import compare, report
-from pipeline.cli.run import show_plan
+from pipeline.cli.run import plan_file, run_file
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
 from pipeline.cli.serve import serve
@@ -108,7 +108,7 @@ def default(
     Without a command or FILE, configs/digits.yaml runs.
     """
     if context.invoked_subcommand is None:
-        raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
+        raise typer.Exit(run_file(config, overrides, output, verbose, RunRequest()).exit_code)
     refuse_options_before(context)
 
 
@@ -148,7 +148,7 @@ def run(
     again later.
     """
     request = RunRequest(because, through, validate_only, force=force)
-    raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose, request))
+    raise typer.Exit(run_file(config, overrides, output, verbose, request).exit_code)
 
 
 @app.command(**_section(_TRAIN, "tuning.md"))
@@ -171,7 +171,7 @@ def tune(
     if settings.tune is None:
         settings = load_here(config, [*overrides, "tune=auto"])
     request = RunRequest(search_only=True)
-    raise typer.Exit(run_pipeline(settings, output, verbose, request))
+    raise typer.Exit(run_pipeline(settings, output, verbose, request).exit_code)
 
 
 @app.command(**_section(_TRAIN, "quickstart.md"))
@@ -187,7 +187,7 @@ def plan(
 
     Example: scopeline plan --config my.yaml
     """
-    show_plan(load_here(config, overrides), output, verbose)
+    plan_file(config, overrides, output, verbose)
 
 
 @app.command(**_section(_TRAIN, "evaluation.md"))

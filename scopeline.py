@@ -1,6 +1,217 @@
-"""The commands of Scopeline as `python -m scopeline`."""
+"""Scopeline in Python: its commands as functions for notebooks and programs.
+
+`init`, `plan`, `run` and `serve` call the functions of the commands in a child process, so that the
+TensorFlow, the event loop and the signal handlers of the program do not matter. `load_model` loads
+a pushed version into this process. `python -m scopeline` runs the command line.
+
+Example:
+  config = scopeline.init("customers.csv", label="churned")
+  result = scopeline.run(config)
+  scopeline.load_model(config).predict([{"age": 41, "plan": "gold"}])
+"""
 
 from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+# Modules that take long to import are imported by the functions.
+from pipeline.python.model import Model
+from pipeline.python.results import Plan, RunFailedError, RunResult, result_of
+from pipeline.python.server import Server
+from trainer_module.errors import ScopelineError
+
+__all__ = [
+    "Model",
+    "Plan",
+    "RunFailedError",
+    "RunResult",
+    "ScopelineError",
+    "Server",
+    "init",
+    "load_model",
+    "plan",
+    "run",
+    "serve",
+]
+
+Settings = Iterable[str] | Mapping[str, Any]
+"""Overrides of a config: `{"train.epochs": 3}`, or `["train.epochs=3"]` as on the command line."""
+FilePath = str | os.PathLike[str]
+_OUTPUT = "output"
+
+
+def init(
+    data: FilePath, label: str | None = None, *, folder: FilePath = ".", force: bool = False
+) -> Path:
+    """Writes a config for data, as `scopeline init` does, and returns its path.
+
+    Args:
+      data: a file, folder or glob of the data.
+      label: the column to predict, or None for the likeliest.
+      folder: the folder in which to write.
+      force: whether to replace an existing config.
+
+    Raises:
+      ScopelineError: the data is unusable, or a config exists.
+    """
+    from pipeline.cli.init import init as command
+    from pipeline.first_config.folder import CONFIG
+
+    _call(command, os.fspath(data), label, Path(folder), None, Path(_OUTPUT), force)
+    return Path(folder) / CONFIG
+
+
+def plan(config: FilePath, *, set: Settings = (), output: FilePath = _OUTPUT) -> Plan:
+    """Returns what a run would do, as `scopeline plan` prints it. Nothing runs.
+
+    Args:
+      config: the path of a config.
+      set: overrides of the config, such as `{"train.epochs": 3}`.
+      output: the output folder.
+
+    Raises:
+      ScopelineError: the config or the data is unusable.
+    """
+    from pipeline.cli.run import plan_file
+
+    lines: list[str] = []
+    _call(plan_file, Path(config), _overrides(set), Path(output), False, on_line=lines.append)
+    return Plan("".join(lines))
+
+
+def run(
+    config: FilePath,
+    *,
+    set: Settings = (),
+    output: FilePath = _OUTPUT,
+    force: bool = False,
+    progress: bool = True,
+) -> RunResult:
+    """Runs a pipeline from the data to a pushed model, as `scopeline run` does.
+
+    A model that is not pushed is a result, too: `verdict` and `reason` say why. If nothing has
+    changed since the last run, the result is that of the last run.
+
+    Args:
+      config: the path of a config.
+      set: overrides of the config, such as `{"train.epochs": 3}`.
+      output: the output folder.
+      force: whether to run even if nothing has changed.
+      progress: whether to print a line per component while the run is in progress.
+
+    Raises:
+      RunFailedError: a component failed, or the data is unusable; `result` has the report.
+      ScopelineError: the run did not begin, for example as the config is unusable.
+      KeyboardInterrupt: Ctrl-C or the kernel's interrupt ended the run.
+    """
+    from pipeline.cli.run import run_file
+    from pipeline.run_context import RunRequest
+
+    arguments = (Path(config), _overrides(set), Path(output), False, RunRequest(force=force))
+    on_line = _print if progress else _ignore
+    return result_of(_call(run_file, *arguments, on_line=on_line))
+
+
+def load_model(
+    source: FilePath,
+    *,
+    version: int | None = None,
+    variant: str | None = None,
+    set: Settings = (),
+    output: FilePath = _OUTPUT,
+) -> Model:
+    """Loads a pushed version into this process. TensorFlow may be imported before or not.
+
+    Args:
+      source: the path of a config, or the folder of a version or of versions.
+      version: the number of a version of the config, or None for the newest not withdrawn.
+      variant: a variant of the version, such as `int8`.
+      set: overrides of the config.
+      output: the output folder of the config.
+
+    Raises:
+      ScopelineError: there is no such version or variant, or its files are damaged.
+    """
+    from components.serving import model as serving
+    from pipeline.cli.options import load_here
+    from pipeline.cli.predict import chosen_model, series_keys
+    from pipeline.python.model import unchanged_environment
+    from pipeline.python.options import in_python
+
+    with in_python(), unchanged_environment():
+        config, model = _config_or_model(source)
+        loaded = load_here(config, _overrides(set)) if config else None
+        chosen = chosen_model(loaded, Path(output), model, version, variant)
+        serving.import_tensorflow()
+        others = [*(loaded.features if loaded else ()), *series_keys(chosen)]
+        return Model(serving.load_model(chosen.folder, variant), chosen, frozenset(others))
+
+
+def serve(
+    source: FilePath,
+    *,
+    variant: str | None = None,
+    set: Settings = (),
+    output: FilePath = _OUTPUT,
+    port: int = 0,
+) -> Server:
+    """Serves a model on this machine, as `scopeline serve` does, until `stop` is called.
+
+    The server ends with this program. In a `with` block, it ends with the block.
+
+    Args:
+      source: the path of a config, or the folder of a version or of versions.
+      variant: a variant of the version, such as `int8`.
+      set: overrides of the config.
+      output: the output folder of the config.
+      port: the port, or 0 for a free port.
+
+    Raises:
+      ScopelineError: there is no such version or variant, or the port is in use.
+
+    Example:
+      with scopeline.serve("config.yaml") as server:
+        server.predict([{"age": 41, "plan": "gold"}])
+    """
+    from pipeline.python.options import in_python
+
+    config, model = _config_or_model(source)
+    with in_python():
+        return Server((config, _overrides(set), Path(output), model, variant, port))
+
+
+def _config_or_model(source: FilePath) -> tuple[Path | None, Path | None]:
+    """Returns the path of a config or the folder of a model; the other value is None."""
+    path = Path(source)
+    is_config = path.suffix in (".yaml", ".yml") or path.is_file()
+    return (path, None) if is_config else (None, path)
+
+
+def _overrides(settings: Settings) -> list[str]:
+    if isinstance(settings, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    return [settings] if isinstance(settings, str) else list(settings)
+
+
+def _print(line: str) -> None:
+    print(line, end="", flush=True)  # noqa: T201
+
+
+def _ignore(line: str) -> None:
+    del line
+
+
+def _call(function: Callable[..., Any], *arguments: Any, on_line: Any = _print) -> Any:
+    """Returns the result of a command's function, with the names of Python in its messages."""
+    from pipeline.python.command_process import call
+    from pipeline.python.options import in_python, translate
+
+    with in_python():
+        return call(function, *arguments, on_line=lambda line: on_line(translate(line)))
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def train(job: Job, kind: str) -> Trained:
     root = job.scratch(f"{kind}-output")
     config = Path(job.folder, f"{kind}.yaml")
     config.write_text(yaml.safe_dump(_config(job, kind)))
-    code = run_pipeline(load_config(config), root)
+    code = run_pipeline(load_config(config), root).exit_code
     layout = root / _NAME
     summary = json.loads(max((layout / "runs").glob("*/summary.json")).read_text())
     if code not in _HARMLESS:

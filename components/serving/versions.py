@@ -81,6 +81,23 @@ def check_model(folder: Path) -> Path:
     return _checked(newest_version(versions), versions)
 
 
+def version_number(folder: Path) -> int | None:
+    """Returns the number of a version, or None for a folder of versions.
+
+    Raises:
+      ConfigError: the folder contains a SavedModel, but its name is not a number.
+    """
+    if not (folder / SAVED_MODEL).is_file():
+        return None
+    name = folder.resolve().name
+    if not (name.isascii() and name.isdigit()):
+        raise ConfigError(
+            f"--model {folder}: the name of a served version is its number; rename the folder, for"
+            " example to 1."
+        )
+    return int(name)
+
+
 def versions_folder(folder: Path) -> Path:
     """Returns the folder of the versions.
 

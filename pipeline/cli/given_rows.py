@@ -43,6 +43,22 @@ def parse_rows(
       DataError: the model does not take a column, or a value has the wrong type.
     """
     rows = [_parse(text, interface) for text in texts]
+    return check_rows(rows, interface, other)
+
+
+def check_rows(
+    rows: Iterable[Mapping[str, Any]], interface: ModelInterface, other: Collection[str]
+) -> list[Row]:
+    """Returns rows in which the numbers in text columns are texts.
+
+    Args:
+      rows: the rows, with JSON values, and bytes for pictures.
+      interface: the interface of the model.
+      other: columns of the data that a row may have, although the model does not take them.
+
+    Raises:
+      DataError: the model does not take a column, or a value has the wrong type.
+    """
     return [_check(row, interface, {*other, interface.label, interface.weight}) for row in rows]
 
 
@@ -87,14 +103,23 @@ def _sample(column: RawColumn) -> str | float | list[Any]:
     return "text" if column.dtype == "string" else 1 if column.is_whole else 1.5
 
 
-def _check(row: Row, interface: ModelInterface, other: Collection[str | None]) -> Row:
+def _check(row: Mapping[str, Any], interface: ModelInterface, other: Collection[str | None]) -> Row:
     """Returns a row with its numbers in text columns as texts, after checking names and types."""
-    checked = {}
+    checked: Row = {}
     for name, value in _flatten(row):
         column = interface.column(name)
+        if column is None and name not in other:
+            # The names of requests to `serve` are accepted, too.
+            column = interface.by_request.get(name)
+            name = column.name if column else name
+        if name in checked:
+            raise DataError(f"--row: the column `{name}` is given twice, by both of its names.")
         if column is None:
             if name not in other and not _is_list_part(name, interface):
                 raise _unknown(name, interface)
+            checked[name] = value
+            continue
+        if column.picture and isinstance(value, bytes):
             checked[name] = value
             continue
         if column.picture == "bytes":

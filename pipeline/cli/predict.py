@@ -23,7 +23,7 @@ from components.pusher.variants import find_variant
 from components.serving.settings import SHOWN_COLUMNS, OnUnreadable
 from components.serving.versions import check_model, find_version
 from pipeline.beam_options import beam_args
-from pipeline.cli.given_rows import parse_rows, print_predictions
+from pipeline.cli.given_rows import Row, parse_rows, print_predictions
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -427,28 +427,63 @@ def predict_rows(
       ScopelineError: the model cannot take a row, or a file cannot be written.
     """
     copied = _names(columns)
-    series = chosen.series.columns if chosen.series else None
-    keys = (series.order_by, *series.lags.key) if series else ()
     interface = read_interface(chosen.folder)
-    rows = parse_rows(texts, interface, {*named, *copied, *keys})
-    pictures = [column.name for column in interface.columns if column.picture == "path"]
-    folders = {name: chosen.pictures.get(name) or str(Path.cwd()) for name in pictures}
-    chosen = replace(chosen, pictures=folders)
+    rows = parse_rows(texts, interface, {*named, *copied, *series_keys(chosen)})
     with ScratchFolder() as folder, quiet_console(verbose) as console:
-        path = Path(folder) / "rows.jsonl"
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         output = answers or Path(folder) / "answers.jsonl"
-        try:
-            source = _input(chosen, str(path), columns, output)
+        with rows_as_input(chosen, rows, Path(folder), "--row", columns) as source:
             result, seconds = _predict(chosen, source, output, len(rows), shown, top_k, console)
-        except ScopelineError as error:
-            raise type(error)(str(error).replace(str(path), "--row")) from error
         if answers is None:
             with output.open(encoding="utf-8") as lines:
                 print_predictions(console, list(map(json.loads, lines)), copied, top_k)
             console.print(_notes(result).lstrip("\n"), end="")
         else:
             console.print(_summary(chosen, result, seconds, answers))
+
+
+def series_keys(chosen: ChosenModel) -> tuple[str, ...]:
+    """Returns the columns of the data by which past labels are found."""
+    series = chosen.series.columns if chosen.series else None
+    return (series.order_by, *series.lags.key) if series else ()
+
+
+@contextmanager
+def rows_as_input(
+    chosen: ChosenModel, rows: Sequence[Row], folder: Path, source: str, columns: str = ""
+) -> Iterator[Input]:
+    """Writes rows to a file, and yields the file as it is read for the model.
+
+    The file has JSON lines or, if a value is the bytes of a picture, the format Parquet. Paths of
+    pictures are relative to the feature's `folder`, or else to the working directory.
+
+    Args:
+      chosen: the model.
+      rows: the checked rows.
+      folder: the folder of the file.
+      source: the name of the rows, which replaces the path of the file in errors.
+      columns: comma-separated names of columns that are copied to the output.
+
+    Raises:
+      ScopelineError: a ScopelineError that the block raised.
+    """
+    pictures = [c.name for c in read_interface(chosen.folder).columns if c.picture == "path"]
+    folders = {name: chosen.pictures.get(name) or str(Path.cwd()) for name in pictures}
+    has_bytes = any(isinstance(value, bytes) for row in rows for value in row.values())
+    data_format = "parquet" if has_bytes else "jsonl"
+    path = folder / f"rows.{data_format}"
+    if has_bytes:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    try:
+        yield replace(chosen, pictures=folders).read(
+            (str(path),), data_format, copied=_names(columns)
+        )
+    except ScopelineError as error:
+        raise type(error)(str(error).replace(str(path), source)) from error
 
 
 def write_samples(chosen: ChosenModel, request: SampleRequest, output: Path, verbose: bool) -> None:

@@ -1,4 +1,4 @@
-"""Implements `scopeline plan`, except for the options of the command."""
+"""Implements `scopeline run` and `scopeline plan`, except for the options of the commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from pipeline.cli.options import quiet_console
+from pipeline.cli.options import load_here, quiet_console
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.push import Approve
 from pipeline.config.settings import PipelineConfig
@@ -14,9 +14,22 @@ from pipeline.data.fetching import addresses_to_fetch
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata_store import check_store
-from pipeline.run_context import resolve_run
+from pipeline.run_context import RunRequest, resolve_run
+from pipeline.runs.run import RunEnd, check_new_data, run_pipeline
 from pipeline.versions.hold import read_hold
 from pipeline.versions.retention import find_expired
+
+
+def run_file(
+    path: Path, overrides: list[str], output: Path, verbose: bool, request: RunRequest
+) -> RunEnd:
+    """Runs the pipeline of a config file; raises ScopelineError as `run_pipeline` does."""
+    return run_pipeline(load_here(path, overrides), output, verbose, request)
+
+
+def plan_file(path: Path, overrides: list[str], output: Path, verbose: bool) -> None:
+    """Shows what a run of a config file would do; raises ScopelineError as `show_plan` does."""
+    show_plan(load_here(path, overrides), output, verbose)
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
@@ -31,7 +44,6 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         console.print(f"[bold]{config.name}[/bold]: what a run would do now")
         from pipeline.runs.columns import plan_columns
         from pipeline.runs.plan import make_plan
-        from pipeline.runs.run import check_new_data
         from pipeline.runs.training import model_note, training_notes
 
         runs, trains, pushes, notes = 0, False, False, list[str]()

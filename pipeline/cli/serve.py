@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,12 @@ from components.serving.server.options import (
     check_options,
 )
 from components.serving.settings import DEFAULT_LIMIT, MEGABYTE, LogOptions, RequestSettings
-from components.serving.versions import newest_version, remote_error, versions_folder
+from components.serving.versions import (
+    newest_version,
+    remote_error,
+    version_number,
+    versions_folder,
+)
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -49,7 +55,8 @@ def serve(
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Serve the versions in this folder.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Serve this version, or the newest in this folder."),
     ] = None,
     variant: VariantOption = None,
     transformed: Annotated[
@@ -121,23 +128,20 @@ def serve(
     """
     path = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(path, overrides) if path else None
-    model_name, folder = served_model(loaded, output, model, name)
-    if variant is not None:
-        newest = newest_version(folder)
-        if newest is not None:
-            find_variant(newest, variant)
+    served = served_model(loaded, output, model, name)
+    if variant is not None and served.first is not None:
+        find_variant(served.first, variant)
     log = _request_log(loaded, log_requests, sample, log_megabytes)
     if log is not None:
-        check_dropped(log, folder)
-    options = ServeOptions(
-        model_name,
-        folder,
-        host,
-        port,
+        check_dropped(log, served.first)
+    options = _options_of(served, loaded, variant)
+    options = replace(
+        options,
+        host=host,
+        port=port,
         certificate=certificate,
         private_key=private_key,
         waits=model is None,
-        variant=variant,
         transformed=transformed,
         workers=workers,
         max_pixels=max_pixels,
@@ -146,13 +150,56 @@ def serve(
         max_bytes=request_megabytes << 20,
         max_rows=request_rows,
         memory_bytes=memory_megabytes << 20,
-        on_unreadable=on_unreadable
-        or (loaded.requests if loaded else RequestSettings()).on_unreadable,
+        on_unreadable=on_unreadable or options.on_unreadable,
         log=log,
         page=not no_page,
-        private=frozenset([*loaded.report.private, *loaded.log.drop]) if loaded else None,
     )
     serve_model(options, insecure)
+
+
+def serve_here(
+    config: Path | None,
+    overrides: list[str],
+    output: Path,
+    model: Path | None,
+    variant: str | None,
+    port: int,
+    on_bound: Callable[[tuple[str, str]], None],
+) -> None:
+    """Serves an existing version on this machine until a signal ends the server.
+
+    Args:
+      config: the config, or None to serve `model`.
+      overrides: as `--set` of the command.
+      output: the output folder.
+      model: the folder of a version or of versions, or None for the config's model.
+      variant: a variant of the version.
+      port: the port, or 0 for a free port.
+      on_bound: called with the address and the name of the model when the port is known.
+
+    Raises:
+      ConfigError: the model or the variant does not exist, or the port is in use.
+    """
+    loaded = load_here(config, overrides) if config else None
+    served = served_model(loaded, output, model, None)
+    if variant is not None and served.first is not None:
+        find_variant(served.first, variant)
+    options = replace(_options_of(served, loaded, variant), port=port)
+    serve_model(options, False, lambda address: on_bound((address, served.name)))
+
+
+def _options_of(
+    served: ServedModel, config: PipelineConfig | None, variant: str | None
+) -> ServeOptions:
+    """Returns the options that follow from a model and its config."""
+    return ServeOptions(
+        served.name,
+        served.folder,
+        version=served.version,
+        variant=variant,
+        on_unreadable=(config.requests if config else RequestSettings()).on_unreadable,
+        private=frozenset([*config.report.private, *config.log.drop]) if config else None,
+    )
 
 
 def _request_log(
@@ -169,10 +216,29 @@ def _request_log(
     return LogOptions(folder, sample, megabytes * MEGABYTE, frozenset(dropped))
 
 
+@dataclass(frozen=True)
+class ServedModel:
+    """The model that a server serves."""
+
+    name: str
+    """The name of the model in the paths of requests."""
+    folder: Path
+    """The folder that contains the versions."""
+    version: int | None = None
+    """The only version that is served, or None for the newest."""
+
+    @property
+    def first(self) -> Path | None:
+        """The version that the server loads first, or None if there is no version yet."""
+        if self.version is None:
+            return newest_version(self.folder)
+        return self.folder / str(self.version)
+
+
 def served_model(
     config: PipelineConfig | None, output: Path, model: Path | None, name: str | None
-) -> tuple[str, Path]:
-    """Returns the name of a model and the folder of its versions.
+) -> ServedModel:
+    """Returns the model that the options of a command select.
 
     Args:
       config: the checked config, or None if the command has no config.
@@ -185,7 +251,8 @@ def served_model(
     """
     if model is not None:
         folder = versions_folder(model)
-        return name or (config.name if config else folder.name), folder
+        served_name = name or (config.name if config else folder.name)
+        return ServedModel(served_name, folder, version_number(model))
     if config is None:
         raise ConfigError(
             "--config is missing: give a config, or --model DIR with pushed versions."
@@ -193,11 +260,18 @@ def served_model(
     layout = Layout.of(config.name, config.push, output)
     if is_remote(layout.serving):
         raise remote_error(layout.serving)
-    return name or config.name, Path(layout.serving)
+    return ServedModel(name or config.name, Path(layout.serving))
 
 
-def serve_model(options: ServeOptions, is_insecure: bool) -> None:
+def serve_model(
+    options: ServeOptions, is_insecure: bool, on_bound: Callable[[str], None] | None = None
+) -> None:
     """Serves a model until a signal ends the server.
+
+    Args:
+      options: the options, without the key.
+      is_insecure: whether a public address needs no key.
+      on_bound: called with the address when the port is known.
 
     Raises:
       ConfigError: the address is public and there is no key, a file is missing, or the port is in
@@ -207,7 +281,7 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     check_options(options, is_insecure)
     from components.serving.server.processes import serve
 
-    serve(options)
+    serve(options, on_bound)
 
 
 def read_key() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from components.example_gen.checks.report import MIN_ROWS
@@ -35,6 +36,15 @@ from trainer_module.errors import ConfigError, DataError
 from trainer_module.scratch import own_temporary_files
 from trainer_module.tf_config import read_tf_config
 from trainer_module.typed_words import typed_kubeflow_program
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """The end of a run."""
+
+    exit_code: int
+    folder: Path
+    """The folder of the run or, if the run would only repeat the last run, of that run."""
 
 
 class _NoResults(RunResults):
@@ -135,7 +145,7 @@ def run_pipeline(
     output: Path,
     verbose: bool = False,
     request: RunRequest = RunRequest(),  # noqa: B008 - the object is frozen
-) -> int:
+) -> RunEnd:
     """Runs a pipeline and shows it on the screen.
 
     If the run would only repeat the last run, the function prints a message and returns without
@@ -148,9 +158,9 @@ def run_pipeline(
       request: the options of the run.
 
     Returns:
-      The exit code: 0 pushed (or validated, if requested), 1 a component failed, 2 the data is
-      unusable, 3 not blessed, 4 blessed but not pushed, 130 stopped. If the run would only repeat
-      the last run, the code of the last run.
+      The folder of the run and the exit code: 0 pushed (or validated, if requested), 1 a component
+      failed, 2 the data is unusable, 3 not blessed, 4 blessed but not pushed, 130 stopped. If the
+      run would only repeat the last run, those of the last run.
 
     Raises:
       TryLaterError: another run of the pipeline is in progress, or the metadata server is
@@ -176,7 +186,7 @@ def run_pipeline(
         may_skip = request.may_be_skipped and not is_in_tfx_command_line()
         if may_skip and (last := reruns.repeated()) is not None:
             RunConsole(sys.stdout).write(f"{config.name}: {last}")
-            return last.exit_code
+            return RunEnd(last.exit_code, layout.run(last.run).root)
         files = layout.run(new_run_id())
         files.root.mkdir(parents=True)
         failure = "The run could not be executed"
@@ -194,7 +204,8 @@ def run_pipeline(
                 try:
                     check_new_data(context)
                 except DataError as error:
-                    return refuse(context, request, files, console, error)
+                    code = refuse(context, request, files, console, error)
+                    return RunEnd(code, files.root)
                 console.started("starting TFX")
                 # The import is here: the checks above do not need TensorFlow, and the output of
                 # TensorFlow goes to the log.
@@ -204,8 +215,9 @@ def run_pipeline(
                 console.stop()  # The thread of the bar would not survive a fork.
                 with run_fork_server():
                     console.started("starting TFX")
-                    return execute(context, request, files, console, reruns)
+                    code = execute(context, request, files, console, reruns)
+                    return RunEnd(code, files.root)
             except KeyboardInterrupt:
-                return stop(context, request, files, console)
+                return RunEnd(stop(context, request, files, console), files.root)
             finally:
                 console.stop()

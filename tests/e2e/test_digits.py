@@ -15,6 +15,9 @@ import requests
 from browser import Browser
 from e2e.conftest import RUNNER, SMALL, Project, plain, snapshot
 
+import scopeline
+from pipeline.cli.options import DEFAULT_CONFIG
+
 COMPONENTS = [
     "ExampleGen",
     "StatisticsGen",
@@ -91,6 +94,24 @@ def test_first_run_says_so_on_the_screen(project: Project, first) -> None:
     assert first.stderr == ""
     log = next((project.output / "digits" / "runs").glob("*/run.log")).read_text()
     assert "Execution 1 succeeded" in log
+
+
+def test_python_repeats_nothing_and_predicts_as_the_command(
+    project: Project, first, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)  # The first run had none of these either.
+    model = scopeline.load_model(DEFAULT_CONFIG, output=project.output)
+    result = scopeline.run(DEFAULT_CONFIG, output=project.output)
+    assert f"nothing has changed since run {result.folder.name}" in capsys.readouterr().out
+    assert (result.verdict, result.pushed, result.model) == ("pushed", True, model.folder)
+    accuracy = project.summary("digits")["metrics"]["accuracy"]["value"]
+    assert result.metrics["accuracy"] == accuracy
+    assert f"<th>accuracy</th><td>{accuracy:.4g}</td>" in result._repr_html_()
+    assert result.report.is_file()
+    digits = [min((project.output / f"builtin/digits/{d}").iterdir()) for d in range(10)]
+    predicted = model.predict({"image": digits})["class"]
+    assert sum(label == path.parent.name for label, path in zip(predicted, digits, strict=True)) > 8
 
 
 def test_served_model_names_the_digit(project: Project, first) -> None:

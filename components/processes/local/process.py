@@ -167,12 +167,20 @@ def end_group_with_parent(parent: int) -> None:
       parent: the parent's process id.
     """
     end_with_parent(parent)
+    # The kernel's signal kills only this process and its threads.
+    end_group_with_input()
+
+
+def end_group_with_input() -> None:
+    """Makes this process group end when the pipe of standard input is closed.
+
+    Another process watches the pipe. The function must be called before any thread starts. Standard
+    input becomes /dev/null.
+    """
     watched = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    # The kernel's signal kills only this process and its threads. Therefore another process watches
-    # the pipe, and ends the children of this process too.
     if os.fork() == 0:
         _kill_group_at_end_of(watched)
     os.close(watched)

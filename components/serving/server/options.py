@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.serving.settings import LogOptions, OnUnreadable
-from components.serving.versions import newest_version
 from trainer_module.errors import ConfigError
 from trainer_module.export.interface import read_interface
 from trainer_module.features.pixels import SERVED_PIXELS
@@ -39,6 +38,8 @@ class ServeOptions:
     private_key: Path | None = None
     waits: bool = False
     """Whether the server may start before the first version is pushed."""
+    version: int | None = None
+    """The only version that is served, even if it was withdrawn, or None for the newest."""
     variant: str | None = None
     """The variant of each version that predicts in place of its network."""
     transformed: bool = False
@@ -132,18 +133,16 @@ def check_log(options: LogOptions) -> None:
         ) from None
 
 
-def check_dropped(options: LogOptions, serving: Path) -> None:
+def check_dropped(options: LogOptions, version: Path | None) -> None:
     """Checks for misspelt columns in `log.drop`, whose values would be logged by mistake.
 
     Args:
       options: the options of the log.
-      serving: the folder of the versions. The names are compared with the columns of the newest
-        version that was not withdrawn.
+      version: the version with whose columns the names are compared, or None if there is none yet.
 
     Raises:
       ConfigError: the model has no column of a given name, but a column with a similar name.
     """
-    version = newest_version(serving)
     if version is None:
         return
     columns = [column.name for column in read_interface(version).columns]

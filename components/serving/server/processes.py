@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -52,8 +53,12 @@ _EXIT_UNUSABLE = 2
 """The exit code of a worker that can serve no version, as on the command line."""
 
 
-def serve(options: ServeOptions) -> None:
+def serve(options: ServeOptions, on_bound: Callable[[str], None] | None = None) -> None:
     """Runs the server until a signal is received.
+
+    Args:
+      options: the checked options.
+      on_bound: called with the address when the port is known. The server answers later.
 
     Raises:
       ConfigError: the port is taken, the limit of open files is too low for the connections, or no
@@ -62,6 +67,8 @@ def serve(options: ServeOptions) -> None:
     _log_as_json()
     _allow_files(options.connections)
     bound = _bind(options.host, options.port)
+    if on_bound is not None:
+        on_bound(f"{options.scheme}://{options.host}:{bound.getsockname()[1]}")
     if options.workers > 1:
         # The handlers are set first: without them, a signal would end the process without deleting
         # the folder.

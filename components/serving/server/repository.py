@@ -84,8 +84,17 @@ class Repository:
     it is withdrawn and no other version can be loaded.
     """
 
-    def __init__(self, folder: Path, load: Loader = load_certified) -> None:
-        self._folder, self._load = folder, load
+    def __init__(
+        self, folder: Path, load: Loader = load_certified, version: int | None = None
+    ) -> None:
+        """Creates a repository that has loaded no version yet.
+
+        Args:
+          folder: the folder of the versions.
+          load: loads a version.
+          version: the only version that is served, even if it was withdrawn; None for the newest.
+        """
+        self._folder, self._load, self._version = folder, load, version
         self._current: tuple[int, Servable] | None = None
         self._loaded: Listing = {}
         """The files of the served version when it was loaded."""
@@ -153,6 +162,8 @@ class Repository:
         self._is_settling = False
         try:
             versions = {int(path.name): path for path in reversed(list_versions(self._folder))}
+            if self._version is not None:
+                versions = {n: path for n, path in versions.items() if n == self._version}
             reasons = {number: read_withdrawal(path) for number, path in versions.items()}
         except OSError as error:
             logger.warning("%s cannot be read: %s", self._folder, error)
@@ -161,7 +172,7 @@ class Repository:
         withdrawn = ""
         for number, path in versions.items():
             reason = reasons[number]
-            if reason is not None:
+            if reason is not None and self._version is None:
                 message = "it was withdrawn" + (f": {reason}" if reason else "")
                 withdrawn = self._end_withdrawn(number, message) or withdrawn
             elif self._update_version(number, path):

@@ -58,7 +58,7 @@ def open_repository(options: ServeOptions) -> Repository:
     Raises:
       ConfigError: no version can be loaded, and the server may not wait for the first version.
     """
-    repository = Repository(options.folder, _loader(options))
+    repository = Repository(options.folder, _loader(options), options.version)
     repository.scan()
     reasons = [f"version {s.number}: {s.message}" for s in repository.states if s.message]
     if repository.number is None and (reasons or not options.waits):

@@ -127,6 +127,13 @@ def test_numbers_in_text_columns_are_the_texts_that_the_model_reads() -> None:
     assert parse_rows([row], INTERFACE, {"id"}) == [{**json.loads(row), "price": "2,5"}]
 
 
+def test_names_of_requests_are_accepted() -> None:
+    assert parse_rows(['{"rea": 3}'], INTERFACE, ()) == [{"área": 3}]
+    assert parse_rows(['{"rea": 3}'], INTERFACE, ["rea"]) == [{"rea": 3}]
+    with pytest.raises(DataError, match="`área` is given twice"):
+        parse_rows(['{"rea": 3, "área": 3}'], INTERFACE, ())
+
+
 def test_paths_of_pictures_are_relative_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -268,9 +268,9 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_column_is_not_written_by_accident(pushed: Pushed, tmp_path: Path) -> None:
-    check_dropped(LogOptions(tmp_path, dropped=frozenset({"company", "trip id"})), pushed.serving)
+    check_dropped(LogOptions(tmp_path, dropped=frozenset({"company", "trip id"})), pushed.version)
     with pytest.raises(ConfigError, match=r"log.drop: .*'compny'; did you mean 'company'"):
-        check_dropped(LogOptions(tmp_path, dropped=frozenset({"compny"})), pushed.serving)
+        check_dropped(LogOptions(tmp_path, dropped=frozenset({"compny"})), pushed.version)
 
 
 def test_a_sample_is_a_share_and_the_same_everywhere() -> None:

@@ -38,7 +38,7 @@ from components.serving.server.options import (
 from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
 from components.serving.server.worker import open_repository
-from pipeline.cli.serve import read_key
+from pipeline.cli.serve import read_key, served_model
 from trainer_module.errors import ConfigError, DataError
 
 Rows = list[dict[str, Any]]
@@ -115,6 +115,25 @@ class Loading:
 def loading(model: Model, monkeypatch: pytest.MonkeyPatch) -> Loading:
     monkeypatch.setattr("components.serving.server.repository._SETTLE_SECONDS", 0.0)
     return Loading(model)
+
+
+def test_version_that_is_named_is_the_only_one_that_is_served(
+    loading: Loading, tmp_path: Path
+) -> None:
+    for number in ("1", "2"):
+        write_version(tmp_path / "trips" / number)
+    mark_withdrawn(tmp_path / "trips" / "1", "wrong labels")
+    for named, number in ((tmp_path / "trips", 2), (tmp_path / "trips" / "1", 1)):
+        served = served_model(None, tmp_path, named, None)
+        assert (served.name, served.first) == ("trips", tmp_path / "trips" / str(number))
+        repository = Repository(served.folder, loading, served.version)
+        repository.scan()
+        assert [(s.number, s.state) for s in repository.states if s.state != "END"] == [
+            (number, "AVAILABLE")
+        ]
+    (tmp_path / "trips" / "1").rename(tmp_path / "best")
+    with pytest.raises(ConfigError, match="best: the name of a served version is its number"):
+        served_model(None, tmp_path, tmp_path / "best", None)
 
 
 def test_version_that_failed_is_tried_again_once_its_files_are_others(

@@ -22,6 +22,8 @@ from trainer_data import to_example
 
 from components.serving.model import Model
 from components.serving.server.options import ServeOptions
+from components.serving.server.protocols.values import by_request_names
+from trainer_module.export.interface import ModelInterface, RawColumn
 
 Rows = list[dict[str, Any]]
 
@@ -60,6 +62,37 @@ def test_rows_columns_and_examples_are_answered_alike(
     named = ask(server, {"inputs": {"examples": encoded}}, path=version)["outputs"]
     np.testing.assert_allclose([row["scores"][1] for row in of_examples], right, atol=1e-6)
     np.testing.assert_allclose(np.array(named["scores"])[:, 1], right, atol=1e-6)
+
+
+def test_columns_may_have_their_names_in_the_data(server: str, rows: Rows, asked: Rows) -> None:
+    own = [{name: row[name] for name in row if name != "trip id"} for row in rows[:3]]
+    right = ask(server, {"instances": asked[:3]})["predictions"]
+    assert ask(server, {"instances": own})["predictions"] == right
+    assert ask(server, {"instances": [own[0], *asked[1:3]]})["predictions"] == right
+    columns = {name: [row[name] for row in own] for name in own[0]}
+    outputs = ask(server, {"inputs": columns})["outputs"]
+    assert outputs["class"] == [answer["class"] for answer in right]
+    price = own[0].pop("price (EUR)")
+    body = {"examples": own[:1], "context": {"price (EUR)": price}}
+    pairs = ask(server, body, verb="classify")["results"][0]
+    assert [score for _, score in pairs] == right[0]["scores"]
+    body = {"instances": [{**asked[0], "price (EUR)": price}]}
+    refused = requests.post(f"{server}/v1/models/trips:predict", json=body, timeout=30)
+    assert (refused.status_code, "has a column twice" in refused.json()["error"]) == (400, True)
+
+
+def test_keys_that_name_two_columns_count_as_names_of_requests() -> None:
+    columns = [RawColumn(name, request, "float32", False, 1) for name, request in NAMES]
+    interface = ModelInterface(tuple(columns))
+    for keys in zip(*NAMES, strict=True):
+        values = by_request_names({keys[0]: 1, keys[1]: 2}, interface, "inputs")
+        assert values == {"column_class": 1, "column_class_1": 2}
+    part = by_request_names({"column_class": 1}, interface, "inputs")
+    assert part == {"column_class": 1}
+
+
+NAMES = [("class", "column_class"), ("column_class", "column_class_1")]
+"""The name of a column in data, and in requests."""
 
 
 def test_classify_gives_pairs_and_regress_is_refused(server: str, asked: Rows) -> None:

@@ -44,7 +44,7 @@ def write(broken: Broken, folder: Path) -> Path:
 def message_of(broken: Broken, folder: Path) -> str:
     """What a run in this process ends with."""
     try:
-        assert run_pipeline(load_config(write(broken, folder)), folder / "output") == 2
+        assert run_pipeline(load_config(write(broken, folder)), folder / "output").exit_code == 2
     except DataError as error:
         return str(error)
     (file,) = (folder / "output" / "broken" / "runs").glob("*/summary.json")

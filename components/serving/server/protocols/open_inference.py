@@ -16,7 +16,12 @@ import orjson
 
 from components.serving.model import FeatureColumn, Servable
 from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
-from components.serving.server.protocols.values import are_whole, from_columns, parse_json
+from components.serving.server.protocols.values import (
+    are_whole,
+    by_request_names,
+    from_columns,
+    parse_json,
+)
 from components.serving.server.replies import (
     BYTES,
     Reply,
@@ -125,6 +130,7 @@ def _cache_head(head: bytes, parsed: _Head) -> None:
 def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
     """Returns the tensors of all columns, in the form that `serving_raw` takes."""
     columns = interface.by_request
+    tensors = by_request_names(tensors, interface, "inputs")
     for name in tensors:
         if name not in columns:
             raise unknown_name("inputs", name, columns)

@@ -18,6 +18,7 @@ from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW
 from components.serving.server.protocols.values import (
     RequestInputs,
     Rows,
+    by_request_names,
     decode_base64,
     from_columns,
 )
@@ -130,6 +131,7 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
     context, rows = body.get("context", {}), body["examples"]
     if not isinstance(context, dict):
         raise RequestError("`context` is not an object: give the columns that all rows share.")
+    context = by_request_names(context, interface, "context")
     for name in context:
         if name not in interface.by_request:
             raise unknown_name("context", name, interface.by_request)
@@ -138,7 +140,13 @@ def _to_rows(body: Any, interface: ModelInterface) -> Rows:
         raise RequestError(
             "`context` is too large for this number of rows: send fewer rows per request.", 413
         )
-    rows = [{**context, **row} if isinstance(row, dict) else row for row in rows]
+    if context:
+        rows = [
+            {**context, **by_request_names(row, interface, f"examples[{i}]")}
+            if isinstance(row, dict)
+            else row
+            for i, row in enumerate(rows)
+        ]
     return _check_not_empty(rows, "examples")
 
 

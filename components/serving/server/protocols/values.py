@@ -341,13 +341,20 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
       RequestError: a row lacks a column, or has an unknown column. The message names the row.
     """
     names = list(interface.by_request)
+    own_names = [column.name for column in interface.columns]
     if len(names) > 1:
-        try:
-            if set(map(len, rows)) == {len(names)}:
-                values = zip(*map(itemgetter(*names), rows), strict=True)
-                return dict(zip(names, map(list, values), strict=True))
-        except (KeyError, TypeError, ValueError):
-            pass  # The next lines find the invalid row.
+        for keys in (names, own_names):
+            try:
+                if set(map(len, rows)) == {len(names)}:
+                    values = zip(*map(itemgetter(*keys), rows), strict=True)
+                    return dict(zip(names, map(list, values), strict=True))
+            except (KeyError, TypeError, ValueError):
+                pass  # The next lines find the invalid row.
+    if names != own_names:
+        rows = [
+            by_request_names(row, interface, f"instances[{i}]") if isinstance(row, dict) else row
+            for i, row in enumerate(rows)
+        ]
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             if len(names) == 1:
@@ -363,6 +370,39 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
     return {name: [row[name] for row in rows] for name in names}
 
 
+def by_request_names(
+    values: Mapping[str, Any], interface: ModelInterface, where: str
+) -> Mapping[str, Any]:
+    """Returns values by request name, of which some may be by the name that the column has in data.
+
+    If a key is the request name of one column and the name of another, it counts as the request
+    name, unless the keys are exactly the names of all columns.
+
+    Args:
+      values: the values by name. Unknown names are not changed.
+      interface: the interface of the model.
+      where: the part of the request, for the message.
+
+    Raises:
+      RequestError: a column is given by both names.
+    """
+    if values.keys() <= interface.by_request.keys():
+        return values
+    own_names = {column.name: column.request for column in interface.columns}
+    takes_own_names = values.keys() == own_names.keys()
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        is_request_name = name in interface.by_request and not takes_own_names
+        request = name if is_request_name else own_names.get(name, name)
+        if request in result:
+            raise RequestError(
+                f"{where} has a column twice, as {request!r} and by its name in the data: give it"
+                " once."
+            )
+        result[request] = value
+    return result
+
+
 def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Columns:
     """Returns JSON columns by request name, after checking names and lengths.
 
@@ -371,6 +411,7 @@ def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Colum
         different numbers of rows.
     """
     names = list(interface.by_request)
+    columns = by_request_names(columns, interface, "inputs")
     if columns.keys() != set(names):
         raise _keys_error("inputs", columns, names)
     for name in names:

@@ -1,0 +1,1 @@
+"""The classes behind `import scopeline`: child processes of commands, results, models, servers."""

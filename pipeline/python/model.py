@@ -1,0 +1,149 @@
+"""A pushed model that predicts in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from pipeline.python.rows import Row, is_frame, like, to_rows
+from trainer_module.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from components.serving.model import Model as LoadedModel
+    from pipeline.cli.predict import ChosenModel
+    from trainer_module.export.interface import ModelInterface
+
+_VARIABLES = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")
+_Frame = TypeVar("_Frame", bound="pd.DataFrame")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A loaded version of a model, which several threads may call at the same time."""
+
+    _loaded: LoadedModel
+    _chosen: ChosenModel
+    _other_columns: frozenset[str]
+    """Columns that rows may have, although the model does not take them."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the version."""
+        return self._chosen.folder
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns that a row needs."""
+        return [column.name for column in self._loaded.interface.columns]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, or an empty tuple if the model predicts numbers."""
+        return self._loaded.interface.classes
+
+    @overload
+    def predict(self, rows: _Frame, top_k: int | None = None) -> _Frame: ...
+
+    @overload
+    def predict(
+        self, rows: Mapping[str, Sequence[Any]], top_k: int | None = None
+    ) -> dict[str, list[Any]]: ...
+
+    @overload
+    def predict(self, rows: Sequence[Mapping[str, Any]], top_k: int | None = None) -> list[Row]: ...
+
+    def predict(self, rows: Any, top_k: int | None = None) -> Any:
+        """Returns a prediction for each row, as `scopeline predict` writes it.
+
+        The columns of a prediction are `class` and a `score_<class>` per class, or `value`.
+
+        Args:
+          rows: a list with a dict per row, a dict with a list per column, or a DataFrame, which may
+            have more columns. Missing values are None or NaN. A picture is its path or its encoded
+            bytes.
+          top_k: the number of classes in a prediction, the most probable first, or None for all.
+
+        Returns:
+          The predictions in the same form: a list of dicts, a dict of lists, or a DataFrame with
+          the index of the rows.
+
+        Raises:
+          DataError: a row lacks a column, has an unknown column, or a value cannot be used.
+
+        Example:
+          model.predict([{"fare": 12.5, "company": "Ace"}])
+        """
+        import pyarrow.parquet as pq
+
+        from components.serving.batch.job import PredictionJob, predict
+        from pipeline.cli.given_rows import check_rows
+        from pipeline.cli.predict import rows_as_input
+        from pipeline.python.options import in_python
+        from trainer_module.scratch import ScratchFolder
+
+        interface = self._loaded.interface
+        with ScratchFolder() as folder, in_python({"row": "rows"}):
+            given = [_with_pictures(row, interface) for row in to_rows(rows)]
+            # A table may have more columns than the model takes, as a file may.
+            others = {*self._other_columns, *(given[0] if is_frame(rows) else ())}
+            checked = check_rows(given, interface, others)
+            answers = Path(folder) / "answers.parquet"
+            with rows_as_input(self._chosen, checked, Path(folder), "rows") as source:
+                job = PredictionJob(
+                    self._loaded,
+                    source,
+                    answers,
+                    on_unreadable=self._chosen.on_unreadable,
+                    top_k=top_k,
+                )
+                predict(job, lambda count: None)
+            return like(rows, pq.read_table(answers))
+
+    def __repr__(self) -> str:
+        return f"<model {self.folder.parent.name}, version {self.folder.name}>"
+
+
+def _with_pictures(row: Row, interface: ModelInterface) -> Row:
+    """Returns a row with the bytes of the pictures that it names by a path."""
+    encoded = {column.name for column in interface.columns if column.picture == "bytes"}
+    result: Row = {}
+    for name, value in row.items():
+        if name in encoded and isinstance(value, str | Path):
+            result[name] = _read(Path(value), name)
+        else:
+            result[name] = str(value) if isinstance(value, Path) else value
+    return result
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"rows: the column `{name}` is {path}, which cannot be read ({error.strerror}); give"
+            " the path of a picture, or its bytes."
+        ) from None
+
+
+@contextmanager
+def unchanged_environment() -> Iterator[None]:
+    """Restores the variables that the import of TensorFlow sets for this process.
+
+    A served model needs no Keras, so the program's own choice of Keras remains. A run compares
+    these variables with those of the last run.
+    """
+    before = {name: os.environ.get(name) for name in _VARIABLES}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

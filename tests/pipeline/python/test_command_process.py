@@ -1,0 +1,106 @@
+"""Functions of commands run in child processes, for programs that call them by `scopeline`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import scopeline
+from pipeline.cli.run import plan_file
+from pipeline.python.command_process import CommandProcess, call
+from trainer_module.errors import ConfigError, InternalError
+
+TABLE = "plan,age,churned\n" + "".join(
+    f"{'gold' if index % 3 else 'basic'},{20 + index % 50},{'yes' if index % 4 else 'no'}\n"
+    for index in range(400)
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a table."""
+    (tmp_path / "customers.csv").write_text(TABLE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_import_is_fast_and_loads_no_library() -> None:
+    slow = ["tensorflow", "tfx", "numpy", "pyarrow", "pydantic", "typer"]
+    code = f"import sys, scopeline; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(scopeline.__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_init_writes_a_config_and_prints_as_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = scopeline.init("customers.csv", label="churned")
+    assert config == Path("config.yaml")
+    assert "by `scopeline init customers.csv --label churned`" in config.read_text()
+    assert "label: churned; task: binary" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"config\.yaml exists: add force=True to replace it"):
+        scopeline.init("customers.csv", label="churned")
+
+
+def test_errors_are_those_of_the_command_with_names_of_python(folder: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        scopeline.plan("nope.yaml")
+    with pytest.raises(ConfigError) as of_command:
+        plan_file(Path("nope.yaml"), [], Path("output"), False)
+    assert str(raised.value) == str(of_command.value)
+    with pytest.raises(ConfigError, match=r"^set=train.epochs: expected key=value"):
+        scopeline.run("nope.yaml", set="train.epochs")
+
+
+def test_run_on_unusable_data_raises_with_its_report(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = scopeline.init("customers.csv", label="churned")
+    Path("customers.csv").write_text(TABLE.replace("churned", "left"))
+    with pytest.raises(scopeline.RunFailedError) as raised:
+        scopeline.run(config, output=folder / "out")
+    result = raised.value.result
+    assert (result.verdict, result.pushed, result.model) == ("unusable", False, None)
+    error = result.summary.error
+    assert error is not None
+    assert str(raised.value) == f"ExampleGen failed: {error.message}"
+    assert "churned" in error.message
+    assert result.report.is_file()
+    assert error.message in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_process_that_fails_or_dies_is_an_error_with_its_output() -> None:
+    lines: list[str] = []
+    with pytest.raises(InternalError, match="ended with exit code 1"):
+        call(divmod, 1, 0, on_line=lines.append)
+    assert lines[-1].startswith("ZeroDivisionError")
+    with pytest.raises(InternalError, match="was killed by SIGKILL"):
+        call(signal.raise_signal, signal.SIGKILL, on_line=lines.append)
+
+
+def test_ctrl_c_ends_the_child() -> None:
+    began = time.monotonic()
+    timer = threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        call(time.sleep, 60, on_line=print)
+    assert time.monotonic() - began < 30
+
+
+def test_child_ends_with_its_parent() -> None:
+    child = CommandProcess(time.sleep, (60,), subprocess.DEVNULL)
+    child.close()
+    assert child.process.wait(30) != 0

@@ -1,0 +1,83 @@
+"""Rows of Python programs become rows of JSON, whatever form and types they have."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from pipeline.python.options import translate
+from pipeline.python.rows import like, to_rows
+from trainer_module.errors import DataError
+
+RIGHT = [
+    {"fare": 1.5, "n": 2, "name": "a", "day": "2026-01-05", "tags": ["x"]},
+    {"fare": None, "n": 3, "name": None, "day": "2026-01-06", "tags": []},
+]
+
+
+def test_every_form_gives_the_same_rows() -> None:
+    days = [date(2026, 1, 5), date(2026, 1, 6)]
+    columns = {
+        "fare": np.array([1.5, np.nan], np.float32),
+        "n": np.array([2, 3]),
+        "name": ["a", None],
+        "day": days,
+        "tags": [np.array(["x"], object), ()],
+    }
+    frame = pd.DataFrame({**columns, "name": ["a", pd.NA]})
+    rows = [{name: values[index] for name, values in columns.items()} for index in (0, 1)]
+    for given in (columns, frame, rows):
+        assert to_rows(given) == RIGHT
+
+
+def test_answers_have_the_form_of_the_rows() -> None:
+    answers = pa.table({"value": [1.0, 2.0]})
+    assert like([{}, {}], answers) == [{"value": 1.0}, {"value": 2.0}]
+    assert like({"a": [1, 2]}, answers) == {"value": [1.0, 2.0]}
+    frame = like(pd.DataFrame({"a": [1, 2]}, index=["x", "y"]), answers)
+    assert frame.value.to_dict() == {"x": 1.0, "y": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("row", "this is a str, expected a list of dicts, a dict of lists, or a pandas DataFrame."),
+        ([1], "this is a list of int, expected a list of dicts"),
+        ([], "there is no row"),
+        ({"a": []}, "there is no row"),
+        ({"a": 1}, "the column `a` has a single value, expected a list with a value per row; for"),
+        ({"a": "text"}, "the column `a` has a single value"),
+        ({"a": [1], "b": [1, 2]}, "the columns have different numbers of rows: [1, 2]."),
+        ([{"a": float("inf")}], "the column `a` is infinite"),
+        ([{"a": [1j]}], "the column `a` is 1j of the type complex, expected a number, text, a"),
+    ],
+)
+def test_wrong_rows_end_in_a_sentence(rows, message: str) -> None:
+    with pytest.raises(DataError) as raised:
+        to_rows(rows)
+    assert str(raised.value).startswith("rows: ")
+    assert message in str(raised.value)
+
+
+def test_paths_and_bytes_of_pictures_are_kept() -> None:
+    assert to_rows([{"photo": Path("a.png")}, {"photo": b"x"}])[0] == {"photo": Path("a.png")}
+
+
+@pytest.mark.parametrize(
+    ("message", "right"),
+    [
+        ("name another column by --label.", "name another column by label=."),
+        ("--label prize: there is no column", "label=prize: there is no column"),
+        ("config.yaml exists: add --force to", "config.yaml exists: add force=True to"),
+        ("write --label COLUMN, or", "write label=COLUMN, or"),
+        ("--version 5: output has", "version=5: output has"),
+        ("--tls-cert x: the file", "--tls-cert x: the file"),
+    ],
+)
+def test_messages_name_arguments_in_place_of_options(message: str, right: str) -> None:
+    assert translate(message) == right
