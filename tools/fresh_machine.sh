@@ -8,8 +8,8 @@
 #
 # A machine is a folder that debootstrap fills. The script enters the folder by chroot, in separate
 # namespaces. `run` and `test` use the files of the checkout that git does not ignore; `uv`, `pip`
-# and `pipx` use only what `make wheel` builds. The script needs root and debootstrap. The variable ROOTS is the folder in which the base systems are kept; MIRROR is the
-# address of Debian's packages.
+# and `pipx` use only what `make wheel` builds. The script needs root and debootstrap. The variable
+# ROOTS is the folder in which the base systems are kept; MIRROR is the address of Debian's packages.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/.." && pwd)
