@@ -22,7 +22,7 @@ def check_named_columns(
     for key, column in columns_by_key.items():
         if column not in existing:
             near = difflib.get_close_matches(column, existing, n=1)
-            hint = f"the columns are {', '.join(existing)}"
+            hint = f"the columns are {', '.join(existing)}" if existing else "it has no columns"
             if near:
                 hint = f"did you mean `{near[0]}`?"
             raise DataError(f"{key}: the {owner} has no column `{column}`; {hint}")

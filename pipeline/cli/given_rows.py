@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -68,9 +69,9 @@ def _parse(text: str, interface: ModelInterface) -> Row:
     except (ValueError, RecursionError) as error:
         reason = shorten(error, 100)
     else:
-        if isinstance(row, dict):
+        if isinstance(row, dict) and row:
             return row
-        reason = "it is not an object"
+        reason = "it has no columns" if row == {} else "it is not an object"
     raise ConfigError(
         f"--row {shorten(text, 60)}: this is not a JSON object ({reason}); write"
         f" --row '{_example(interface)}'."
@@ -155,6 +156,7 @@ def _to_item(value: Any, name: str, column: RawColumn, interface: ModelInterface
     if value is None or (isinstance(value, str) and column.dtype == "string"):
         return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = is_number and abs(value) <= sys.float_info.max
     if is_number and column.dtype != "string" and not (column.is_whole and value % 1):
         return value
     reader = column.text_reader

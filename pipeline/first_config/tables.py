@@ -14,7 +14,11 @@ import pyarrow.compute as pc
 from components.column_types.choice import Choice
 from components.column_types.decision import choose_types
 from components.column_types.facts import Facts, collect_facts, collect_list_facts
-from components.example_gen.checks.report import MIN_ROWS, few_rows_error
+from components.example_gen.checks.report import (
+    MIN_ROWS,
+    few_rows_error,
+    note_similar_classes,
+)
 from components.example_gen.columns.type_inference import are_placeholders
 from components.example_gen.formats import FORMATS, CsvSettings
 from components.example_gen.undeclared import check_header
@@ -137,7 +141,8 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
     table = _mark_unlabelled(table, label)
     beginning, types = table.beginning, table.choose_types(label)
     labels = beginning.rows.columns[label]
-    task = choose_task(table.facts[label], beginning.is_complete)
+    are_plain = not table.pictures and all(choice.type != "text" for choice in types.values())
+    task = choose_task(table.facts[label], beginning.is_complete and are_plain)
     is_class = task.label_kind.is_classification
     data = _data_section(table, label, types, is_class)
     features, comments = _required_features(table, label)
@@ -163,9 +168,13 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
         },
         _extent(table),
         _describe_types(types, features),
-        (*table.data.notes, *_header_note(beginning)),
+        (*table.data.notes, *_header_note(beginning), *_class_notes(label, labels, is_class)),
         table.data.table,
     )
+
+
+def _class_notes(label: str, labels: pa.Array, is_class: bool) -> list[str]:
+    return note_similar_classes(label, labels.drop_null().unique().to_pylist()) if is_class else []
 
 
 def _extent(table: Table) -> str:

@@ -32,7 +32,7 @@ def reads_numbers(facts: Facts) -> bool:
     return is_quantity and facts.dates is None and not are_digits(facts.examples)
 
 
-def choose_task(facts: Facts, is_complete: bool) -> BaseTask:
+def choose_task(facts: Facts, may_order: bool) -> BaseTask:
     """Returns the task of a label: binary, multiclass, ordinal, regression or count.
 
     Two different values are two classes. Text is classes, unless it is numbers with a unit or with
@@ -42,19 +42,20 @@ def choose_task(facts: Facts, is_complete: bool) -> BaseTask:
 
     Args:
       facts: the facts about the label.
-      is_complete: whether the facts are about all rows, so that the order has all classes.
+      may_order: whether the task may be ordinal: the facts are about all rows, so that the order has
+        all classes, and no column is text or a picture, for which ordinal models are worse.
     """
     if facts.distinct == 2:
         return as_task("binary")
     if facts.is_text:
         if reads_numbers(facts):
             return as_task("regression")
-        order = order_words(facts.examples) if is_complete else []
+        order = order_words(facts.examples) if may_order else []
         return _ordinal(order) if order else as_task("multiclass")
     if facts.is_whole and facts.low >= 0 and not _COUNTS.isdisjoint(_words(facts.name)):
         return as_task("count")
     has_rows = facts.distinct * _ROWS_PER_CLASS <= facts.known
-    if _are_ratings(facts) and has_rows and is_complete:
+    if _are_ratings(facts) and has_rows and may_order:
         return _ordinal(range(int(facts.low), int(facts.high) + 1))
     is_quantity = not facts.is_whole or measures(facts.name) or counts_time(facts.name)
     if is_quantity or facts.distinct > _MAX_CLASSES:

@@ -40,7 +40,7 @@ from components.example_gen.columns.encoded import (
 )
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, FileNotes
-from trainer_module.errors import DataError, counted
+from trainer_module.errors import DataError, counted, enumerate_names
 from trainer_module.features.date_formats import find_format
 
 
@@ -57,7 +57,8 @@ class ChunkReport:
     chunks: int = 0
     """The number of chunks that the report covers."""
     classes: dict[str, Counter[Any]] = field(default_factory=dict)
-    """The number of rows with each class, by split, or an empty dictionary for regression."""
+    """The number of rows with each class, by split. For regression, the number of rows with each
+    label if the label has the name of an identifier, otherwise an empty dictionary."""
     label_bounds: tuple[float, float] | None = None
     """The smallest and the largest label of a regression, or None if there are no labels."""
     weighed: set[str] = field(default_factory=set)
@@ -123,6 +124,8 @@ class ChunkReport:
             self._add_classes(labels.flatten(), splits, split_names)
         else:
             self._add_numbers(labels.flatten())
+            if identifies(settings.label) and sum(map(len, self.classes.values())) < _MAX_NUMBERS:
+                self._add_classes(labels.flatten(), splits, split_names)
 
     def _add_unlabelled(self, labelled: np.ndarray, first: Cell) -> None:
         missing = np.flatnonzero(~labelled)
@@ -330,8 +333,8 @@ def check_report(
         pass  # Tasks without a label may still have classes.
     elif settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
-    elif _counts_rows(report, settings.label):
-        raise identifier_error(settings.label, report.rows.total(), report.rows.total())
+    elif identifies(settings.label):
+        _check_is_quantity(report, settings.label)
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
         notes.append(
             f"label {settings.label!r} is {report.label_bounds[0]:g} in every row, so a model"
@@ -343,15 +346,16 @@ def check_report(
     return DataNotes(notes, find_dates(report.dates))
 
 
-def _counts_rows(report: ChunkReport, label: str) -> bool:
-    """Returns whether a numeric label has the name of an identifier, and its range is the number of
-    rows.
+def _check_is_quantity(report: ChunkReport, label: str) -> None:
+    """Raises DataError for a numeric label with the name of an identifier, if whole numbers differ
+    in nearly every row.
     """
-    rows = report.rows.total()
-    if report.label_bounds is None or rows < _MIN_IDENTIFIERS or not identifies(label):
-        return False
-    low, high = report.label_bounds
-    return float(low).is_integer() and high - low == rows - 1
+    counts: Counter[Any] = sum(report.classes.values(), Counter())
+    rows = counts.total()
+    if rows < _MIN_IDENTIFIERS or len(counts) <= _IDENTIFIER_SHARE * rows:
+        return
+    if not any(map(_has_fraction, counts)):
+        raise identifier_error(label, len(counts), rows)
 
 
 def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
@@ -445,13 +449,14 @@ def _check_classes(
         raise constant_label_error(settings.label, shown)
     _check_are_classes(total, settings)
     max_classes = settings.label_task.max_classes
+    notes = note_similar_classes(settings.label, total)
     if max_classes is not None and len(total) > max_classes:
         task = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
+        similar = f" ({notes[0]})" if notes else ""
         raise DataError(
             f"Label {settings.label!r} has {counted(len(total), 'class')} ({shown}), but task:"
-            f" binary needs two: choose task: {task}, or check data.label."
+            f" binary needs two: choose task: {task}, or check data.label{similar}."
         )
-    notes = []
     if settings.target.kind == "multiclass" and len(total) == 2:
         notes.append(
             f"label {settings.label!r} has 2 classes ({shown}): with task: binary, the run also"
@@ -482,6 +487,28 @@ def _check_classes(
     return notes
 
 
+def note_similar_classes(label: str, classes: Iterable[Any]) -> list[str]:
+    """Returns a note on classes that differ only in case or spaces, or an empty list.
+
+    Args:
+      label: the label.
+      classes: the classes, of which only bytes are compared.
+    """
+    groups: dict[str, list[str]] = {}
+    for value in sorted(value for value in classes if isinstance(value, bytes)):
+        text = value.decode(errors="replace")
+        groups.setdefault("".join(text.split()).casefold(), []).append(text)
+    similar = next((names for names in groups.values() if len(names) > 1), None)
+    if similar is None:
+        return []
+    return [
+        f"classes {enumerate_names(map(repr, similar), 'and')} of label {label!r} differ only in"
+        f" case or spaces: if they are the same class, write {similar[-1]!r} in each of these rows"
+    ]
+
+
+_MAX_NUMBERS = 100_000
+"""The number of different numeric labels of a chunk after which no further ones are counted."""
 _MIN_IDENTIFIERS = 50
 """The minimum number of rows in which a different label each is an identifier."""
 _MIN_DATES = 20

@@ -102,6 +102,8 @@ def test_equal_scores_keep_the_order_of_the_classes_and_nan_comes_last() -> None
             '{"fare": "much"}',
             f'--row: the column `fare` is "much", expected a number; the model takes {COLUMNS}.',
         ),
+        ("{}", """(it has no columns); write --row '{"fare": 1.5, "área": 1}'."""),
+        ('{"fare": 1e999}', "`fare` is Infinity, expected a number"),
         ('{"fare": true}', "`fare` is true, expected a number"),
         ('{"fare": [1, 2]}', "`fare` is [1, 2], expected a number"),
         ('{"área": 1.5}', "`área` is 1.5, expected a whole number"),

@@ -91,6 +91,44 @@ BAD = [
         f"Label 'customer_id' {IS_IDENTIFIER}",
     ),
     Bad(
+        "an identifier with gaps",
+        lambda folder: written(folder, {"a.csv": HOUSES}),
+        csv("id", "regression"),
+        f"Label 'id' {IS_IDENTIFIER}",
+    ),
+    Bad(
+        "a delimiter at the end of each row",
+        lambda folder: written(folder, {"a.csv": HOUSES.replace("\n", ",\n")}),
+        csv("price", "regression"),
+        "has no name in row 1 of ",
+    ),
+    Bad(
+        "a delimiter at the end of each row below the header",
+        lambda folder: written(
+            folder, {"a.csv": HOUSES.replace("\n", ",\n").replace(",\n", "\n", 1)}
+        ),
+        csv("price", "regression"),
+        "if all rows end with ',', remove it by `sed -E '2,$s/,(\\r?)$/\\1/' ",
+    ),
+    Bad(
+        "tabs, spaces and quotation marks between cells",
+        lambda folder: written(
+            folder,
+            {"a.data": "".join(f'{n}.5   {n % 7}\t"a car {n}"  {n % 3}\n' for n in range(99))},
+        ),
+        csv("x", "regression"),
+        "separates its columns by several spaces or tabs: write commas, for example by `python -c",
+    ),
+    Bad(
+        "spellings of two classes",
+        lambda folder: written(
+            folder, {"a.csv": text([{"x": n, "y": ["yes", "No", "no"][n % 3]} for n in range(99)])}
+        ),
+        csv("y", "binary"),
+        "(classes 'No' and 'no' of label 'y' differ only in case or spaces: if they are the same",
+        mended={"label": "y"},
+    ),
+    Bad(
         "all rows of one class",
         lambda folder: written(folder, {"a.csv": text([r | {"town": "Ulm"} for r in houses()])}),
         csv("town", "multiclass"),
@@ -135,7 +173,7 @@ BAD = [
         "runs of spaces between cells",
         lambda folder: written(folder, {"a.txt": text(flowers(), " ").replace(" ", "   ")}),
         csv("species", "multiclass"),
-        "a.txt separates its columns by several spaces or tabs: write commas, for example by `sed -E 's/^",
+        "a.txt separates its columns by several spaces or tabs: write commas, for example by `sed",
     ),
     Bad(
         "a column named label of one class",

@@ -106,3 +106,65 @@ def test_placeholder_among_numbers_is_no_class(
     assert config["task"] == task
     assert config["data"]["csv"] == {"missing_values": ["NA"]}
     assert config["data"]["unlabelled"] == "skip"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "task"),
+    [
+        ("Risk", ["High", "Low", "Medium"], ["Low", "Medium", "High"]),
+        (
+            "cut",
+            ["Ideal", "Fair", "Very Good", "Premium"],
+            ["Fair", "Very Good", "Premium", "Ideal"],
+        ),
+        ("answer", ["agree", "strongly_agree", "neutral"], ["neutral", "agree", "strongly_agree"]),
+        ("stars", [1, 2, 5], [1, 2, 3, 4, 5]),
+        ("sentiment", ["positive", "negative", "neutral"], "multiclass"),
+        ("wheels", [2, 3, 4], "multiclass"),
+        ("score", [20, 30, 40], "regression"),
+        ("price", ["low", "high"], "binary"),
+    ],
+)
+def test_classes_of_a_known_order(
+    name: str, values: list[Any], task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (f"{n * 37 % 101}.5,{values[n % len(values)]}\n" for n in range(60))
+    Path("a.csv").write_text(f"x,{name}\n{''.join(rows)}")
+    found = propose("a.csv", None, lambda candidates: candidates[0]).config["task"]
+    assert found == ({"kind": "ordinal", "order": task} if isinstance(task, list) else task)
+
+
+def test_classes_that_differ_only_in_case_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = ["yes", "Yes", "no"]
+    Path("a.csv").write_text("x,y\n" + "".join(f"{n}.5,{labels[n % 3]}\n" for n in range(60)))
+    (note,) = propose("a.csv", "y", lambda candidates: "").notes
+    assert "classes 'Yes' and 'yes' of label 'y' differ only in case or spaces" in note
+
+
+@pytest.mark.parametrize(
+    ("header", "label"),
+    [
+        ("Zielgröße,Länge", "Zielgröße"),
+        ("Klasse,Länge", "Klasse"),
+        ("Étiquette,longueur", "Étiquette"),
+        ("E\u0301tiquette,longueur", "E\u0301tiquette"),
+        ("prix,surface", "prix"),
+        ("Preço,metros", "Preço"),
+        ("umsatz,wetter", "umsatz"),
+        ("class,survived", "survived"),
+        ("MSSubClass,SalePrice", "SalePrice"),
+    ],
+)
+def test_names_of_labels(
+    header: str, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text(
+        f"{header},last\n" + "".join(f"{n % 7},{n % 2},{n}.5\n" for n in range(80))
+    )
+    config = propose("a.csv", None, lambda candidates: candidates[0]).config
+    assert config["data"]["label"] == label

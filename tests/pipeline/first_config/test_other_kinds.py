@@ -1,0 +1,161 @@
+"""Files of kinds that no format reads end in a sentence, whose command makes a table of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from some_data import flowers, picture, text, written
+
+from pipeline.first_config.finding import find_data
+from pipeline.first_config.proposing import propose
+from trainer_module.errors import DataError
+
+FLOWERS = flowers()
+COLUMNS = {name: [row[name] for row in FLOWERS] for name in FLOWERS[0]}
+
+
+def archive(name: str) -> bytes:
+    """A zip archive with one file."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as opened:
+        opened.writestr(name, "text")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.xlsx", archive("xl/book.xml"), "is an Excel workbook, which cannot be read: save its"),
+        ("a.xls", b"\xd0\xcf\x11\xe0" + bytes(99), "soffice --headless --convert-to csv a.xls"),
+        ("a.zip", archive("rows.csv"), "a zip archive, which cannot be read: unzip it by `unzip a"),
+        ("a.npz", archive("x.npy"), "a file of NumPy arrays"),
+        ("a.csv", b"\x1f\x8b\x08" + bytes(99), "rename it by `mv a.csv a.csv.gz`"),
+        ("a.mat", b"MATLAB 5.0 MAT-file" + bytes(99), "is a MATLAB file"),
+        ("a.csv", "\n\n <!DOCTYPE html>\n<p>gone</p>", "is an HTML page, which cannot be read"),
+        (
+            "a.arff",
+            "% iris\n@relation iris\n@data\n1,2\n",
+            "`sed '1,/^@data/Id' a.arff > table.csv`",
+        ),
+        ("a.txt", "+1 3:0.5 7:1\n-1 2:1\n", "is a LIBSVM file"),
+        ("a.json", json.dumps(FLOWERS), "`jq -c '.[]' a.json > rows.jsonl`"),
+        ("a.json", json.dumps(FLOWERS, indent=2), "`jq -c '.[]' a.json > rows.jsonl`"),
+        ("._a.csv", b"\0\x05\x16\x07" + bytes(99), "a file of macOS without data"),
+        ("a.yaml", "name: digits\n", "a.yaml is a config, not data: run it by `run a.yaml`"),
+        ("a.csv", "", "a.csv is empty"),
+    ],
+)
+def test_sentence(
+    name: str,
+    content: str | bytes,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, {name: content})
+    assert words in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (
+            "https://example.com/a.csv",
+            "download it, for example by `curl -LO https://example.com/a",
+        ),
+        ("gs://bucket/a.csv", "is remote: copy a part of the data"),
+        ("/dev/stdin", "is a pipe or a device: write the data into a file"),
+        ("-", "is a pipe or a device: write the data into a file"),
+    ],
+)
+def test_path_that_is_no_file(path: str, words: str) -> None:
+    assert words in refusal(path)
+
+
+def refusal(path: str) -> str:
+    with pytest.raises(DataError) as raised:
+        find_data(path)
+    assert str(raised.value).isprintable()
+    return str(raised.value)
+
+
+def arrow_stream(path: str) -> None:
+    table = pa.table(COLUMNS)
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def array(path: str) -> None:
+    np.save(path, np.array([[n % 7, n * n, n % 2] for n in range(99)]))
+
+
+def texts(*folders: str) -> Callable[[str], object]:
+    files = {
+        f"{f}/{c}/{n}.txt": f"On {c} {n}, new" for f in folders for c in "ab" for n in range(9)
+    }
+    return lambda path: written(Path(), {f"{path}{name}": line for name, line in files.items()})
+
+
+def ids(path: str) -> None:
+    """Writes a table whose identifiers are the names of pictures without the ending."""
+    names = [f"{n:04}" for n in range(24)]
+    pictures: dict[str, Any] = {f"{path}/all/{n}.png": picture(int(n)) for n in names}
+    table = text([{"id": n, "breed": "ab"[int(n) % 2]} for n in names])
+    written(Path(), pictures | {f"{path}/labels.csv": table})
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "table", "label"),
+    [
+        ("a.feather", lambda path: pd.DataFrame(COLUMNS).to_feather(path), "a.parquet", "species"),
+        ("a.arrow", arrow_stream, "a.parquet", "species"),
+        ("a.pkl", lambda path: pd.DataFrame(COLUMNS).to_pickle(path), "a.parquet", "species"),
+        ("a.json", lambda path: pd.DataFrame(COLUMNS).to_json(path), "a.csv", "species"),
+        ("a.npy", array, "a.csv", "column_3"),
+        ("news", texts(""), "texts.csv", "label"),
+        ("films", texts("/train", "/test"), "texts", "label"),
+        ("dogs", ids, "dogs/pictures.csv", "breed"),
+    ],
+)
+def test_command_makes_a_table(
+    name: str,
+    write: Callable[[str], object],
+    table: str,
+    label: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(name)
+    *_, command = re.findall(r"`(python -c .+?)`", refusal(name))
+    program, option, code = shlex.split(command)
+    assert (program, option) == ("python", "-c")
+    exec(compile(code, name, "exec"), {})  # noqa: S102 - the command of the message
+    assert propose(table, None, lambda candidates: candidates[0]).config["data"]["label"] == label
+
+
+def test_tables_beside_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pictures = {f"shop/{n}.png": picture(n) for n in range(4)}
+    written(tmp_path, {"shop/rows.csv": text(FLOWERS), **pictures})
+    assert "name the table alone by shop/rows.csv" in refusal("shop")
+    names = [{"photo": f"{n}.png", "kind": "ab"[n % 2]} for n in range(6)]
+    written(tmp_path, {"shop/rows.csv": text(names)})
+    assert "names '4.png', which is not in shop, although 4 of the first 6 pictures" in refusal(
+        "shop"
+    )
+    masks = {f"seg/{kind}/{n}.png": picture(n) for kind in ("images", "masks") for n in range(4)}
+    written(tmp_path, masks)
+    assert "no classes" in refusal("seg")
