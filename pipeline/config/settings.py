@@ -110,7 +110,9 @@ class PipelineConfig(Settings):
     """The location and the format of the data, and its split."""
     target: TaskSettings = Field(alias="task")
     """The task of the model: its name, or a mapping with its options."""
-    features: dict[str, Feature] = {}
+    features: dict[str, Feature] = Field(
+        default={}, examples=[{"review": {"type": "text"}, "id": {"type": "ignore"}}]
+    )
     """The types of columns, by name; all other types are inferred from the data of the first run:
     docs/your-data.md.
     """

@@ -48,15 +48,15 @@ class Model:
         return self._loaded.interface.classes
 
     @overload
-    def predict(self, rows: _Frame, top_k: int | None = None) -> _Frame: ...
-
-    @overload
     def predict(
         self, rows: Mapping[str, Sequence[Any]], top_k: int | None = None
     ) -> dict[str, list[Any]]: ...
 
     @overload
     def predict(self, rows: Sequence[Mapping[str, Any]], top_k: int | None = None) -> list[Row]: ...
+
+    @overload
+    def predict(self, rows: _Frame, top_k: int | None = None) -> _Frame: ...
 
     def predict(self, rows: Any, top_k: int | None = None) -> Any:
         """Returns a prediction for each row, as `scopeline predict` writes it.

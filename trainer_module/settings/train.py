@@ -21,6 +21,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     Tag,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -321,9 +322,11 @@ def _check_own_rate(path: str) -> str:
     return path
 
 
+_IMPORT_PATH = WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z_][\w.]*\.\w+$"})
+
 LearningRate = Annotated[
     Annotated[PositiveFloat, Tag(_CONSTANT_RATE)]
-    | Annotated[str, AfterValidator(_check_own_rate), Tag(_OWN_RATE)]
+    | Annotated[str, AfterValidator(_check_own_rate), _IMPORT_PATH, Tag(_OWN_RATE)]
     | Annotated[StepSchedule, Tag("schedule: steps")]
     | Annotated[CosineSchedule, Tag("schedule: cosine")]
     | Annotated[LinearSchedule, Tag("schedule: linear")]

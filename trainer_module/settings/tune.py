@@ -119,7 +119,9 @@ class TuneSettings(Settings):
     """Whether the search space follows from the features and the task, which is the default if
     there is no `space`. The first trial uses the values of the config. Another trial replaces these
     values only if it is significantly better."""
-    space: dict[str, Range] = {}
+    space: dict[str, Range] = Field(
+        default={}, examples=[{"train.learning_rate": {"log": [1e-4, 1e-2]}}]
+    )
     """The values to choose from, by key of `model` and `train`: `train.learning_rate: {log: [1e-4,
     1e-2]}`, `model.dropout: {float: [0, 0.5]}`, `model.members: {int: [2, 16]}`, `train.batch_size:
     {choice: [32, 64]}`. A trial varies only the keys that its kind of model reads."""

@@ -67,7 +67,7 @@ class DataSettings(Settings):
 
     format: DataFormat
     """The format of the files."""
-    path: str = Field(min_length=1)
+    path: str = Field(min_length=1, examples=["customers.csv", "days/{YYYY}-{MM}-{DD}/*.csv"])
     """A file, folder or glob, local or gs://, relative to the working directory. `{SPAN}`,
     `{VERSION}`, `{YYYY}{MM}{DD}` and `{HH}` match spans; a run reads the newest span.
     `builtin:digits`, `builtin:reviews` and `builtin:taxi` are data sets of Scopeline. For
@@ -80,7 +80,10 @@ class DataSettings(Settings):
     """A column with a weight for each example in the loss and the metrics. The weight is not a
     feature, and requests to the served model do not contain it.
     """
-    splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
+    splits: dict[str, int | str] = Field(
+        default={TRAIN_SPLIT: 8, EVAL_SPLIT: 2},
+        examples=[{TRAIN_SPLIT: 9, EVAL_SPLIT: 1}, {TRAIN_SPLIT: "train/*", EVAL_SPLIT: "test/*"}],
+    )
     """The number of hash buckets of each split (8 and 2 mean 80 % and 20 % of the rows), or a glob
     below `path` for each split.
     """

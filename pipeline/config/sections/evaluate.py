@@ -156,12 +156,12 @@ class EvaluateSettings(CrossValidation):
     """Names of metrics, import paths of metric classes, or mappings with the keys of
     `tfma.MetricConfig`; default: the task's default metrics. docs/config.md lists the names.
     """
-    thresholds: dict[str, Threshold] = {}
+    thresholds: dict[str, Threshold] = Field(default={}, examples=[{"auc": {"min": 0.8}}])
     """Bounds by metric. A model always has to be no worse than the model in service. If there are
     no bounds, a model also has to be better than a constant prediction (the most frequent class,
     the mean).
     """
-    slices: list[ColumnNames] = []
+    slices: list[ColumnNames] = Field(default=[], examples=[["country", ["country", "device"]]])
     """Columns, or lists of columns; the metrics are also computed for each of their values."""
     confidence: float | None = Field(default=0.95, ge=0.5, lt=1)
     """The confidence level for comparisons with the model in service and for bounds with

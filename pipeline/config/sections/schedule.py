@@ -97,7 +97,7 @@ class KeepSettings(Settings):
 class ScheduleSettings(Settings):
     """The triggers of runs, the spans to train on, and the versions and runs to keep."""
 
-    cron: str | None = None
+    cron: str | None = Field(default=None, examples=["0 3 * * *"])
     """The times of runs, as a cron expression with five fields: minute, hour, day of month, month,
     day of week.
     """
@@ -183,7 +183,9 @@ class DriftThreshold(Settings):
 class DriftSettings(Settings):
     """The comparison of each span with the last earlier span that passed all checks."""
 
-    columns: dict[str, DriftThreshold] = {}
+    columns: dict[str, DriftThreshold] = Field(
+        default={}, examples=[{"payment_type": {"infinity_norm": 0.1}}]
+    )
     """Thresholds by column, such as {payment_type: {infinity_norm: 0.1}}."""
     on_drift: OnDrift = OnDrift.WARN
     """The reaction to a distance above the threshold: `warn` adds a note, `retrain` also makes a
