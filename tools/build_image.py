@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pipeline.kubeflow.image import code_hash, parse_image  # noqa: E402
 from trainer_module.errors import ConfigError  # noqa: E402
 
 EXIT_FAILED, EXIT_UNUSABLE = 1, 2
+_PUSH = ["--push", "--sbom=true", "--provenance=mode=max"]
 
 
 def read_version() -> str:
@@ -32,12 +34,17 @@ def read_revision() -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
-def build_command(image: str, extra: str = "") -> list[str]:
-    """Returns docker's arguments for building the image from the repository's root."""
+def build_command(image: str, extra: str = "", push: bool = False) -> list[str]:
+    """Returns docker's arguments for building the image from the repository's root.
+
+    Args:
+      push: push the image, with an SBOM and its provenance, instead of keeping it on this machine.
+    """
     arguments = {"VERSION": read_version(), "REVISION": read_revision(), "CODE": code_hash()}
     arguments |= {"EXTRA": extra} if extra else {}
     build = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-    return ["build", "--file=deploy/Dockerfile", f"--tag={image}", *build, "."]
+    start = ["buildx", "build", *_PUSH] if push else ["build"]
+    return [*start, "--file=deploy/Dockerfile", f"--tag={image}", *build, "."]
 
 
 def find_obstacle(docker: str | None) -> str | None:
@@ -57,12 +64,33 @@ def find_obstacle(docker: str | None) -> str | None:
     return None
 
 
+def find_push_obstacle(docker: str) -> str | None:
+    """Returns the reason why docker's builder cannot make an SBOM, with a remedy, or None."""
+    inspect = subprocess.run([docker, "buildx", "inspect"], capture_output=True, text=True)
+    if inspect.returncode:
+        return "docker has no buildx, which makes the SBOM; install it, then run:"
+    if re.search(r"^Driver:\s*docker$", inspect.stdout, re.MULTILINE) is None:
+        return None
+    info = [docker, "info", "--format={{.DriverStatus}}"]
+    if "io.containerd.snapshotter" in subprocess.run(info, capture_output=True, text=True).stdout:
+        return None
+    return (
+        "docker's default builder cannot make an SBOM without the image store of containerd. "
+        "Run `docker buildx create --use`, then:"
+    )
+
+
 def main() -> int:
     """Builds the image, or prints the reason why docker cannot build it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("image", nargs="?", default=f"scopeline:{read_version()}")
     parser.add_argument(
         "--extra", default="", choices=["", "gpu"], help="`gpu` adds CUDA's libraries"
+    )
+    parser.add_argument(
+        "--push",
+        action="store_true",
+        help="push the image to its registry, with an SBOM and its provenance",
     )
     options = parser.parse_args()
     image = options.image
@@ -72,7 +100,10 @@ def main() -> int:
         print(error, file=sys.stderr)
         return EXIT_UNUSABLE
     docker = shutil.which("docker")
-    command, obstacle = build_command(image, options.extra), find_obstacle(docker)
+    command = build_command(image, options.extra, options.push)
+    obstacle = find_obstacle(docker)
+    if docker is not None and obstacle is None and options.push:
+        obstacle = find_push_obstacle(docker)
     command_line = " ".join(["docker", *command])
     if docker is None or obstacle is not None:
         print(f"{obstacle}\n  {command_line}", file=sys.stderr)
@@ -80,7 +111,10 @@ def main() -> int:
     print(command_line, flush=True)
     if subprocess.run([docker, *command], cwd=ROOT).returncode:
         return EXIT_FAILED
-    print(f"built {image}; push it to a registry for a cluster: docker push {image}")
+    if options.push:
+        print(f"pushed {image}")
+    else:
+        print(f"built {image}; push it to a registry for a cluster: docker push {image}")
     return 0
 
 

@@ -244,3 +244,40 @@ def test_make_image_says_what_keeps_it_from_building(
     assert done.returncode == code
     assert re.search(said, done.stderr, re.DOTALL)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("inspect", "info", "problem"),
+    [
+        ("echo 'Driver:        docker-container'", ":", None),
+        ("echo 'Driver: docker'", "echo '[[driver-type io.containerd.snapshotter.v1]]'", None),
+        (
+            "echo 'Driver: docker'",
+            "echo '[[Backing Filesystem extfs]]'",
+            "Run `docker buildx create --use`",
+        ),
+        ("exit 1", ":", "docker has no buildx"),
+    ],
+)
+def test_a_pushed_image_has_an_sbom_and_its_provenance(
+    inspect: str, info: str, problem: str | None, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    docker = f"""case "$1 $2" in
+"buildx inspect") {inspect};;
+"info "*) {info};;
+"buildx build") echo "$@" >> {said};;
+esac"""
+    done = make_image(tmp_path, "example.com/a:1", "--push", docker=docker)
+    if problem is None:
+        assert done.returncode == 0, done.stderr
+        words = said.read_text().split()
+        assert {"--push", "--sbom=true", "--provenance=mode=max", "--tag=example.com/a:1"} <= {
+            *words
+        }
+        assert done.stdout.endswith("pushed example.com/a:1\n")
+    else:
+        assert done.returncode == 2
+        assert problem in done.stderr
+        assert "docker buildx build --push --sbom=true" in done.stderr
+        assert not said.exists()
