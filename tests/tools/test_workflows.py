@@ -28,6 +28,17 @@ def read_scripts() -> list[str]:
     return [step["run"] for job in jobs for step in job.get("steps", []) if "run" in step]
 
 
+def make_targets(code: str) -> set[str]:
+    """The targets that commands of `make` name."""
+    found = re.findall(r"\bmake ((?:[a-z]+(?:-[a-z]+)*(?: |\b))+)", code)
+    return {target for words in found for target in words.split()}
+
+
+def read_code(page: Path) -> str:
+    """The code of a page: its fenced blocks, and what stands between backticks."""
+    return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(), re.DOTALL))
+
+
 @workflows
 def test_jobs_have_few_rights_and_an_end(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text())
@@ -86,3 +97,12 @@ def test_forms_have_a_field_for_each_question(name: str) -> None:
     assert form["description"]
     assert len({field["id"] for field in fields}) == len(fields)
     assert all(field["attributes"]["label"] for field in fields)
+
+
+def test_commands_of_make_exist() -> None:
+    rules = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / ".github").glob("*.md")]
+    code = [*read_scripts(), (ROOT / ".ci" / "run").read_text(), *map(read_code, pages)]
+    named = {target for text in code for target in make_targets(text)}
+    assert {"lint", "test", "wheel", "site"} <= named
+    assert named <= rules
