@@ -59,7 +59,7 @@ format: $(READY)  ## format the code
 docs: $(READY)  ## write the config reference and its JSON Schema from the code
 	@$(PYTHON) tools/generate_docs.py
 
-image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopeline:0.1.0 names it, EXTRA=gpu adds CUDA, ARGS=--push pushes it with an SBOM
+image: $(READY)  ## build the container image; IMAGE=example.com/scopeline:0.1.0 names it, EXTRA=gpu adds CUDA, ARGS=--push pushes it
 	@$(PYTHON) tools/build_image.py $(IMAGE) $(if $(EXTRA),--extra $(EXTRA)) $(ARGS)
 
 bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
