@@ -70,7 +70,7 @@ wheel: $(READY)  ## build the wheel, and the exact versions that it needs, in di
 	  --extra optimize --extra hub --extra control --output-file dist/requirements.txt
 	@ls dist/scopeline-*.whl dist/requirements.txt
 
-image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopeline:0.1.0 names it, EXTRA=gpu adds CUDA, ARGS=--push pushes it with an SBOM
+image: $(READY)  ## build the container image; IMAGE=example.com/scopeline:0.1.0 names it, EXTRA=gpu adds CUDA, ARGS=--push pushes it
 	@$(PYTHON) tools/build_image.py $(IMAGE) $(if $(EXTRA),--extra $(EXTRA)) $(ARGS)
 
 bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
