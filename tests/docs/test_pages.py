@@ -64,6 +64,9 @@ def test_config_on_a_page_is_valid(page: Path, text: str, tmp_path: Path, monkey
     added = re.findall(r'^(FAMILIES|TASKS)\["(\w+)"\] = "(\S+)"$', page.read_text(), re.MULTILINE)
     for registry, name, path in added:
         monkeypatch.setitem(registries[registry], name, path)
+    for folder in re.findall(r"folder: (\w+)", text):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "config.yaml"
     file.write_text(text)
     has_own_path = any(word in text for word in ("builtin:", "{YYYY}", "gymnasium:"))
