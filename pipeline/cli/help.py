@@ -69,7 +69,7 @@ _MAX_SUMMARIES = 10
 _Context: Any = TyperGroup.context_class
 
 
-class RootContext(_Context):  # type: ignore[misc]
+class RootContext(_Context):
     """A context that shows the program in messages as the user has typed it."""
 
     @property
