@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, requires
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distributions, requires
 
 NAME = "scopeline"
 """The name of the installed package, whose metadata has the requirements of each extra."""
@@ -33,6 +32,7 @@ def install_command(extra: str) -> str:
         if marker is not None and "extra" in str(marker) and marker.evaluate({"extra": extra}):
             requirement.marker = None
             packages.append(str(requirement))
-    if find_spec("pip") is None:
+    # setuptools stops replacing distutils in a process that looks for the module `pip`.
+    if not any(distributions(name="pip")):
         return shlex.join(["uv", "pip", "install", "--python", sys.executable, *packages])
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
