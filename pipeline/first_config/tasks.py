@@ -42,8 +42,8 @@ def choose_task(facts: Facts, may_order: bool) -> BaseTask:
 
     Args:
       facts: the facts about the label.
-      may_order: whether the task may be ordinal: the facts are about all rows, so that the order has
-        all classes, and no column is text or a picture, for which ordinal models are worse.
+      may_order: whether the task may be ordinal: the facts are about all rows, so that the order
+        has all classes, and no column is text or a picture, for which ordinal models are worse.
     """
     if facts.distinct == 2:
         return as_task("binary")
