@@ -303,7 +303,7 @@ def _kinds() -> Iterator[Kind]:
     yield Kind(
         "sentences with stars",
         _file("reviews.csv", text(reviews())),
-        {"data.label": "stars", "features.review.type": "text"},
+        {"data.label": "stars", "task": "multiclass", "features.review.type": "text"},
     )
     yield Kind(
         "sentences as JSON lines",

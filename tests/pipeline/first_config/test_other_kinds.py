@@ -41,7 +41,7 @@ def archive(name: str) -> bytes:
         ("a.zip", archive("rows.csv"), "a zip archive, which cannot be read: unzip it by `unzip a"),
         ("a.npz", archive("x.npy"), "a file of NumPy arrays"),
         ("a.csv", b"\x1f\x8b\x08" + bytes(99), "rename it by `mv a.csv a.csv.gz`"),
-        ("a.mat", b"MATLAB 5.0 MAT-file" + bytes(99), "is a MATLAB file"),
+        ("a.mat", b"MATLAB 5.0 MAT-file".ljust(124) + bytes(99), "is a MATLAB file"),
         ("a.csv", "\n\n <!DOCTYPE html>\n<p>gone</p>", "is an HTML page, which cannot be read"),
         (
             "a.arff",
