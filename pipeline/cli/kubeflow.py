@@ -12,6 +12,7 @@ import typer
 import yaml
 
 from pipeline.config.settings import PipelineConfig
+from pipeline.config.yaml_core import ConfigDumper
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.follower import Follower
@@ -140,7 +141,7 @@ def print_manifest(config: PipelineConfig, file: Path, overrides: list[str]) -> 
     text = file.read_text(encoding="utf-8")
     if overrides:
         values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        text = yaml.safe_dump(values, sort_keys=False)
+        text = yaml.dump(values, Dumper=ConfigDumper, sort_keys=False)
     typer.echo(make_check_manifest(config, text), nl=False)
 
 

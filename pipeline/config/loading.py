@@ -49,7 +49,7 @@ from pipeline.config.sections.schedule import SCHEDULE_RULES, SKEW_RULES
 from pipeline.config.sections.train import AUGMENT_RULES, TRAIN_RULES
 from pipeline.config.settings import NAME_PATTERN, PipelineConfig
 from pipeline.config.user_code import import_paths_exist
-from pipeline.config.yaml_numbers import core_resolvers
+from pipeline.config.yaml_core import core_resolvers
 from trainer_module.errors import ConfigError, counted, enumerate_names
 from trainer_module.settings.tasks import LearningTask
 

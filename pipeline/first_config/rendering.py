@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from pipeline.config.schema_file import editor_line
-from pipeline.config.yaml_numbers import core_resolvers
+from pipeline.config.yaml_core import ConfigDumper
 from pipeline.first_config.proposal import Proposal
 from trainer_module.errors import shorten
 
@@ -62,13 +62,8 @@ def _flow(value: Any) -> str:
     return text.strip()[1:-1]
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(ConfigDumper):
     """Writes line breaks and other characters that are not printable as escapes."""
-
-    yaml_implicit_resolvers = {
-        first: [*resolvers, *yaml.SafeDumper.yaml_implicit_resolvers.get(first, ())]
-        for first, resolvers in core_resolvers().items()
-    }
 
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:

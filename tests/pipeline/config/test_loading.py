@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+import yaml
 
 from pipeline.config import loading
 from pipeline.config.issues import Rule
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
+from pipeline.config.yaml_core import ConfigDumper
 from trainer_module.errors import ConfigError
 from trainer_module.extras import install_command
 from trainer_module.settings import ImageFeature, StepSchedule, Strategy
@@ -346,3 +348,9 @@ def test_a_name_stands_for_the_kind_of_a_model(tmp_path: Path) -> None:
     data = f"{{format: csv, path: {tmp_path}/rows.csv, label: price}}"
     file.write_text(f"name: cars\ndata: {data}\ntask: binary\nmodel: trees\n")
     assert load_config(file).model.kind == "trees"
+
+
+def test_text_that_looks_like_a_number_stays_text_when_it_is_written() -> None:
+    texts = ["1e3", "2026-01-05", "12:30", "3", "yes", "a", "1.5"]
+    assert loading._parse(yaml.dump(texts, Dumper=ConfigDumper)) == texts
+    assert loading._parse("[1e3, 2026-01-05, 12:30]") == [1000, "2026-01-05", "12:30"]

@@ -33,3 +33,12 @@ def core_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
         ]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+
+class ConfigDumper(yaml.SafeDumper):
+    """Writes values so that a config that is loaded has the same values."""
+
+    yaml_implicit_resolvers = {
+        first: [*resolvers, *core_resolvers().get(first, ())]
+        for first, resolvers in yaml.SafeDumper.yaml_implicit_resolvers.items()
+    }
