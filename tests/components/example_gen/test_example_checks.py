@@ -122,6 +122,7 @@ def test_a_glob_without_files(tmp_path, refusal):
     write(tmp_path, [0, 1] * 20)
     message = refusal(tmp_path, splits={"train": "a.csv", "eval": "b.csv"})
     assert f"No file matches '{tmp_path}/b.csv'" in message
+    assert "did you mean" in message
 
 
 def test_a_class_that_is_never_trained_on(tmp_path, refusal):

@@ -111,7 +111,7 @@ def test_examples_are_made_of_them(tmp_path: Path, generate) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (["[", '{"label": 1},', "]"], ["Line 1 of", "not a JSON object"]),
+        (["[", '{"label": 1},', "]"], ["is a JSON array", "write one object per line"]),
         ([{"label": 1}, "", "7"], ["Line 3 of", "found a int"]),
         ([{"x": 1}, "", {"x": "one"}], ["Key 'x' changed from number to string in line 3 of"]),
         ([{"x": {"y": [1]}}, {"x": {"y": ["a"]}}], ["Key 'x.y' changed from number to string"]),

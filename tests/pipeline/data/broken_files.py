@@ -133,7 +133,7 @@ CSV = [
 ]
 JSONL = [
     _jsonl("line cut off", LINES + '{"size": 1,', "Line 31 of", "not a JSON object"),
-    _jsonl("array", '[{"label": 1}]', "Line 1 of", "found a list"),
+    _jsonl("array", '[{"label": 1}]', "is a JSON array", "`jq -c '.[]' "),
     _jsonl("text, then number", LINES + '{"size": "big", "label": 1}', "Key 'size'", "31 of"),
     _jsonl("objects in lists", '{"a": [{"b": 1}], "label": 1}', "Column 'a' of"),
     _jsonl("Latin-1", LINES.encode() + b'{"side": "\xe9"}\n', "Line 31 of", "not UTF-8"),
