@@ -174,7 +174,10 @@ def test_config_takes_a_strategy_by_name_or_with_options() -> None:
 def test_the_reference_shows_a_strategy() -> None:
     definitions = json.loads(config_schema())["$defs"]
     assert definitions["Strategy"]["enum"] == list(STRATEGIES)
-    assert definitions["PlacedStrategy"]["properties"]["cpu"]["description"] == "Which one."
+    assert (
+        definitions["PlacedStrategy"]["properties"]["cpu"]["description"]
+        == "Which one.\n\nDefault: `0`"
+    )
     assert "## PlacedStrategy\n\nOn a CPU that is asked for by number." in config_reference()
 
 
