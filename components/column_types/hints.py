@@ -31,9 +31,14 @@ _BIRTHS = {"birth", "birthday", "birthdate", "born", "dob"}
 
 
 def identifies(name: str) -> bool:
-    """Returns whether a column's name means an identifier, such as `user_id`."""
+    """Returns whether a column's name means an identifier, such as `user_id`, or a row number."""
+    return names_ids(name) or name.strip().lower() in _ROW_NUMBERS
+
+
+def names_ids(name: str) -> bool:
+    """Returns whether a column's name says that it is an identifier, such as `user_id`."""
     words = _words(name)
-    return bool(words and words[-1] in _IDENTIFIERS) or name.strip().lower() in _ROW_NUMBERS
+    return bool(words and words[-1] in _IDENTIFIERS)
 
 
 def names_places(name: str) -> bool:

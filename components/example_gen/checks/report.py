@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.column_types.hints import identifies
+from components.column_types.hints import names_ids
 from components.example_gen.checks.dates import (
     DateTally,
     check_dates,
@@ -124,7 +124,7 @@ class ChunkReport:
             self._add_classes(labels.flatten(), splits, split_names)
         else:
             self._add_numbers(labels.flatten())
-            if identifies(settings.label) and sum(map(len, self.classes.values())) < _MAX_NUMBERS:
+            if names_ids(settings.label) and sum(map(len, self.classes.values())) < _MAX_NUMBERS:
                 self._add_classes(labels.flatten(), splits, split_names)
 
     def _add_unlabelled(self, labelled: np.ndarray, first: Cell) -> None:
@@ -333,7 +333,7 @@ def check_report(
         pass  # Tasks without a label may still have classes.
     elif settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
-    elif identifies(settings.label):
+    elif names_ids(settings.label):
         _check_is_quantity(report, settings.label)
     elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
         notes.append(
