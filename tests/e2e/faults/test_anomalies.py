@@ -80,7 +80,8 @@ def test_whole_numbers_may_have_gaps_and_fractions_later(trained: Project) -> No
     (anomaly,) = trained.summary("fruit")["anomalies"]
     assert "weight: expected a value in every row; found none in 2 of 400 rows" in anomaly
     assert f"first in row 2 of {trained.folder / 'fruit.csv'}" in anomaly
-    assert "if the data is correct: scopeline schema accept" in done.stdout
+    assert re.search("if the data is correct: .*local_runner.py schema accept", done.stdout)
+    assert "schema accept --config fruit.yaml" in done.stdout
 
 
 def test_unknown_class_stops_the_run(trained: Project) -> None:
