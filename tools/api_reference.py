@@ -15,6 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 PAGE = {
+    "Programs": [
+        ("scopeline", ["init", "plan", "run", "load_model", "serve"]),
+        ("scopeline", ["Plan", "RunResult", "RunFailedError", "Model", "Server"]),
+    ],
     "Models and losses": [
         ("trainer_module.problem", ["Problem"]),
         ("trainer_module.features.transformed", ["TransformedFeature"]),
@@ -55,11 +59,12 @@ _INTRODUCTION = """\
 # Python API
 
 `make docs` generates this page from the docstrings of the names that
-[your own code](your-code.md), [feature types](features.md#your-own-type) and programs import.
+[programs and notebooks](python.md), [your own code](your-code.md) and
+[feature types](features.md#your-own-type) import.
 Names that this page does not list may change without notice.
 """
-_SECTION = re.compile(r"^(Args|Returns|Yields|Raises):$", re.MULTILINE)
-_ITEM = re.compile(r"^ {2}(\S[^:]*): ", re.MULTILINE)
+_SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Example):$", re.MULTILINE)
+_ITEM = re.compile(r"^(\S[^:]*): ", re.MULTILINE)
 
 
 @dataclass
@@ -131,10 +136,11 @@ def _members(node: ast.ClassDef) -> _Members:
                 text = _attribute_text(following)
                 members.attributes.append((name, ast.unparse(statement.annotation), text))
             case ast.FunctionDef(name=name) if not name.startswith("_"):
-                if "property" in map(ast.unparse, statement.decorator_list):
+                decorators = {ast.unparse(decorator) for decorator in statement.decorator_list}
+                if decorators & {"property", "cached_property", "functools.cached_property"}:
                     kind = ast.unparse(statement.returns) if statement.returns else ""
                     members.attributes.append((name, kind, ast.get_docstring(statement) or ""))
-                else:
+                elif "overload" not in decorators:
                     members.methods.append(statement)
     return members
 
@@ -164,12 +170,14 @@ def _markdown(docstring: str | None) -> str:
     text, *sections = _SECTION.split(docstring or "")
     parts = [text.strip()]
     for title, content in zip(sections[::2], sections[1::2], strict=True):
-        items = _ITEM.split(textwrap.indent(textwrap.dedent(content.strip("\n")), "  "))[1:]
+        block = textwrap.dedent(content.strip("\n"))
         if title in ("Args", "Raises"):
+            items = _ITEM.split(block)[1:]
             pairs = zip(items[::2], items[1::2], strict=True)
+            parts += ["Raises:"] * (title == "Raises")
             parts.append("\n".join(f"- `{name}`: {' '.join(text.split())}" for name, text in pairs))
+        elif title == "Example":
+            parts.append(f"```python\n{block.rstrip()}\n```")
         else:
-            parts.append(f"{title}: {' '.join(content.split())}")
-        if title == "Raises":
-            parts[-1] = f"Raises:\n\n{parts[-1]}"
+            parts.append(f"{title}: {' '.join(block.split())}")
     return "\n\n".join(filter(None, parts)) + "\n"
