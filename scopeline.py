@@ -205,7 +205,9 @@ def _ignore(line: str) -> None:
     del line
 
 
-def _call(function: Callable[..., Any], *arguments: Any, on_line: Any = _print) -> Any:
+def _call(
+    function: Callable[..., Any], *arguments: Any, on_line: Callable[[str], None] = _print
+) -> Any:
     """Returns the result of a command's function, with the names of Python in its messages."""
     from pipeline.python.command_process import call
     from pipeline.python.options import in_python, translate
