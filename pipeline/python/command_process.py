@@ -28,8 +28,9 @@ _Result = TypeVar("_Result")
 
 PROGRAM = "scopeline"
 """The command that messages name."""
-_COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE")
-"""Variables by which a notebook's kernel makes programs draw as on a terminal."""
+_LEFT_OUT = ("FORCE_COLOR", "CLICOLOR_FORCE", "TF_USE_LEGACY_KERAS")
+"""Variables by which a notebook's kernel makes programs draw as on a terminal, and the program's
+choice of Keras."""
 _START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
     " root, descriptor = sys.argv[1:]; root in sys.path or sys.path.insert(0, root);"
@@ -58,7 +59,7 @@ class CommandProcess:
             that sends values to this process.
         """
         self._connection, child_end = Pipe()
-        environment = {name: os.environ[name] for name in os.environ if name not in _COLOURS}
+        environment = {name: os.environ[name] for name in os.environ if name not in _LEFT_OUT}
         with child_end:
             descriptor = child_end.fileno()
             self.process = subprocess.Popen(

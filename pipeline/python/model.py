@@ -136,7 +136,7 @@ def unchanged_environment() -> Iterator[None]:
     """Restores the variables that the import of TensorFlow sets for this process.
 
     A served model needs no Keras, so the program's own choice of Keras remains. A run compares
-    these variables with those of the last run.
+    such variables with those of the last run.
     """
     before = {name: os.environ.get(name) for name in _VARIABLES}
     try:
