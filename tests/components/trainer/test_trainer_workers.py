@@ -99,8 +99,8 @@ def test_joining_a_cluster_of_others() -> None:
             Strategy.PARAMETER_SERVER,
             TFConfig(SERVERS, "ps", 0),
             "TF_CONFIG makes this run parameter server 0 of a cluster with parameter servers, but "
-            "a run can only be the chief; start the other tasks with `local_runner.py cluster "
-            "start`, and run the pipeline as the chief.",
+            "a run can only be the chief; start the other tasks with `scopeline cluster start`, "
+            "and run the pipeline as the chief.",
         ),
         (
             Strategy.PARAMETER_SERVER,
