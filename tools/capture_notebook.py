@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,9 @@ from nbclient import NotebookClient
 
 from pipeline.own_modules import ROOT
 
-CELL_SECONDS = 120
+CELL_SECONDS = 600
+_PROGRAMS = f"{Path(sys.executable).parent}{os.sep}"
+"""The folder of the environment's programs."""
 CLUSTER = ROOT / "output" / "cluster" / "cluster.json"
 """The cluster of `cluster start` in the root of the repository."""
 _RUN_ID = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+")
@@ -53,20 +56,24 @@ def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbforma
         )
         client.execute(env={**os.environ, **variables, **(environment or {})})
     for cell in notebook.cells:
-        _without_times(cell.get("outputs"))
+        _without_particulars(cell.get("outputs"))
     notebook.metadata.pop("language_info", None)  # The key contains the version of Python.
     return notebook
 
 
-def _without_times(value: Any) -> Any:
-    """Returns a value of an output with words for times; lists and dicts are changed in place."""
+def _without_particulars(value: Any) -> Any:
+    """Returns a value of an output without times and the path of the environment.
+
+    Lists and dicts are changed in place.
+    """
     if isinstance(value, str):
+        value = value.replace(_PROGRAMS, "")
         return _VERSION.sub("VERSION", _RUN_ID.sub("RUN", value))
     if isinstance(value, list):
-        value[:] = [_without_times(item) for item in value]
+        value[:] = [_without_particulars(item) for item in value]
     if isinstance(value, dict):
         for name, item in value.items():
-            value[name] = _without_times(item)
+            value[name] = _without_particulars(item)
     return value
 
 
