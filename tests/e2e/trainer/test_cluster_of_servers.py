@@ -91,10 +91,10 @@ def test_notebook_trains_two_models(notebook: nbformat.NotebookNode) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, r"^there is no {file} \(looked for in .*\); start a cluster with `python local_ru"),
+        (None, r"^there is no {file} \(looked for in .*\); start a cluster with `scopeline clu"),
         (
             "{",
-            r"^{file} is not the file of a cluster: its content is not JSON \(.*\); `python ",
+            r"^{file} is not the file of a cluster: its content is not JSON \(.*\); `scopeline ",
         ),
         (
             '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}',
