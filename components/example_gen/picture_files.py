@@ -96,9 +96,13 @@ def open_picture(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
         raise DataError(reason_of(error) or type(error).__name__) from None
 
 
-def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) -> DataError:
+class BrokenPictureError(DataError):
+    """A file of a picture that cannot be decoded."""
+
+
+def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) -> BrokenPictureError:
     """Returns the error for a file that is not a complete picture."""
-    return DataError(
+    return BrokenPictureError(
         f"Image {file} cannot be decoded ({reason}): "
         f"{picture_remedies('the file', 'files', on_bad_file)}."
     )

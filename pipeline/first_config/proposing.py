@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from components.example_gen.formats import OnBadFile
+from components.example_gen.picture_files import BrokenPictureError
 from pipeline.config.settings import NAME_PATTERN
 from pipeline.first_config.beginnings import read_beginning
 from pipeline.first_config.checking import check_proposal
@@ -48,7 +50,11 @@ def propose(path: str, label: str | None, choose: ChooseLabel) -> Proposal:
     data, name = find_data(path), _pipeline_name(Path(path))
     if data.holds_images:
         proposal = _propose_pictures(data, name, label or _LABEL)
-        check_proposal(proposal.config)
+        try:
+            check_proposal(proposal.config)
+        except BrokenPictureError as error:
+            proposal = _without_broken_pictures(proposal, str(error))
+            check_proposal(proposal.config)
         return proposal
     with TemporaryDirectory(prefix="scopeline-init-") as scratch:
         if data.table:
@@ -92,3 +98,18 @@ def _propose_pictures(data: FoundData, name: str, label: str) -> Proposal:
         "task": task_comment(task, are_numbers=False),
     }
     return Proposal(config, comments, notes=data.notes)
+
+
+def _without_broken_pictures(proposal: Proposal, error: str) -> Proposal:
+    """Returns the proposal with the setting that leaves out the pictures that are broken."""
+    section = {**proposal.config["data"], "on_bad_file": OnBadFile.SKIP.value}
+    note = f"{error.partition('):')[0]}): data.on_bad_file: skip leaves out broken pictures"
+    return replace(
+        proposal,
+        config={**proposal.config, "data": section},
+        comments={
+            **proposal.comments,
+            "data.on_bad_file": "leave out broken pictures; the run counts them",
+        },
+        notes=(*proposal.notes, note),
+    )

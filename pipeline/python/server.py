@@ -13,14 +13,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pipeline.python.rows import to_rows
-from trainer_module.errors import DataError, InternalError
+from trainer_module.errors import ConfigError, DataError, InternalError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import requests
 
 _POLL_SECONDS = 0.05
 _REQUEST_SECONDS = 60
 _LOG_BYTES = 1 << 24
+
+
+def _session() -> requests.Session:
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False  # Requests to the same machine must not use a proxy.
+    return session
 
 
 class Server:
@@ -62,7 +71,8 @@ class Server:
         import requests
 
         try:
-            requests.get(f"{self.url}/healthz", timeout=_REQUEST_SECONDS)
+            with _session() as session:
+                session.get(f"{self.url}/healthz", timeout=_REQUEST_SECONDS)
         except requests.ConnectionError:
             time.sleep(_POLL_SECONDS)
             return None
@@ -84,10 +94,12 @@ class Server:
 
         Raises:
           DataError: the server refuses the rows.
+          ConfigError: the server has stopped.
         """
         import base64
 
-        import requests
+        if self._child.process.poll() is not None:
+            raise ConfigError(f"the server of {self.name} has stopped: start it again by `serve`.")
 
         def encoded(value: Any) -> Any:
             value = value.read_bytes() if isinstance(value, Path) else value
@@ -96,7 +108,8 @@ class Server:
 
         body = {"instances": [{n: encoded(v) for n, v in row.items()} for row in to_rows(rows)]}
         url = f"{self.url}/v1/models/{self.name}:predict"
-        answer = requests.post(url, json=body, headers=self._headers, timeout=_REQUEST_SECONDS)
+        with _session() as session:
+            answer = session.post(url, json=body, headers=self._headers, timeout=_REQUEST_SECONDS)
         if not answer.ok:
             raise DataError(str(answer.json()["error"]))
         return list(answer.json()["predictions"])

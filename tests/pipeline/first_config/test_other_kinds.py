@@ -159,3 +159,14 @@ def test_tables_beside_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     masks = {f"seg/{kind}/{n}.png": picture(n) for kind in ("images", "masks") for n in range(4)}
     written(tmp_path, masks)
     assert "no classes" in refusal("seg")
+
+
+def test_broken_pictures_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pictures = {f"shop/{kind}/{n}.png": picture(n) for kind in "ab" for n in range(9)}
+    written(tmp_path, {**pictures, "shop/a/broken.png": picture(1)[:50]})
+    proposal = propose("shop", None, lambda names: names[0])
+    assert proposal.config["data"]["on_bad_file"] == "skip"
+    (note,) = proposal.notes
+    assert "broken.png cannot be decoded (" in note
+    assert note.endswith("): data.on_bad_file: skip leaves out broken pictures")
