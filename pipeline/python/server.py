@@ -17,10 +17,20 @@ from trainer_module.errors import DataError, InternalError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import requests
 
 _POLL_SECONDS = 0.05
 _REQUEST_SECONDS = 60
 _LOG_BYTES = 1 << 24
+
+
+def local_session() -> requests.Session:
+    """Returns a session whose requests to this machine do not go through a proxy."""
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False
+    return session
 
 
 class Server:
@@ -62,7 +72,8 @@ class Server:
         import requests
 
         try:
-            requests.get(f"{self.url}/healthz", timeout=_REQUEST_SECONDS)
+            with local_session() as session:
+                session.get(f"{self.url}/healthz", timeout=_REQUEST_SECONDS)
         except requests.ConnectionError:
             time.sleep(_POLL_SECONDS)
             return None
@@ -87,8 +98,6 @@ class Server:
         """
         import base64
 
-        import requests
-
         def encoded(value: Any) -> Any:
             value = value.read_bytes() if isinstance(value, Path) else value
             is_bytes = isinstance(value, bytes)
@@ -96,7 +105,8 @@ class Server:
 
         body = {"instances": [{n: encoded(v) for n, v in row.items()} for row in to_rows(rows)]}
         url = f"{self.url}/v1/models/{self.name}:predict"
-        answer = requests.post(url, json=body, headers=self._headers, timeout=_REQUEST_SECONDS)
+        with local_session() as session:
+            answer = session.post(url, json=body, headers=self._headers, timeout=_REQUEST_SECONDS)
         if not answer.ok:
             raise DataError(str(answer.json()["error"]))
         return list(answer.json()["predictions"])
