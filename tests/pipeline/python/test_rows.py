@@ -85,6 +85,7 @@ def test_paths_and_bytes_of_pictures_are_kept() -> None:
         ("write --label COLUMN, or", "write label=COLUMN, or"),
         ("--version 5: output has", "version=5: output has"),
         ("--tls-cert x: the file", "--tls-cert x: the file"),
+        ("run `scopeline run --config a --force`", "run `scopeline run --config a --force`"),
     ],
 )
 def test_messages_name_arguments_in_place_of_options(message: str, right: str) -> None:
