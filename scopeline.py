@@ -22,7 +22,7 @@ from typing import Any
 from pipeline.python.model import Model
 from pipeline.python.results import Plan, RunFailedError, RunResult, result_of
 from pipeline.python.server import Server
-from trainer_module.errors import ScopelineError
+from trainer_module.errors import ConfigError, ScopelineError
 
 __all__ = [
     "Model",
@@ -193,8 +193,20 @@ def _config_or_model(source: FilePath) -> tuple[Path | None, Path | None]:
 
 def _overrides(settings: Settings) -> list[str]:
     if isinstance(settings, Mapping):
-        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        return [f"{key}={json.dumps(value, default=_plain)}" for key, value in settings.items()]
     return [settings] if isinstance(settings, str) else list(settings)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a path or a number of NumPy as a value of JSON."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise ConfigError(
+        f"set: {value!r} is of the type {type(value).__name__}, expected a number, text, a list, a"
+        " dict or None."
+    )
 
 
 def _print(line: str) -> None:

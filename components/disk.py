@@ -86,7 +86,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
       OSError: the file cannot be written. An existing file is not changed.
     """
-    scratch = path.with_name(f".{path.name}.tmp")
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
         scratch.replace(path)

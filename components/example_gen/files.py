@@ -185,7 +185,9 @@ def read_head(file: str) -> bytes:
 BINARY = "a binary file of an unknown format"
 
 
-def check_is_text(file: str, expected: str, is_declared: bool = False) -> None:
+def check_is_text(
+    file: str, expected: str, is_declared: bool = False, may_begin_with_values: bool = False
+) -> None:
     """Checks that a file is not of another known kind, such as a PDF.
 
     Args:
@@ -193,6 +195,7 @@ def check_is_text(file: str, expected: str, is_declared: bool = False) -> None:
       expected: the expected kind, for messages.
       is_declared: whether the config names the delimiter or the encoding; control characters may
         then be delimiters, or bytes of letters.
+      may_begin_with_values: whether the file has no header; its first value may then be a list.
 
     Raises:
       DataError: the file is of another kind or cannot be read.
@@ -200,7 +203,10 @@ def check_is_text(file: str, expected: str, is_declared: bool = False) -> None:
     head = read_head(file)
     kind = kind_of_file(head[:MAGIC_BYTES])
     if not kind and not is_declared:
-        kind = BINARY if _is_binary(head) else kind_of_text(head.decode(errors="replace"))
+        if _is_binary(head):
+            kind = BINARY
+        elif not may_begin_with_values:
+            kind = kind_of_text(head.decode(errors="replace"))
     kind = kind_by_name(kind, file)
     if kind and kind != expected:
         advice = remedy(kind, file, expected)

@@ -223,6 +223,11 @@ class _StrictLoader(yaml.SafeLoader):
             keys.add(key)
         return node
 
+    def construct_scalar(self, node: Any) -> Any:
+        """Returns the text of a scalar; JSON escapes an emoji as two surrogates."""
+        text = super().construct_scalar(node)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Returns a value; raises an error with the line and column of an invalid date."""
         try:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, TypeVar, cast
@@ -37,6 +38,7 @@ _START = (
     f" from {__name__} import main; main(int(descriptor))"
 )
 _ANSWER, _ERROR = "answer", "error"
+_POLL_SECONDS = 0.1
 
 
 class CommandProcess:
@@ -93,6 +95,17 @@ class CommandProcess:
             raise value
         return value
 
+    def receive_until_end(self) -> Any:
+        """Returns the next value that the process sends, or None if it ends without sending one.
+
+        Raises:
+          ScopelineError: the function raised it.
+        """
+        while self.process.poll() is None:
+            if (value := self.receive(_POLL_SECONDS)) is not None:
+                return value
+        return self.receive()
+
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
         """Sends a signal to the process, which ends as the command does."""
         self.process.send_signal(number)
@@ -127,17 +140,19 @@ def call(
       KeyboardInterrupt: Ctrl-C ended the function, as it ends the command.
     """
     child = CommandProcess(function, (*arguments,), subprocess.PIPE)
-    try:
-        was_interrupted = _forward(child, on_line)
-        answer = child.receive()
-        if was_interrupted:
-            raise KeyboardInterrupt
-        if answer is None:
-            raise child.failure()
-        child.process.wait()
-        return cast("_Result", answer[0])
-    finally:
-        child.close()
+    # The process waits until a long answer is read, and ends its output only after that.
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(child.receive_until_end)
+        try:
+            was_interrupted = _forward(child, on_line)
+            value = answer.result()
+            if was_interrupted:
+                raise KeyboardInterrupt
+            if value is None:
+                raise child.failure()
+            return cast("_Result", value[0])
+        finally:
+            child.close()
 
 
 def _forward(child: CommandProcess, on_line: Callable[[str], None]) -> bool:

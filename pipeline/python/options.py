@@ -23,11 +23,18 @@ ARGUMENTS = {
 _WITH_VALUE = re.compile(r"^--([a-z-]+) (?=\S)|--([a-z-]+) (?=[A-Z]+\b)")
 """An option and the space before its value, where the value can be told from other words."""
 _OPTION = re.compile(r"--([a-z-]+)")
+_COMMAND = re.compile(r"(\bscopeline(?:-kubeflow)? [a-z][^`\n]*)")
+"""A command line, whose options are not those of Python."""
 
 
 def translate(message: str, arguments: Mapping[str, str] = ARGUMENTS) -> str:
-    """Returns a message of a command with the names of Python's arguments."""
+    """Returns a message of a command with the names of Python's arguments, except in commands."""
+    parts = _COMMAND.split(message)
+    parts[::2] = [_translate(part, arguments) for part in parts[::2]]
+    return "".join(parts)
 
+
+def _translate(message: str, arguments: Mapping[str, str]) -> str:
     def argument(found: re.Match[str]) -> str:
         name = arguments.get(found[1] or found[2])
         if name is None:

@@ -75,7 +75,10 @@ def _values(column: Any) -> list[Any] | None:
 
 def _plain(value: Any, name: str) -> Any:
     """Returns a value of Python, NumPy or pandas as a value of JSON."""
-    if hasattr(value, "tolist"):  # NumPy's arrays and numbers.
+    kind = getattr(getattr(value, "dtype", None), "name", "")
+    if kind == "datetime64[ns]":
+        value = value.astype("datetime64[us]")  # NumPy returns nanoseconds as whole numbers.
+    if hasattr(value, "tolist") and not kind.startswith("timedelta64"):
         value = value.tolist()
     if value is None or isinstance(value, str | bytes | bool | int | Path):
         return value

@@ -24,11 +24,12 @@ _REQUEST_SECONDS = 60
 _LOG_BYTES = 1 << 24
 
 
-def _session() -> requests.Session:
+def local_session() -> requests.Session:
+    """Returns a session whose requests to this machine do not go through a proxy."""
     import requests
 
     session = requests.Session()
-    session.trust_env = False  # Requests to the same machine must not use a proxy.
+    session.trust_env = False
     return session
 
 
@@ -71,7 +72,7 @@ class Server:
         import requests
 
         try:
-            with _session() as session:
+            with local_session() as session:
                 session.get(f"{self.url}/healthz", timeout=_REQUEST_SECONDS)
         except requests.ConnectionError:
             time.sleep(_POLL_SECONDS)
@@ -108,7 +109,7 @@ class Server:
 
         body = {"instances": [{n: encoded(v) for n, v in row.items()} for row in to_rows(rows)]}
         url = f"{self.url}/v1/models/{self.name}:predict"
-        with _session() as session:
+        with local_session() as session:
             answer = session.post(url, json=body, headers=self._headers, timeout=_REQUEST_SECONDS)
         if not answer.ok:
             raise DataError(str(answer.json()["error"]))

@@ -101,6 +101,7 @@ def test_python_repeats_nothing_and_predicts_as_the_command(
 ) -> None:
     for name in ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)  # The first run had none of these either.
+    monkeypatch.chdir(project.folder)
     model = scopeline.load_model(DEFAULT_CONFIG, output=project.output)
     result = scopeline.run(DEFAULT_CONFIG, output=project.output)
     assert f"nothing has changed since run {result.folder.name}" in capsys.readouterr().out

@@ -263,7 +263,8 @@ def read_header(file: str, dialect: Dialect, settings: ExampleGenSettings) -> He
     if first is None:
         raise DataError(f"{file} is empty: write a header and rows, or remove the file.")
     if settings.csv.header is not None:
-        _check_spaces(file, [first, *others], dialect, settings)
+        if any(len(row) != len(settings.csv.header) for row in (first, *others)):
+            _check_spaces(file, [first, *others], dialect, settings)
         _check_configured(file, first, settings.csv.header)
         return Header(settings.csv.header, None)
     names = [name.strip() for name in first] if settings.csv.strip else list(first)
@@ -475,7 +476,8 @@ def _check_spaces(
     if settings.csv.delimiter is not None or (len(rows[0]) > 1 and dialect.delimiter != "\t"):
         return
     with read_text(file, dialect.encoding) as text:
-        lines = [line.strip() for line in islice(text, HEADER_ROWS) if not line.isspace()]
+        filled = (line.strip() for line in text if not line.isspace())
+        lines = list(islice(filled, HEADER_ROWS))
     cells = [_WORD.findall(line) for line in lines]
     usual, widths = len(cells[0]), {len(row) for row in rows}
     is_even = all(len(row) == usual for row in cells) and any(map(is_number, cells[-1]))

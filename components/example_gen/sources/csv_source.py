@@ -212,7 +212,12 @@ class CsvSource(Source):
 
     def _open(self, file: str) -> _Table:
         csv = self._settings.csv
-        check_is_text(file, "CSV", is_declared=bool(csv.encoding or csv.delimiter))
+        check_is_text(
+            file,
+            "CSV",
+            is_declared=bool(csv.encoding or csv.delimiter),
+            may_begin_with_values=csv.header is not None,
+        )
         dialect = find_dialect(file, self._settings)
         return _Table(file, dialect, read_header(file, dialect, self._settings), self._settings.csv)
 

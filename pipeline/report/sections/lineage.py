@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.config.yaml_core import ConfigDumper
 from pipeline.records.details import Lineage, StepCost
 from pipeline.records.summary import ComponentSummary, State
 from pipeline.report import charts
@@ -65,7 +66,9 @@ def make_lineage(source: ReportSource) -> Section | None:
 
 
 def _as_yaml(config: Mapping[str, Any]) -> str:
-    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(
+        dict(config), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True, width=100
+    )
     return shorten(text, 50_000)
 
 

@@ -271,3 +271,26 @@ def test_text_with_control_bytes_is_read(
     text = "".join(f"{delimiter.join(row)}\n" for row in rows)
     file = written(tmp_path, text.encode(encoding))
     assert set(survey(file, csv=CsvSettings(**csv)).columns) == {"label", "город"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("2026-01-05  10:00\t1\n2026-01-06  10:00\t0\n", ["time", "label"]),
+        ("[[1]]\t1\n[[2]]\t0\n", ["sizes", "label"]),
+    ],
+)
+def test_tabs_separate_the_columns_of_a_configured_header(
+    tmp_path: Path, read_rows: Rows, text: str, names: list[str]
+) -> None:
+    written(tmp_path, text)
+    found = read_rows(tmp_path, csv=CsvSettings(header=names))
+    values = [line.split("\t")[0].encode() for line in text.splitlines()]
+    assert [row[names[0]] for row in found] == [[value] for value in values]
+
+
+def test_columns_after_blank_lines_are_found(
+    tmp_path: Path, read_error: Callable[..., str]
+) -> None:
+    written(tmp_path, "\n" * 3000 + "a  label\n1  2\n3  4\n")
+    assert "separates its columns by several spaces" in read_error(tmp_path)

@@ -16,6 +16,7 @@ from served_trips import Pushed, expected
 
 import scopeline
 from components.serving.model import Model
+from pipeline.python.server import local_session
 from trainer_module.errors import ConfigError, DataError
 
 Rows = list[dict[str, Any]]
@@ -74,8 +75,7 @@ def test_served_version_answers_until_the_stop(
     pushed: Pushed, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCOPELINE_API_KEY", "secret")
-    monkeypatch.setenv("NO_PROXY", "")
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     for number in ("1", "2"):
         shutil.copytree(pushed.version, tmp_path / "trips" / number)
     row = {name: value for name, value in rows[0].items() if name != "trip id"}
@@ -84,17 +84,17 @@ def test_served_version_answers_until_the_stop(
         (answer,) = server.predict(pd.DataFrame([row]))
         assert answer["class"] == right["class"]
         assert answer["scores"][1] == pytest.approx(right["score_1"], abs=1e-6)
-        monkeypatch.delenv("HTTP_PROXY")
-        status = requests.get(
-            f"{server.url}/v1/models/{server.name}", headers={"X-API-Key": "secret"}, timeout=30
-        ).json()
+        with local_session() as session:
+            status = session.get(
+                f"{server.url}/v1/models/{server.name}", headers={"X-API-Key": "secret"}, timeout=30
+            ).json()
         assert [v["version"] for v in status["model_version_status"]] == ["1"]
         with pytest.raises(DataError, match="did you mean"):
             server.predict([{**row, "fares": 1}])
         assert "in service" in server.log
     assert repr(server) == "<server of trips: stopped>"
-    with pytest.raises(requests.ConnectionError):
-        requests.get(server.url, timeout=30)
+    with local_session() as session, pytest.raises(requests.ConnectionError):
+        session.get(server.url, timeout=30)
     with pytest.raises(ConfigError, match="the server of trips has stopped"):
         server.predict([row])
     server.stop()

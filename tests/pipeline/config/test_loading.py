@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -354,3 +355,12 @@ def test_text_that_looks_like_a_number_stays_text_when_it_is_written() -> None:
     texts = ["1e3", "2026-01-05", "12:30", "3", "yes", "a", "1.5"]
     assert loading._parse(yaml.dump(texts, Dumper=ConfigDumper)) == texts
     assert loading._parse("[1e3, 2026-01-05, 12:30]") == [1000, "2026-01-05", "12:30"]
+
+
+def test_json_that_escapes_an_emoji_is_read_as_written(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    label = json.dumps("\N{TAXI}")
+    config = {"name": "taxi", "data": {"format": "csv", "path": "\N{TAXI}.csv"}, "task": "binary"}
+    file.write_text(json.dumps(config))
+    loaded = load_config(file, [f"data.label={label}"], lambda _: ())
+    assert (loaded.data.path, loaded.data.label) == ("\N{TAXI}.csv", "\N{TAXI}")

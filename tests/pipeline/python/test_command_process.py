@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scopeline
@@ -99,6 +100,19 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
+
+
+def test_error_that_is_longer_than_the_buffer_of_a_pipe_is_raised() -> None:
+    path = Path("x" * 500_000)
+    with pytest.raises(ConfigError, match="File name too long"):
+        call(plan_file, path, [], Path("output"), False, on_line=lambda line: None)
+
+
+def test_overrides_are_paths_and_numbers_of_numpy() -> None:
+    found = scopeline._overrides({"data.path": Path("a b"), "train.epochs": np.int64(3)})
+    assert found == ['data.path="a b"', "train.epochs=3"]
+    with pytest.raises(ConfigError, match="of the type complex, expected a number"):
+        scopeline._overrides({"train.epochs": 1j})
 
 
 def test_ctrl_c_ends_the_child() -> None:

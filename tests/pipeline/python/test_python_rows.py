@@ -35,6 +35,14 @@ def test_every_form_gives_the_same_rows() -> None:
         assert to_rows(given) == RIGHT
 
 
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_dates_of_numpy_are_dates_in_every_unit(unit: str) -> None:
+    days = np.array(["2026-01-05T10:30", "NaT"], dtype=f"datetime64[{unit}]")
+    assert to_rows({"day": days}) == [{"day": "2026-01-05 10:30:00"}, {"day": None}]
+    with pytest.raises(DataError, match="of the type timedelta64, expected a number"):
+        to_rows({"day": days - days})
+
+
 def test_answers_have_the_form_of_the_rows() -> None:
     answers = pa.table({"value": [1.0, 2.0]})
     assert like([{}, {}], answers) == [{"value": 1.0}, {"value": 2.0}]
@@ -77,6 +85,7 @@ def test_paths_and_bytes_of_pictures_are_kept() -> None:
         ("write --label COLUMN, or", "write label=COLUMN, or"),
         ("--version 5: output has", "version=5: output has"),
         ("--tls-cert x: the file", "--tls-cert x: the file"),
+        ("run `scopeline run --config a --force`", "run `scopeline run --config a --force`"),
     ],
 )
 def test_messages_name_arguments_in_place_of_options(message: str, right: str) -> None:
