@@ -22,7 +22,8 @@ from trainer_data import to_example
 
 from components.serving.model import Model
 from components.serving.server.options import ServeOptions
-from components.serving.server.protocols.values import by_request_names
+from components.serving.server.protocols.values import by_request_names, from_rows
+from components.serving.server.replies import RequestError
 from trainer_module.export.interface import ModelInterface, RawColumn
 
 Rows = list[dict[str, Any]]
@@ -89,6 +90,15 @@ def test_keys_that_name_two_columns_count_as_names_of_requests() -> None:
         assert values == {"column_class": 1, "column_class_1": 2}
     part = by_request_names({"column_class": 1}, interface, "inputs")
     assert part == {"column_class": 1}
+
+
+def test_errors_name_columns_as_in_the_data() -> None:
+    named = [("# rides", "column___rides"), ("price (EUR)", "price__EUR_")]
+    interface = ModelInterface(tuple(RawColumn(*names, "float32", False, 1) for names in named))
+    with pytest.raises(RequestError, match=r"expected # rides, price \(EUR\)\."):
+        from_rows([{"# rides": 1, "price (EUR)": 2, "Z9": 3}], interface)
+    with pytest.raises(RequestError, match=r"lacks 'price \(EUR\)': give every column"):
+        from_rows([{"column___rides": 1}], interface)
 
 
 NAMES = [("class", "column_class"), ("column_class", "column_class_1")]

@@ -366,7 +366,7 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
         if row.keys() != set(names):
             if len(names) == 1 and row.keys() == {"b64"}:
                 return from_columns({names[0]: rows}, interface)
-            raise _keys_error(f"instances[{index}]", row, names)
+            raise _keys_error(f"instances[{index}]", row, interface)
     return {name: [row[name] for row in rows] for name in names}
 
 
@@ -413,7 +413,7 @@ def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Colum
     names = list(interface.by_request)
     columns = by_request_names(columns, interface, "inputs")
     if columns.keys() != set(names):
-        raise _keys_error("inputs", columns, names)
+        raise _keys_error("inputs", columns, interface)
     for name in names:
         if not isinstance(columns[name], list):
             raise RequestError(
@@ -458,9 +458,16 @@ def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
     }
 
 
-def _keys_error(where: str, keys: Mapping[str, Any], names: Sequence[str]) -> RequestError:
+def _keys_error(where: str, keys: Mapping[str, Any], interface: ModelInterface) -> RequestError:
+    """Returns the error for unknown or missing columns, with the names that they have in the data.
+
+    Args:
+      where: the part of the request, for the message.
+      keys: the values by request name.
+      interface: the interface of the model.
+    """
     for name in keys:
-        if name not in names:
-            return unknown_name(where, str(name), names)
-    missing = [name for name in names if name not in keys]
+        if name not in interface.by_request:
+            return unknown_name(where, str(name), [column.name for column in interface.columns])
+    missing = [column.name for column in interface.columns if column.request not in keys]
     return RequestError(f"{where} lacks {', '.join(map(repr, missing))}: give every column.")
