@@ -22,7 +22,7 @@ from typing import Any
 from pipeline.python.model import Model
 from pipeline.python.results import Plan, RunFailedError, RunResult, result_of
 from pipeline.python.server import Server
-from trainer_module.errors import ScopelineError
+from trainer_module.errors import ConfigError, ScopelineError
 
 __all__ = [
     "Model",
@@ -42,6 +42,7 @@ Settings = Iterable[str] | Mapping[str, Any]
 """Overrides of a config: `{"train.epochs": 3}`, or `["train.epochs=3"]` as on the command line."""
 FilePath = str | os.PathLike[str]
 _OUTPUT = "output"
+_MAX_PORT = 65535
 
 
 def init(
@@ -179,6 +180,8 @@ def serve(
     """
     from pipeline.python.options import in_python
 
+    if not isinstance(port, int) or not 0 <= port <= _MAX_PORT:
+        raise ConfigError(f"port={port!r}: expected a number from 0 to {_MAX_PORT}.")
     config, model = _config_or_model(source)
     with in_python():
         return Server((config, _overrides(set), Path(output), model, variant, port))
