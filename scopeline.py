@@ -176,7 +176,7 @@ def serve(
 
     Example:
       with scopeline.serve("config.yaml") as server:
-        server.predict([{"age": 41, "plan": "gold"}])
+          server.predict([{"age": 41, "plan": "gold"}])
     """
     from pipeline.python.options import in_python
 
