@@ -42,6 +42,7 @@ Settings = Iterable[str] | Mapping[str, Any]
 """Overrides of a config: `{"train.epochs": 3}`, or `["train.epochs=3"]` as on the command line."""
 FilePath = str | os.PathLike[str]
 _OUTPUT = "output"
+_MAX_PORT = 65535
 
 
 def init(
@@ -175,10 +176,12 @@ def serve(
 
     Example:
       with scopeline.serve("config.yaml") as server:
-        server.predict([{"age": 41, "plan": "gold"}])
+          server.predict([{"age": 41, "plan": "gold"}])
     """
     from pipeline.python.options import in_python
 
+    if not isinstance(port, int) or not 0 <= port <= _MAX_PORT:
+        raise ConfigError(f"port={port!r}: expected a number from 0 to {_MAX_PORT}.")
     config, model = _config_or_model(source)
     with in_python():
         return Server((config, _overrides(set), Path(output), model, variant, port))

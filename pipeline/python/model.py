@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from pipeline.python.rows import Row, is_frame, like, to_rows
-from trainer_module.errors import DataError
+from pipeline.python.rows import Row, is_frame, like, to_rows, unusable_error
+from trainer_module.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +75,7 @@ class Model:
 
         Raises:
           DataError: a row lacks a column, has an unknown column, or a value cannot be used.
+          ConfigError: `top_k` is not a number of classes.
 
         Example:
           model.predict([{"fare": 12.5, "company": "Ace"}])
@@ -87,14 +88,16 @@ class Model:
         from pipeline.python.options import in_python
         from trainer_module.scratch import ScratchFolder
 
+        if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
+            raise ConfigError(f"top_k={top_k!r}: expected a whole number of classes from 1.")
         interface = self._loaded.interface
         with ScratchFolder() as folder, in_python({"row": "rows"}):
-            given = [_with_pictures(row, interface) for row in to_rows(rows)]
+            given = [_with_pictures(row, interface) for row in to_rows(self._taken(rows))]
             # A table may have more columns than the model takes, as a file may.
             others = {*self._other_columns, *(given[0] if is_frame(rows) else ())}
             checked = check_rows(given, interface, others)
             answers = Path(folder) / "answers.parquet"
-            with rows_as_input(self._chosen, checked, Path(folder), "rows") as source:
+            with rows_as_input(self._chosen, checked, Path(folder), "`rows`") as source:
                 job = PredictionJob(
                     self._loaded,
                     source,
@@ -105,6 +108,19 @@ class Model:
                 predict(job, lambda count: None)
             return like(rows, pq.read_table(answers))
 
+    def _taken(self, rows: Any) -> Any:
+        """Returns a DataFrame without the columns that the model does not take; others as given."""
+        if not is_frame(rows):
+            return rows
+        interface = self._loaded.interface
+        names = {*interface.by_request, *self._other_columns, *self.columns}
+        parts = tuple(f"{name}{separator}" for name in self.columns for separator in "_.")
+        parents = {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
+        taken = [
+            str(name) in names | parents or str(name).startswith(parts) for name in rows.columns
+        ]
+        return rows.loc[:, taken] if any(taken) else rows
+
     def __repr__(self) -> str:
         return f"<model {self.folder.parent.name}, version {self.folder.name}>"
 
@@ -112,10 +128,13 @@ class Model:
 def _with_pictures(row: Row, interface: ModelInterface) -> Row:
     """Returns a row with the bytes of the pictures that it names by a path."""
     encoded = {column.name for column in interface.columns if column.picture == "bytes"}
+    pictures = {column.name for column in interface.columns if column.picture}
     result: Row = {}
     for name, value in row.items():
         if name in encoded and isinstance(value, str | Path):
             result[name] = _read(Path(value), name)
+        elif isinstance(value, bytes) and name not in pictures:
+            raise unusable_error(value, name)
         else:
             result[name] = str(value) if isinstance(value, Path) else value
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ def to_rows(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any] | pd.DataFrame
       DataError: the rows have another form, there is no row, or a value is of another type.
     """
     if is_frame(rows):
+        if twice := list(rows.columns[rows.columns.duplicated()]):  # type: ignore[union-attr]
+            raise DataError(f"rows: the DataFrame has the column `{twice[0]}` twice.")
         given = rows.to_dict("records")  # type: ignore[union-attr]
     elif isinstance(rows, Mapping):
         given = _from_columns(rows)
@@ -91,10 +94,23 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat(*([" "] if isinstance(value, datetime) else []))
     if isinstance(value, list | tuple):
-        return [_plain(item, name) for item in value]
+        return [_inner(item, name) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{name}.{key}") for key, item in value.items()}
-    raise DataError(
+        return {str(key): _inner(item, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, Decimal):
+        return _plain(float(value), name)
+    raise unusable_error(value, name)
+
+
+def _inner(value: Any, name: str) -> Any:
+    if isinstance(value, bytes):
+        raise unusable_error(value, name)
+    return _plain(value, name)
+
+
+def unusable_error(value: Any, name: str) -> DataError:
+    """Returns the error for a value of a type that no column takes."""
+    return DataError(
         f"rows: the column `{name}` is {shorten(repr(value), 60)} of the type"
         f" {type(value).__name__}, expected a number, text, a date, a list or None."
     )

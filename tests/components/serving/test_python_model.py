@@ -43,12 +43,16 @@ def test_rows_columns_and_frames_are_predicted_alike(
     np.testing.assert_allclose([answer["score_1"] for answer in answers], right, atol=1e-6)
     columns = {name: [row[name] for row in given] for name in given[0]}
     assert loaded.predict(columns)["class"] == [answer["class"] for answer in answers]
-    table = pd.DataFrame(given, index=range(7, 27)).assign(other="x")
+    table = pd.DataFrame(given, index=range(7, 27)).assign(other=1j)
     frame = loaded.predict(table, top_k=1)
     assert list(frame.columns) == ["class", "classes_1", "scores_1"]
     assert list(frame.index) == list(range(7, 27))
     with pytest.raises(DataError, match=r"^rows: the model has no column `fares`"):
         loaded.predict([{**given[0], "fares": 1}])
+    with pytest.raises(DataError, match="is b'x' of the type bytes"):
+        loaded.predict([{**given[0], "fare": b"x"}])
+    with pytest.raises(ConfigError, match=r"^top_k=-1: expected a whole number"):
+        loaded.predict(given, top_k=-1)
     with pytest.raises(DataError, match="no column `fare`"):
         loaded.predict([{name: given[0][name] for name in given[0] if name != "fare"}])
 
@@ -69,6 +73,8 @@ def test_unknown_sources_are_errors_with_names_of_python(tmp_path: Path) -> None
         scopeline.load_model(tmp_path / "nope")
     with pytest.raises(ConfigError, match=r"^source .*nope is not a folder"):
         scopeline.serve(tmp_path / "nope")
+    with pytest.raises(ConfigError, match=r"^port=70000: expected a number from 0 to 65535"):
+        scopeline.serve(tmp_path, port=70000)
 
 
 def test_served_version_answers_until_the_stop(

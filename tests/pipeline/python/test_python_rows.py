@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ def test_every_form_gives_the_same_rows() -> None:
         "day": days,
         "tags": [np.array(["x"], object), ()],
     }
-    frame = pd.DataFrame({**columns, "name": ["a", pd.NA]})
+    frame = pd.DataFrame({**columns, "n": [Decimal(2), 3], "name": ["a", pd.NA]})
     rows = [{name: values[index] for name, values in columns.items()} for index in (0, 1)]
     for given in (columns, frame, rows):
         assert to_rows(given) == RIGHT
@@ -62,6 +63,8 @@ def test_answers_have_the_form_of_the_rows() -> None:
         ({"a": "text"}, "the column `a` has a single value"),
         ({"a": [1], "b": [1, 2]}, "the columns have different numbers of rows: [1, 2]."),
         ([{"a": float("inf")}], "the column `a` is infinite"),
+        ([{"a": [b"x"]}], "the column `a` is b'x' of the type bytes"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "the DataFrame has the column `a` twice."),
         ([{"a": [1j]}], "the column `a` is 1j of the type complex, expected a number, text, a"),
     ],
 )
