@@ -222,6 +222,8 @@ def _expectation(detail: Any) -> str:
     message = re.sub(r"a valid dictionary or instance of \w+", "a mapping of keys", message)
     if kind == "string_type" and isinstance(detail["input"], bool):
         message += "; quote the value, as YAML reads on, off, yes and no as true and false"
+    elif kind == "string_type" and isinstance(detail["input"], int | float):
+        message += "; quote the value, as YAML reads it as a number"
     return message[0].lower() + message[1:]
 
 

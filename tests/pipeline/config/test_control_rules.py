@@ -85,6 +85,7 @@ def test_the_config_that_is_shipped_is_fine() -> None:
         ),
         (["schedule.warm_start=true"], "schedule.warm_start: `task: control` always trains from"),
         (["name=off"], "name: found False; expected a valid string; quote the value, as"),
+        (["name=1e3"], "name: found 1000.0; expected a valid string; quote the value, as"),
     ],
 )
 def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], said: str) -> None:
