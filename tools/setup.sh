@@ -36,7 +36,9 @@ fi
 echo "set-up: installing the packages of uv.lock into $venv (minutes when none are cached: about 1 GB is downloaded)"
 # Compiled bytecode reduces the import time of TFX from 30 s to 10 s. The platform is set because two
 # wheels declare a newer glibc than they need, which the next step corrects.
-if ! UV_PROJECT_ENVIRONMENT=$venv "$uv" sync --locked --extra optimize --extra hub --extra control --quiet \
+quiet=--quiet
+[ ! -t 2 ] || quiet=  # uv shows its progress on a terminal.
+if ! UV_PROJECT_ENVIRONMENT=$venv "$uv" sync --locked --extra optimize --extra hub --extra control $quiet \
   --compile-bytecode --python-platform x86_64-manylinux_2_39; then
   "$uv" python find >/dev/null 2>&1 ||
     fail "no $pythons was found here, and uv could not download one; install one of them"
