@@ -23,6 +23,7 @@ from components.column_types.hints import (
     identifies,
     measures,
     names_places,
+    numbers_rows,
 )
 from trainer_module.errors import counted
 from trainer_module.features.number_format import NumberFormat, are_plain, find_number_format
@@ -108,12 +109,14 @@ def _number_identifier(facts: Facts) -> Choice | None:
         )
     if facts.distinct < facts.sample_rows:
         return None
-    if identifies(facts.name):
+    is_quantity = counts_time(facts.name) or measures(facts.name)
+    is_numbering = numbers_rows(facts.name) and facts.known >= ENOUGH_ROWS and not is_quantity
+    if identifies(facts.name) or is_numbering:
         return ignore(
             f"a different whole number in each of {facts.sample_rows:,} rows, and a column name"
             " that means an identifier"
         )
-    if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
+    if not _counts_rows(facts) or is_quantity:
         return None
     return ignore(
         f"counts the rows from {facts.low:,.0f} to {facts.high:,.0f}, as an identifier does"

@@ -13,6 +13,8 @@ _PLACES = {"zip", "zipcode", "postcode", "postal", "plz"}
 _ROW_NUMBERS = {"", "#", "index", "idx", "row", "no", "nr", "number", "key", "unnamed: 0"}
 """The column names that mean a row number. Within a longer name, these words may mean a
 quantity."""
+_NUMBERINGS = {"no", "nr", "num", "number", "nummer", "numero", "número", "numéro"}
+"""The last words of column names that mean an identifier if the numbers differ in each row."""
 _TIMES = {
     *("time", "timestamp", "date", "year", "yr", "quarter", "month", "week", "day", "hour"),
     *("minute", "second", "period", "epoch", "step", "t", "years", "months", "weeks", "days"),
@@ -39,6 +41,12 @@ def names_ids(name: str) -> bool:
     """Returns whether a column's name says that it is an identifier, such as `user_id`."""
     words = _words(name)
     return bool(words and words[-1] in _IDENTIFIERS)
+
+
+def numbers_rows(name: str) -> bool:
+    """Returns whether a column's name ends with a word for numbering, such as `invoice_no`."""
+    words = _words(name)
+    return bool(words and words[-1] in _NUMBERINGS)
 
 
 def names_places(name: str) -> bool:

@@ -49,6 +49,27 @@ def choose_split(
     return split
 
 
+_MIN_REGULAR_SHARE = 0.9
+"""The share of regular intervals from which rows are a series."""
+_INTERVAL_TOLERANCE = 0.15
+"""The largest difference to the usual interval, as months have different lengths."""
+
+
+def is_series(times: pa.Array) -> bool:
+    """Returns whether rows follow each other at regular intervals, with a different time each.
+
+    Args:
+      times: numbers, or dates and times as strings, [rows].
+    """
+    keys = _keys(times)
+    if keys is None or len(np.unique(keys)) < len(keys):
+        return False
+    intervals = np.diff(np.sort(keys)).astype(float)
+    usual = np.median(intervals)
+    are_regular = np.abs(intervals - usual) <= _INTERVAL_TOLERANCE * usual
+    return bool(are_regular.mean() >= _MIN_REGULAR_SHARE)
+
+
 def _may_order(name: str, choice: Choice, columns: Mapping[str, pa.Array]) -> bool:
     """Returns whether a column may hold the date of each row."""
     if name not in columns or names_births(name):

@@ -34,7 +34,7 @@ from pipeline.first_config.labels import (
 from pipeline.first_config.leaks import find_leaks
 from pipeline.first_config.pictures import find_encoded, find_path_columns
 from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment, task_value
-from pipeline.first_config.splits import choose_split
+from pipeline.first_config.splits import choose_split, is_series
 from pipeline.first_config.tasks import choose_task
 from trainer_module.errors import DataError, counted
 from trainer_module.settings.tasks import BaseTask
@@ -163,7 +163,7 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
         },
         {
             "task": task_comment(task, not table.facts[label].is_text),
-            **({"data.order_by": _order_comment(data["order_by"])} if "order_by" in data else {}),
+            **_order_comment(table, data, is_class),
             **{f"features.{column}": reason for column, reason in comments.items()},
         },
         _extent(table),
@@ -245,10 +245,17 @@ def _dialect(csv: CsvSettings) -> dict[str, Any]:
     return csv.model_dump(mode="json", exclude_defaults=True)
 
 
-def _order_comment(column: str | None) -> str:
-    if column is None:
-        return "a random fifth of the rows evaluates, although rows have dates"
-    return "the newest fifth of the rows evaluates; null: a random fifth"
+def _order_comment(table: Table, data: Mapping[str, Any], is_class: bool) -> dict[str, str]:
+    """Returns the comment on `data.order_by`, if the section `data` has this key."""
+    if "order_by" not in data:
+        return {}
+    if data["order_by"] is None:
+        comment = "a random fifth of the rows evaluates, although rows have dates"
+    elif not is_class and is_series(table.beginning.rows.columns[data["order_by"]]):
+        comment = "the newest fifth of the rows evaluates; data.lags adds past labels as inputs"
+    else:
+        comment = "the newest fifth of the rows evaluates; null: a random fifth"
+    return {"data.order_by": comment}
 
 
 def _shares(labels: pa.Array) -> list[float]:

@@ -92,6 +92,12 @@ CHOICES = {
         "ignore",
         "a different whole number in each of 400 rows",
     ),
+    "Inserat-Nr": (
+        shuffled(range(10**7, 10**7 + 13 * ROWS, 13)),
+        "ignore",
+        "a different whole number in each of 400 rows",
+    ),
+    "week_no": (list(map(float, range(ROWS))), "numeric", "numbers from "),
     "n": (list(map(float, range(ROWS))), "ignore", "counts the rows from 0 to 399"),
     "Unnamed: 0": (
         list(map(float, range(3, 3 + ROWS))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,23 @@ def test_proposed_config_passes_plan_unedited(
     assert text.startswith("# yaml-language-server: $schema=config.schema.json\n")
     assert text.replace("\n", "").isprintable()
     assert 8 <= len(text.splitlines()) <= 26
+
+
+@pytest.mark.parametrize(
+    ("days", "is_regular"),
+    [(1, True), (0, False)],
+    ids=["a day per row", "a time per shop"],
+)
+def test_series_names_past_labels(
+    days: int, is_regular: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    start = date(2024, 1, 1)
+    rows = [(start + timedelta(days=n // (2 - days)), n % 7) for n in range(200)]
+    Path("a.csv").write_text("date,sold\n" + "".join(f"{day},{n}.5\n" for day, n in rows))
+    proposal = propose("a.csv", "sold", lambda candidates: candidates[0])
+    assert proposal.config["data"]["order_by"] == "date"
+    assert ("data.lags" in proposal.comments["data.order_by"]) == is_regular
 
 
 @pytest.mark.parametrize(
