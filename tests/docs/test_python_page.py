@@ -18,11 +18,10 @@ def test_signatures_are_those_of_the_functions() -> None:
     assert listed.keys() == functions
     for name, arguments in listed.items():
         parameters = inspect.signature(getattr(scopeline, name)).parameters.values()
-        right = [
-            p.name if p.default is p.empty else f"{p.name}={p.default!r}".replace("'", '"')
-            for p in parameters
-        ]
-        assert arguments == ", ".join(right), name
+        signature = inspect.Signature(
+            [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+        )
+        assert f"({arguments})" == str(signature).replace("'", '"'), name
 
 
 def test_calls_and_properties_exist() -> None:
