@@ -12,7 +12,10 @@ fail() {
 }
 
 if [ "$tool" != pip ]; then
-  pip install --quiet --break-system-packages --root-user-action=ignore "$tool"
+  # Debian's own packages, which pip cannot replace, would conflict with those of pipx.
+  python3 -m venv "tools-$tool"
+  "tools-$tool/bin/pip" install --quiet "$tool"
+  PATH=$PWD/tools-$tool/bin:$PATH
 fi
 install=$(sed ':line; /\\$/ { N; s/\\\n *//; b line }' README.md |
   grep -m 1 -E "^$tool (tool )?install .*scopeline") ||
