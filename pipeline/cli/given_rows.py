@@ -60,7 +60,8 @@ def check_rows(
     Raises:
       DataError: the model does not take a column, or a value has the wrong type.
     """
-    return [_check(row, interface, {*other, interface.label, interface.weight}) for row in rows]
+    others = {*other, *interface.ignored, interface.label, interface.weight}
+    return [_check(row, interface, others) for row in rows]
 
 
 def _parse(text: str, interface: ModelInterface) -> Row:

@@ -161,11 +161,20 @@ class ModelInterface:
     """The names of the classes by index, or an empty tuple for a number."""
     features: tuple[ModelInput, ...] = ()
     """The transformed features; empty in versions of older releases."""
+    ignored: tuple[str, ...] = ()
+    """The columns of the training data that are no input, such as an identifier; empty in versions
+    of older releases."""
 
     @cached_property
     def by_request(self) -> dict[str, RawColumn]:
         """The columns by their names in requests."""
         return {column.request: column for column in self.columns}
+
+    @cached_property
+    def unused(self) -> frozenset[str]:
+        """The columns that requests may contain although the model does not take them."""
+        others = {*self.ignored, self.label, self.weight or ""}
+        return frozenset(others - self.by_request.keys() - self._by_name.keys() - {""})
 
     @cached_property
     def text_readers(self) -> dict[str, TextReader]:
@@ -220,8 +229,8 @@ def parse_interface(text: str) -> ModelInterface:
         ModelInput(**{**feature, "shape": tuple(feature["shape"])})
         for feature in content.pop("features", ())
     )
-    classes = tuple(content.pop("classes", ()))
-    return ModelInterface(columns, **content, classes=classes, features=features)
+    names = {key: tuple(content.pop(key, ())) for key in ("classes", "ignored")}
+    return ModelInterface(columns, **content, **names, features=features)
 
 
 def _read_column(content: dict[str, Any]) -> RawColumn:

@@ -173,6 +173,7 @@ def describe_inputs(
         settings.weight,
         problem.classes,
         describe_features(problem),
+        tuple(sorted(tft_output.raw_feature_spec().keys() - labelled_spec.keys())),
     )
 
 

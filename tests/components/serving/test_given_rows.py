@@ -132,6 +132,7 @@ def test_numbers_in_text_columns_are_the_texts_that_the_model_reads() -> None:
 def test_names_of_requests_are_accepted() -> None:
     assert parse_rows(['{"rea": 3}'], INTERFACE, ()) == [{"área": 3}]
     assert parse_rows(['{"rea": 3}'], INTERFACE, ["rea"]) == [{"rea": 3}]
+    assert parse_rows(['{"rea": 3}'], replace(INTERFACE, ignored=("rea",)), ()) == [{"rea": 3}]
     with pytest.raises(DataError, match="`área` is given twice"):
         parse_rows(['{"rea": 3, "área": 3}'], INTERFACE, ())
 

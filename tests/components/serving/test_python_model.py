@@ -87,7 +87,7 @@ def test_served_version_answers_until_the_stop(
     row = {name: value for name, value in rows[0].items() if name != "trip id"}
     with scopeline.serve(tmp_path / "trips" / "1") as server:
         right = scopeline.load_model(pushed.version).predict([row])[0]
-        (answer,) = server.predict(pd.DataFrame([row]))
+        (answer,) = server.predict(pd.DataFrame([rows[0]]))
         assert answer["class"] == right["class"]
         assert answer["scores"][1] == pytest.approx(right["score_1"], abs=1e-6)
         with local_session() as session:

@@ -82,6 +82,24 @@ def test_columns_may_have_their_names_in_the_data(server: str, rows: Rows, asked
     assert (refused.status_code, "has a column twice" in refused.json()["error"]) == (400, True)
 
 
+def test_rows_of_the_data_are_answered_with_their_other_columns(
+    server: str, rows: Rows, asked: Rows
+) -> None:
+    right = ask(server, {"instances": asked[:2]})["predictions"]
+    labelled = [{**row, "tipped": 1.0} for row in rows[:2]]
+    assert "trip id" in labelled[0]
+    assert ask(server, {"instances": labelled})["predictions"] == right
+    columns = {name: [row[name] for row in labelled] for name in labelled[0]}
+    outputs = ask(server, {"inputs": columns})["outputs"]
+    assert outputs["class"] == [answer["class"] for answer in right]
+    body = {"examples": [asked[0]], "context": {"trip id": 7}}
+    pairs = ask(server, body, verb="classify")["results"][0]
+    assert [score for _, score in pairs] == right[0]["scores"]
+    body = {"instances": [{**labelled[0], "fares": 7}]}
+    refused = requests.post(f"{server}/v1/models/trips:predict", json=body, timeout=30)
+    assert "has 'fares', which the model does not take; did you mean" in refused.json()["error"]
+
+
 def test_keys_that_name_two_columns_count_as_names_of_requests() -> None:
     columns = [RawColumn(name, request, "float32", False, 1) for name, request in NAMES]
     interface = ModelInterface(tuple(columns))

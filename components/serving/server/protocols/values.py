@@ -345,16 +345,15 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
     if len(names) > 1:
         for keys in (names, own_names):
             try:
-                if set(map(len, rows)) == {len(names)}:
+                if _are_alike(rows, interface):
                     values = zip(*map(itemgetter(*keys), rows), strict=True)
                     return dict(zip(names, map(list, values), strict=True))
-            except (KeyError, TypeError, ValueError):
+            except (AttributeError, KeyError, TypeError, ValueError):
                 pass  # The next lines find the invalid row.
-    if names != own_names:
-        rows = [
-            by_request_names(row, interface, f"instances[{i}]") if isinstance(row, dict) else row
-            for i, row in enumerate(rows)
-        ]
+    rows = [
+        by_request_names(row, interface, f"instances[{i}]") if isinstance(row, dict) else row
+        for i, row in enumerate(rows)
+    ]
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             if len(names) == 1:
@@ -370,10 +369,21 @@ def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
     return {name: [row[name] for row in rows] for name in names}
 
 
+def _are_alike(rows: Rows, interface: ModelInterface) -> bool:
+    """Returns whether all rows have the model's number of columns, not counting unused columns."""
+    count = len(interface.by_request)
+    if set(map(len, rows)) == {count}:
+        return True
+    keys = rows[0].keys()
+    return len(keys - interface.unused) == count and all(row.keys() == keys for row in rows)
+
+
 def by_request_names(
     values: Mapping[str, Any], interface: ModelInterface, where: str
 ) -> Mapping[str, Any]:
     """Returns values by request name, of which some may be by the name that the column has in data.
+
+    Columns of the training data that the model does not take are left out.
 
     If a key is the request name of one column and the name of another, it counts as the request
     name, unless the keys are exactly the names of all columns.
@@ -388,6 +398,7 @@ def by_request_names(
     """
     if values.keys() <= interface.by_request.keys():
         return values
+    values = {name: value for name, value in values.items() if name not in interface.unused}
     own_names = {column.name: column.request for column in interface.columns}
     takes_own_names = values.keys() == own_names.keys()
     result: dict[str, Any] = {}
