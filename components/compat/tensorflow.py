@@ -1,4 +1,4 @@
-"""Private parts of TensorFlow 2.21: its state, its sessions, and LiteRT's converter.
+"""Private parts of TensorFlow 2.21: its state, its sessions, its messages, and LiteRT's converter.
 
 TensorFlow is imported only where it is needed.
 
@@ -13,8 +13,12 @@ might differ, so the variant `int8` is not made.
 from __future__ import annotations
 
 import logging
+import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -40,6 +44,34 @@ def has_computed() -> bool:
     except AttributeError:
         logger.warning("The run is slower, without forks: %s.context_safe is missing", _CONTEXT)
         return True
+
+
+_IMPORT_MESSAGES = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
+    rb"|I\d+ .*Could not find cuda drivers on your machine, GPU will not be used\."
+)
+
+
+@contextmanager
+def without_import_messages() -> Iterator[None]:
+    """Removes the lines that the import of TensorFlow writes to standard error on every machine
+    without a GPU.
+
+    TensorFlow's C++ writes them before it reads `TF_CPP_MIN_LOG_LEVEL`, so only the file descriptor
+    can be redirected. All other lines are written after the import.
+    """
+    screen = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(screen, 2)
+            held.seek(0)
+            for line in held:
+                if not _IMPORT_MESSAGES.match(line):
+                    os.write(screen, line)
+            os.close(screen)
 
 
 KNOWN: Known = {

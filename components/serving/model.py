@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from components.compat.tensorflow import make_callable
+from components.compat.tensorflow import make_callable, without_import_messages
 from components.pusher.variants import find_variant
 from components.serving.requests import (
     EXAMPLES,
@@ -47,6 +47,9 @@ class FeatureColumn(RawColumn):
 
 
 _KERAS = "tf_keras"
+_LOG_LEVEL = "3"
+"""The level of TensorFlow's C++ messages: only fatal errors. On a machine without a GPU, each
+process would write that CUDA does not start. All other errors reach Python as exceptions."""
 
 
 def import_tensorflow() -> None:
@@ -56,7 +59,7 @@ def import_tensorflow() -> None:
     still be imported later.
     """
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _LOG_LEVEL)
     if "tensorflow" in sys.modules:
         return
     was_enabled, hides_keras = gc.isenabled(), _KERAS not in sys.modules
@@ -65,7 +68,8 @@ def import_tensorflow() -> None:
         # TensorFlow continues without Keras if Keras cannot be imported.
         sys.modules[_KERAS] = None  # type: ignore[assignment]
     try:
-        import tensorflow  # noqa: F401
+        with without_import_messages():
+            import tensorflow  # noqa: F401
     finally:
         if hides_keras:
             del sys.modules[_KERAS]
@@ -292,7 +296,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     if variant is not None:
         runnable = load_variant(folder, variant, interface)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _LOG_LEVEL)
     has_pictures = any(column.picture for column in interface.columns)
     try:
         return Model(folder, interface, Signatures(folder, has_pictures), runnable)

@@ -54,3 +54,16 @@ def test_sessions_answer_alike_by_the_inside_and_by_the_public_way(
     for ask in (fast, public):
         with pytest.raises(tf.errors.InvalidArgumentError):
             ask(given[0], np.array(["no number"], object))
+
+
+def test_only_the_lines_of_every_import_are_removed(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "I0000 00:00:17957 15028 cudart_stub.cc:31] Could not find cuda drivers on your machine,"
+        " GPU will not be used.",
+        "E0000 00:00:17957 15028 cuda.cc:5] out of memory",
+    ]
+    with sessions.without_import_messages():
+        os.write(2, "".join(f"{line}\n" for line in lines).encode())
+    os.write(2, b"later\n")
+    assert capfd.readouterr().err == f"{lines[2]}\nlater\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_served_version_answers_until_the_stop(
 ) -> None:
     monkeypatch.setenv("SCOPELINE_API_KEY", "secret")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     for number in ("1", "2"):
         shutil.copytree(pushed.version, tmp_path / "trips" / number)
     row = {name: value for name, value in rows[0].items() if name != "trip id"}
@@ -97,7 +99,8 @@ def test_served_version_answers_until_the_stop(
         assert [v["version"] for v in status["model_version_status"]] == ["1"]
         with pytest.raises(DataError, match="did you mean"):
             server.predict([{**row, "fares": 1}])
-        assert "in service" in server.log
+        messages = [json.loads(line)["message"] for line in server.log.splitlines()]
+        assert "version 1 is in service" in messages
     assert repr(server) == "<server of trips: stopped>"
     with local_session() as session, pytest.raises(requests.ConnectionError):
         session.get(server.url, timeout=30)
