@@ -6,8 +6,10 @@ import errno
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 
 from trainer_module.errors import DiskFullError
@@ -80,8 +82,15 @@ def sizes_below(folder: Path) -> Iterator[int]:
     return (path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+_ABANDONED_SECONDS = 3600
+"""The age from which a temporary file is one of a killed process; a write takes less than a second.
+The age counts and not the process, which may be on another machine."""
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes a file under a temporary name, and then renames it. An existing file is replaced.
+
+    Temporary files of the same name that killed processes have left are deleted.
 
     Raises:
       OSError: the file cannot be written. An existing file is not changed.
@@ -94,3 +103,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
         raise
+    for abandoned in path.parent.glob(f".{escape(path.name)}.*.tmp"):
+        with suppress(OSError):
+            if time.time() - abandoned.stat().st_mtime > _ABANDONED_SECONDS:
+                abandoned.unlink()
