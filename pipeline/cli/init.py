@@ -62,6 +62,11 @@ def init(
             f"init: name the data, such as `{typed_program()} init customers.csv`, or "
             "--from-run RUN"
         )
+    if data is not None:
+        # The import is here, as only this command needs Arrow.
+        from pipeline.first_config.finding import check_path
+
+        check_path(data)
     check_folder(folder, force)
     check_replaceable(folder / SCHEMA_FILE, force)
     proposal = _from_run(from_run, output) if data is None else _from_data(data, label)

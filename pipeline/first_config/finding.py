@@ -48,22 +48,29 @@ def find_data(path: str) -> FoundData:
     Raises:
       DataError: there is no data, its files cannot be read, or several kinds of data are mixed.
     """
-    if is_remote(path):
-        raise _remote(path)
+    check_path(path)
     place = Path(path)
     if place.is_dir():
         return _in_folder(place)
     if place.is_file():
         return _of_file(place)
-    if any(character in path for character in "*?["):
-        files = _matching_files(path)
-        if files and all(is_picture(str(file)) for file in files):
-            return FoundData("images", path, (), classes=len({file.parent.name for file in files}))
-        if files:
-            return _of_files(path, files)
-        base, pattern = resolve_input(path, "csv")
-        raise no_file_error(path, find_neighbours(Path(base), pattern), "the path")
-    raise _no_path(place)
+    files = _matching_files(path)
+    if files and all(is_picture(str(file)) for file in files):
+        return FoundData("images", path, (), classes=len({file.parent.name for file in files}))
+    if files:
+        return _of_files(path, files)
+    base, pattern = resolve_input(path, "csv")
+    raise no_file_error(path, find_neighbours(Path(base), pattern), "the path")
+
+
+def check_path(path: str) -> None:
+    """Raises DataError if a path is remote, or is no file or folder and has no wildcards."""
+    if is_remote(path):
+        raise _remote(path)
+    place = Path(path)
+    has_wildcards = any(character in path for character in "*?[")
+    if not (has_wildcards or place.is_dir() or place.is_file()):
+        raise _no_path(place)
 
 
 def _remote(path: str) -> DataError:

@@ -339,6 +339,8 @@ def test_config_that_exists_is_replaced_only_by_force(
     done = CliRunner().invoke(local_runner.app, ["init", "houses.csv"])
     assert "config.yaml exists: add --force" in str(done.exception)
     assert Path("config.yaml").read_text() == "mine"
+    done = CliRunner().invoke(local_runner.app, ["init", "house.csv"])
+    assert "house.csv: there is no such file or folder; did you mean" in str(done.exception)
     done = CliRunner().invoke(local_runner.app, ["init", "houses.csv", "--force"])
     assert "unchanged: README.md" in done.output
     assert Path("README.md").read_text() == "mine"
