@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pipeline.config.sections.model import (
     weights_are_a_file_of_weights,
 )
 from pipeline.config.settings import PipelineConfig
+from pipeline.credentials import mask_credentials
 from trainer_module.errors import ConfigError, enumerate_names, shorten
 from trainer_module.extras import install_command
 from trainer_module.families.supervised.models.bert_files import CONFIG, WEIGHTS
@@ -183,12 +183,7 @@ def _has_all(name: str) -> bool:
 
 def _hub_address(name: str) -> str:
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    return f"{_without_passwords(address)}/{name}"
-
-
-def _without_passwords(text: str) -> str:
-    """Returns a string without the users and passwords in its URLs."""
-    return re.sub(r"://[^/\s@]*@", "://", text)
+    return f"{mask_credentials(address)}/{name}"
 
 
 def _by_hand(name: str) -> str:
@@ -220,7 +215,7 @@ def _fetch(arguments: Sequence[str]) -> str:
         return ""
     _, mark, reason = done.stdout.rpartition(FAILED)
     return (
-        shorten(_without_passwords(reason))
+        shorten(mask_credentials(reason))
         if mark
         else f"the download process ended with exit code {done.returncode}"
     )

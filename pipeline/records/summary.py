@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from components.disk import write_atomically
 from components.json_numbers import Number
+from pipeline.credentials import mask_credentials
 from pipeline.data.spans import Window
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -21,7 +22,6 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
-from pipeline.records.credentials import mask_credentials
 from pipeline.records.details import RunDetails
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError, counted
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from components.parts import Parts
-from pipeline.records.credentials import mask_credentials
+from pipeline.credentials import mask_credentials
 from pipeline.records.details import Lineage, RunDetails, StepCost
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.run_context import RunContext

@@ -14,9 +14,17 @@ from pathlib import Path
 from typing import IO, Any, TextIO
 
 from components.compat.older_linux import is_caused_by_older_linux
+from pipeline.credentials import mask_credentials
 from trainer_module.errors import InternalError, ScopelineError
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _LogFormatter(logging.Formatter):
+    """A formatter that masks the credentials of the URIs in messages and tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask_credentials(super().format(record))
 
 
 class _LogFile(io.FileIO):
@@ -85,7 +93,7 @@ def redirected_output(log: Path, verbose: bool) -> Iterator[IO[str]]:
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_open_stream(descriptor, on_error) for descriptor in (1, 2))
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.setFormatter(_LogFormatter(LOG_FORMAT))
     handler.addFilter(lambda record: getattr(record, "is_logged", True))
     root = logging.getLogger()
     level, handlers = root.level, root.handlers

@@ -16,8 +16,8 @@ from components.pusher.versions import restore_version
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.user_code import own_sources
+from pipeline.credentials import mask_credentials
 from pipeline.layout import RunLayout
-from pipeline.records.credentials import mask_credentials
 from pipeline.records.details import StepCost
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents

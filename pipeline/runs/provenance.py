@@ -17,8 +17,8 @@ from components.disk import show_size
 from pipeline.config.issues import may_hold_secrets
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.user_code import files_fingerprint
+from pipeline.credentials import mask_credentials
 from pipeline.own_modules import PACKAGES, ROOT
-from pipeline.records.credentials import mask_credentials
 from trainer_module.machine import count_cores, total_memory
 
 _GIT_SECONDS = 5

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
+from pipeline.credentials import mask_credentials
 from pipeline.kubeflow.api.errors import (
     OLDEST,
     WHERE,
@@ -29,7 +30,6 @@ from pipeline.kubeflow.api.errors import (
     UnavailableError,
     check_json,
     find_api,
-    hide_credentials,
     message_of,
     translated_errors,
     user_namespace,
@@ -118,8 +118,8 @@ class Kubeflow:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         self._settings = settings
         self._kfp, self._connection = find_api(settings)
-        self.endpoint = hide_credentials(self._connection.configuration.host)
-        """The address of the API without credentials."""
+        self.endpoint = mask_credentials(self._connection.configuration.host)
+        """The address of the API with masked credentials."""
         try:
             health = self._call("read its health", self._kfp.healthzs.healthz_service_get_healthz)
         except NotFoundError:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
 from urllib3.exceptions import (
@@ -67,12 +66,6 @@ class NotFoundError(ConfigError):
 
 class ConflictError(ConfigError):
     """A response with status 409: an object with this name exists already."""
-
-
-def hide_credentials(url: str) -> str:
-    """Returns an address without its credentials."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 @contextmanager

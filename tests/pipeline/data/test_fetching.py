@@ -301,14 +301,15 @@ def test_what_the_hub_has_not(
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_ENDPOINT", server.url.replace("://", "://me:secret@"))
     said = refusal(TINY)
+    shown = server.url.replace("://", "://***@")
     assert "secret" not in said
     assert said.startswith(
         "model.weights: there is no local folder tiny-bert, and the model could not be fetched "
-        f"from {server.url}/tiny-bert ("
+        f"from {shown}/tiny-bert ("
     )
     assert said.endswith(
         "download config.json, vocab.txt and model.safetensors, and tokenizer_config.json if it "
-        f"exists, from {server.url}/tiny-bert where there is a network, copy them to a folder, and "
+        f"exists, from {shown}/tiny-bert where there is a network, copy them to a folder, and "
         "write its path into model.weights."
     )
     assert bool(server.asked) is not offline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import resource
 import shutil
 import signal
@@ -19,13 +20,14 @@ from test_observer import Recording
 from components import release
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
-from pipeline.records.credentials import mask_credentials
+from pipeline.credentials import mask_credentials
 from pipeline.records.details import StepCost
 from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import RunSummary
 from pipeline.report.rewriting import rewrite_report
 from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
+from pipeline.runs.logs import redirected_output
 from pipeline.runs.provenance import config_without_secrets
 from trainer_module.errors import DataError
 
@@ -236,6 +238,19 @@ def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
     assert recording.summary["details"]["config"]["data"]["path"] == hidden
     assert recording.summary["notes"] == [f"'{hidden}' is empty"]
     assert recording.summary["error"]["message"].startswith(f"{hidden}: no such file")
+
+
+def test_credentials_are_hidden_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    with redirected_output(log, False):
+        logging.getLogger("tfx").info("reads %s", "https://me:pass-word@host/a.csv?sig=se%2Fcret")
+        try:
+            raise OSError("gs://b/a.csv?token=to-ken")
+        except OSError:
+            logging.getLogger("tfx").exception("cannot read")
+    lines = log.read_text().splitlines()
+    assert lines[0].endswith(" INFO tfx: reads https://***@host/a.csv?sig=***")
+    assert lines[-1] == "OSError: gs://b/a.csv?token=***"
 
 
 def test_credentials_are_soon_found_in_a_long_word() -> None:
