@@ -95,6 +95,17 @@ class State(StrEnum):
     CACHED = "cached"
     SKIPPED = "skipped"
     FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the component has ended by itself, without an error."""
+        return self not in (State.FAILED, State.INTERRUPTED)
+
+    @property
+    def has_duration(self) -> bool:
+        """Whether the component was executed, so that its duration is of interest."""
+        return self not in (State.CACHED, State.SKIPPED)
 
 
 class ComponentSummary(BaseModel):

@@ -46,6 +46,7 @@ _FACETS = {
 """The version and the name of the schema of each facet."""
 _MOST_MESSAGE = 10_000
 """The maximum length of an error message, in characters."""
+_COMPONENT_ENDS = {State.FAILED: "FAIL", State.INTERRUPTED: "ABORT"}
 _ENDS = {Status.FAILED: "FAIL", Status.UNUSABLE: "FAIL", Status.INTERRUPTED: "ABORT"}
 """The type of the last event by status; other statuses are COMPLETE."""
 
@@ -127,7 +128,7 @@ def _component_events(
     if has_failed and summary.error is not None:
         facets["errorMessage"] = _error(summary.error.message)
     end = _event(
-        "FAIL" if has_failed else "COMPLETE",
+        _COMPONENT_ENDS.get(component.state, "COMPLETE"),
         began + duration,
         run_id,
         facets,

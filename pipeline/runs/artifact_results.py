@@ -62,7 +62,7 @@ class ArtifactResults(ArtifactReader):
         self, component: str, state: State, execution: int | None, summary: RunSummary
     ) -> tuple[State, str]:
         """Adds a component's results to the summary, as `RunResults` describes."""
-        if execution is not None and state is not State.FAILED:
+        if execution is not None and state.has_result:
             self.add(component, execution)
         readers: dict[str, Callable[[RunSummary], str]] = {
             ComponentId.EXAMPLE_GEN: self._read_notes,
@@ -77,7 +77,7 @@ class ArtifactResults(ArtifactReader):
             ComponentId.PUSHER: self._read_push,
         }
         detail = readers[component](summary) if component in readers else ""
-        if state is State.FAILED:
+        if not state.has_result:
             return state, detail
         reason = "the model is not blessed"
         if component == ComponentId.PUSHER and not summary.pushed:

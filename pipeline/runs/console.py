@@ -44,6 +44,7 @@ _COLOURS = {
     State.CACHED: "cyan",
     State.SKIPPED: "yellow",
     State.FAILED: "red",
+    State.INTERRUPTED: "yellow",
 }
 MAX_TRIALS = 5
 """The maximum number of trials in the table; `summary.json` has all trials."""
@@ -152,7 +153,7 @@ class RunConsole(logging.Handler):
         """Shows the end of a component."""
         self.stop()
         label = f"[{_COLOURS[state]}]{state.value:<8}[/]"
-        duration = f"{seconds:6.1f} s" if state in (State.RAN, State.FAILED) else " " * 8
+        duration = f"{seconds:6.1f} s" if state.has_duration else " " * 8
         self._terminal.print(f"  {component:<16}  {label} {duration}  {escape(detail)}".rstrip())
 
     def write(self, line: str) -> None:

@@ -66,7 +66,7 @@ def _price(
     prices = {
         c.name: None if price_per_hour is None else c.seconds / _SECONDS_PER_HOUR * price_per_hour
         for c in summary.components
-        if c.state in (State.RAN, State.FAILED)
+        if c.state.has_duration
     }
     return {
         name: costs[name].model_copy(update={"price": None if price is None else round(price, 6)})

@@ -21,7 +21,7 @@ from pipeline.records.data_records import report_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
-from pipeline.records.summary import RunSummary, State
+from pipeline.records.summary import RunSummary
 from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole, show_path
@@ -135,7 +135,7 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
         hints.insert(0, f"if the data is correct: {schema_command()}")
     if summary.error is not None:
         hints = [f"full output: {show_path(files.log)}"]
-        if any(c.state is not State.FAILED for c in summary.components):
+        if any(c.state.has_result for c in summary.components):
             hints.append("the next run continues after the finished components")
     elif summary.training:
         tensorboard = show_path(Path(sys.executable).parent / "tensorboard")

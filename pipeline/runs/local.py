@@ -136,6 +136,9 @@ class LocalRunner(LocalDagRunner):
                 state = State.SKIPPED
         except Exception as error:
             raise ComponentFailedError(node.id) from error
+        except KeyboardInterrupt:
+            state = State.INTERRUPTED
+            raise
         finally:
             if not node.is_system:
                 seconds = time.monotonic() - started

@@ -166,7 +166,7 @@ class RunObserver:
         )
         self._write_summary()
         self._console.finished(component, state, seconds, detail)
-        if component == ComponentId.EXAMPLE_VALIDATOR and state is not State.FAILED:
+        if component == ComponentId.EXAMPLE_VALIDATOR and state.has_result:
             self._note_ingestion()
 
     def _note_ingestion(self) -> None:

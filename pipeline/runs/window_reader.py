@@ -236,5 +236,5 @@ class _SpanObserver:
         """Registers the execution of a component that has ended."""
         if state is not State.CACHED:
             self.state = state
-        if execution is not None and state is not State.FAILED:
+        if execution is not None and state.has_result:
             self.reader.add(component, execution)

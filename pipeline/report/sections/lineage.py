@@ -17,12 +17,19 @@ from pipeline.report.source import ReportSource
 from pipeline.report.text import NONE, duration, listed, number, shorten, size
 from trainer_module.errors import counted
 
-_KIND = {State.RAN: "good", State.CACHED: "muted", State.SKIPPED: "warn", State.FAILED: "bad"}
+_KIND = {
+    State.RAN: "good",
+    State.CACHED: "muted",
+    State.SKIPPED: "warn",
+    State.FAILED: "bad",
+    State.INTERRUPTED: "warn",
+}
 _COLOUR = {
     State.RAN: "series-1",
     State.CACHED: "line-strong",
     State.SKIPPED: "warn",
     State.FAILED: "bad",
+    State.INTERRUPTED: "warn",
 }
 _OTHER = "not in this run"
 _COMMIT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")
@@ -140,12 +147,10 @@ def _direct(
     )
 
 
-def _has_time(one: ComponentSummary) -> bool:
-    return one.state in (State.RAN, State.FAILED)
-
-
 def _detail(one: ComponentSummary) -> str:
-    return f"{one.state.value} {duration(one.seconds)}" if _has_time(one) else one.state.value
+    return (
+        f"{one.state.value} {duration(one.seconds)}" if one.state.has_duration else one.state.value
+    )
 
 
 def _bars(source: ReportSource) -> Figure:
@@ -153,7 +158,9 @@ def _bars(source: ReportSource) -> Figure:
     components, costs = source.summary.components, source.details.costs
     panels: dict[str, Callable[[ComponentSummary], tuple[float | None, str]]] = {
         "time": lambda one: (
-            (one.seconds, duration(one.seconds)) if _has_time(one) else (None, one.state.value)
+            (one.seconds, duration(one.seconds))
+            if one.state.has_duration
+            else (None, one.state.value)
         )
     }
     if costs:
@@ -190,7 +197,7 @@ def _costs(source: ReportSource, *, is_folded: bool) -> Table:
     for one in source.summary.components:
         cost = costs.get(one.name)
         row: list[str | Cell] = [one.name, Cell(one.state.value, _KIND[one.state])]
-        row.append(duration(one.seconds) if _has_time(one) else NONE)
+        row.append(duration(one.seconds) if one.state.has_duration else NONE)
         if costs:
             row += _cost_cells(cost)
         if has_prices:

@@ -106,6 +106,7 @@ def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) 
     assert "the next run continues after the finished components" in said
     assert "Traceback" not in said + errors
     assert project.summary("digits")["status"] == "interrupted"
+    assert project.states("digits")["Trainer"] == "interrupted"
 
 
 def test_stop_in_a_push_prevents_it_or_comes_too_late(project: Project, killed: Killed) -> None:

@@ -61,7 +61,8 @@ def rebuild(told: dict[str, Any]) -> Any:
 
 
 def summary(status: Status = Status.PUSHED, **fields: Any) -> RunSummary:
-    last = State.FAILED if status is Status.FAILED else State.RAN
+    states = {Status.FAILED: State.FAILED, Status.INTERRUPTED: State.INTERRUPTED}
+    last = states.get(status, State.RAN)
     components = [
         ("ExampleGen", State.RAN, "2026-11-27T03:00:05+00:00"),
         ("Trainer", last, "2026-11-27T03:00:20+00:00"),
@@ -123,7 +124,7 @@ def test_the_client_of_openlineage_makes_the_same_events(
         ("START", "taxi.ExampleGen"),
         ("COMPLETE", "taxi.ExampleGen"),
         ("START", "taxi.Trainer"),
-        ("FAIL" if status is Status.FAILED else "COMPLETE", "taxi.Trainer"),
+        (end, "taxi.Trainer"),
         (end, "taxi"),
     ]
     runs = {event["job"]["name"]: event["run"] for event in events}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from evaluation_artifacts import Evaluations, Measured, config_of
-from small_components import Break, checks, play, training
+from small_components import Break, Stop, checks, play, training
 
 from components.pusher.versions import list_versions, read_provenance
 from pipeline.config.settings import PipelineConfig
@@ -231,11 +231,14 @@ def test_failed(tmp_path: Path) -> None:
 
 def test_interrupted(tmp_path: Path) -> None:
     recording = Recording(tmp_path, config_of({}))
-    recording.observer.started("StatisticsGen")
-    recording.observer.conclude(KeyboardInterrupt())
+    nodes = [Stop().with_id("Trainer")]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        play(recording.config, recording.layout, recording.observer, nodes)
+    recording.observer.conclude(caught.value)
     summary = recording.summary
-    assert summary["status"] == "interrupted"
-    assert summary["error"]["component"] == "StatisticsGen"
+    assert (summary["status"], recording.states) == ("interrupted", {"Trainer": "interrupted"})
+    assert "  Trainer           interrupted " in "\n".join(recording.lines)
+    assert summary["error"]["component"] == "Trainer"
     assert recording.kinds() == [EventKind.STARTED, EventKind.FAILED]
     assert recording.last(EventKind.FAILED).details["exit_code"] == 130
 
