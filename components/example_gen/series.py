@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.column_types.dates import DAYS
+from components.column_types.dates import DAYS, MIN_DATE_SHARE
 from components.example_gen.checks.values import read_order
 from components.example_gen.columns.encoded import Cell, first_values, show_names
 from components.example_gen.formats import LagsSettings
 from trainer_module.errors import DataError
 
 _NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
+_ANY_DAY = 20260131
 _NO_TIME = np.iinfo(np.int64).min
 """The time of a row without a value of `data.order_by`."""
 _BETWEEN_KEYS = "\x1f"
@@ -80,9 +81,15 @@ def read_moments(rows: pa.RecordBatch, first: Cell, order_by: str, lags: LagsSet
         keys = _count_units(keys.astype("datetime64[us]"), lags.unit)
     elif lags.unit == "month" and _are_months(keys[~order.missing]):
         keys = keys // 100 * 12 + keys % 100
-    elif (days := _read_days(keys[~order.missing])) is not None:
-        keys = keys.copy()
-        keys[~order.missing] = _count_units(days, lags.unit)
+    elif _are_days(keys[~order.missing]):
+        days, are_valid = _read_days(np.where(order.missing, _ANY_DAY, keys))
+        if not are_valid.all():
+            row = int(np.argmin(are_valid))
+            raise DataError(
+                f"Column {order_by!r} is {keys[row]} in {first.below(row)}, which is not a day of"
+                f" the calendar, although other numbers are days such as {_ANY_DAY}: correct it."
+            )
+        keys = _count_units(days, lags.unit)
     return Moments(_join_keys(rows, lags.key), np.where(order.missing, _NO_TIME, keys))
 
 
@@ -117,16 +124,21 @@ def _are_months(numbers: np.ndarray) -> bool:
     return bool(len(numbers) and (are_years & (months >= 1) & (months <= 12)).all())
 
 
-def _read_days(numbers: np.ndarray) -> np.ndarray | None:
-    """Returns numbers such as 20260131 as dates, or None if they are other numbers."""
+def _are_days(numbers: np.ndarray) -> bool:
+    """Returns whether numbers are days such as 20260131, a few of which may be impossible."""
     if not len(numbers) or numbers.min() < DAYS.start or numbers.max() >= DAYS.stop:
-        return None
-    texts = pa.array(numbers).cast(pa.string())
-    try:
-        days = pc.strptime(texts, format="%Y%m%d", unit="s")
-    except pa.ArrowInvalid:
-        return None
-    return np.asarray(days.to_numpy(zero_copy_only=False))
+        return False
+    _, are_valid = _read_days(numbers)
+    return bool(are_valid.mean() >= MIN_DATE_SHARE)
+
+
+def _read_days(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns numbers such as 20260131 as dates, and whether each is a day of the calendar."""
+    months = numbers // 10_000 * 12 + numbers // 100 % 100 - 1
+    first_days = (months - 1970 * 12).astype("datetime64[M]")
+    days = first_days.astype("datetime64[D]") + (numbers % 100 - 1)
+    is_month = (numbers // 100 % 100 >= 1) & (numbers // 100 % 100 <= 12)
+    return days, is_month & (days.astype("datetime64[M]") == first_days)
 
 
 def _join_keys(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:

@@ -91,6 +91,13 @@ def test_times_are_counted_in_units(tmp_path, times, unit):
     assert [row["y_lag_1"] for row in rows] == [None, [0], [1], [2]]
 
 
+def test_impossible_days_are_refused_with_their_row(tmp_path):
+    days = [f"202602{day:02}" for day in [*range(1, 29), 31]]
+    folder = write(tmp_path / "data", "day,y", [f"{day},1" for day in days])
+    with pytest.raises(DataError, match=r"'day' is 20260231 in row 30 of .*not a day of the cal"):
+        read(folder, {"steps": [1]})
+
+
 def test_gaps_are_told_with_counts_and_the_first_row(tmp_path, execute):
     days = [FIRST + timedelta(days=n) for n in range(60) if n not in (20, 21, 40)]
     lines = [f"{day},{index}" for index, day in enumerate(days)]
