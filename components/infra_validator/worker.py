@@ -69,9 +69,10 @@ def choose_golden_rows(
         return []
     parsed = statistics_pb2.DatasetFeatureStatisticsList.FromString(statistics)
     by_name = {f.path.step[-1] if f.path.step else f.name: f for f in parsed.datasets[0].features}
+    originals = list(rows)
     for number, (description, changed) in enumerate(_edges(interface, by_name)):
-        originals = rows[:EVAL_ROWS]
-        example = _at_edge([*originals[number:], *originals[:number]], changed, interface)
+        start = number % len(originals)
+        example = _at_edge([*originals[start:], *originals[:start]], changed, interface)
         size += len(example)
         if number >= EDGE_ROWS or size > 2 * MAX_BYTES:
             break
@@ -298,6 +299,9 @@ def predict_keras(
     Returns:
       The accepted rows; their predictions by name, or None if the model cannot be loaded; and the
         reason why the model cannot be loaded, or an empty string.
+
+    Raises:
+      TrainingError: no row is accepted.
     """
     from trainer_module.export.reference import KerasReference
 
@@ -319,4 +323,12 @@ def predict_keras(
             accepted += batch
             if batch is group:
                 break
+    if not accepted:
+        reason = (
+            "the preprocessing rejects each" if rows else "no server decodes the pictures of any"
+        )
+        raise TrainingError(
+            f"the certificate has no golden row, as {reason} of the first {EVAL_ROWS} examples of"
+            " the eval split: correct these examples, or set certificate: false."
+        )
     return accepted, join_rows(answers), ""

@@ -71,6 +71,8 @@ def reference(pushed: Pushed, golden: list[GoldenRow]) -> Arrays:
         "transform_graph": str(pushed.serving.parent / "graph"),
         "custom_config": TrainerSettings.model_validate(SETTINGS).to_custom_config(),
     }
+    with pytest.raises(TrainingError, match="has no golden row, as no server decodes the pictures"):
+        predict_keras(payload, [])
     taken, answers, why_not = predict_keras(payload, golden)
     assert (taken, why_not) == (golden, "")
     assert answers is not None
@@ -107,6 +109,12 @@ def test_golden_rows_are_of_eval_and_at_each_edge(golden: list[GoldenRow]) -> No
     # By their values: in which order they come, protobuf does not say.
     parsed = [tf.train.Example.FromString(row.example) for row in golden]
     assert len({one.SerializeToString(deterministic=True) for one in parsed}) == len(golden)
+    of_eval = [one.features.feature for one in parsed[:50]]
+    for row, example in zip(golden[51:], parsed[51:], strict=True):
+        others = {
+            n: v for n, v in example.features.feature.items() if f"'{n}'" not in row.description
+        }
+        assert any(all(one[n] == v for n, v in others.items()) for one in of_eval), row.description
 
 
 def test_golden_pictures_are_small_ones_of_each_kind(tmp_path: Path) -> None:
