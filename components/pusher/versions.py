@@ -148,16 +148,20 @@ def read_withdrawal(version: Path) -> str | None:
     """Returns the reason why a version was withdrawn.
 
     Returns:
-      The reason, or an empty string if the reason is unknown. None if the version was not
-      withdrawn.
+      The reason, or an empty string if the marker is damaged or may not be read. None if there
+      is no marker.
 
     Raises:
       OSError: the marker cannot be read, for example from a failing disk.
     """
+    marker = version / WITHDRAWN_FILE
     try:
-        return str(json.loads((version / WITHDRAWN_FILE).read_text())["reason"] or "")
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return str(json.loads(marker.read_text())["reason"] or "")
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        # If the whole version may not be read, its first reader raises the error.
+        return "" if os.path.lexists(marker) else None
     except (ValueError, TypeError, KeyError):
         return ""  # A damaged marker still means that the version was withdrawn.
 

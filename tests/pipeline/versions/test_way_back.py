@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from pipeline_service import DIGITS, Service, add_variants
+from pipeline_service import DIGITS, ROOT, Service, add_variants
 
 from components.pusher.versions import (
     WITHDRAWN_FILE,
     list_versions,
+    mark_withdrawn,
     push_new_version,
     read_withdrawal,
 )
@@ -35,6 +39,28 @@ def marked(service: Service) -> list[int]:
     """The versions whose folders are marked."""
     versions = list_versions(Path(service.layout.serving))
     return [int(v.name) for v in versions if read_withdrawal(v) is not None]
+
+
+def test_a_marker_that_may_not_be_read_counts(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    mark_withdrawn(tmp_path / "1", "wrong labels")
+    marker = tmp_path / "1" / WITHDRAWN_FILE
+    marker.chmod(0)
+    tmp_path.chmod(0o755)
+    # Root may read every file.
+    code = (
+        "import os, pathlib; from components.pusher.versions import read_withdrawal;"
+        " os.geteuid() or os.setuid(65534); print(repr(read_withdrawal(pathlib.Path('1'))))"
+    )
+    for mode, expected in ((0o755, "''"), (0, "None")):
+        marker.parent.chmod(mode)
+        command = [sys.executable, "-c", code]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == expected, done.stderr
+    marker.parent.chmod(0o755)
 
 
 @pytest.fixture
