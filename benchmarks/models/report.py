@@ -17,7 +17,7 @@ ERROR_MARGIN = 0.01
 """The same for errors, as a share of the smaller error."""
 BASELINES = ("linear", "boosting", "words", "characters")
 """The peers whose best one is compared with each of our models: words and characters are linear."""
-_RIVALS = {"the best of linear and boosting": BASELINES, "autogluon": ("autogluon",)}
+_RIVALS = {f"the best of {', '.join(BASELINES)}": BASELINES, "autogluon": ("autogluon",)}
 
 COSTS = {
     "train_seconds": "training, s",

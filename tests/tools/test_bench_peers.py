@@ -54,7 +54,10 @@ def test_a_model_that_failed_has_no_verdict() -> None:
     assert summary.verdict("trees", BASELINES) == ""
     shown = as_markdown([summary], ["auto", "trees"])
     assert "| t | 100 | auc | 0.9 | 0.9 | failed |" in shown
-    assert "auto beside the best of linear and boosting: better on 0, as good on 1" in shown
+    assert (
+        "auto beside the best of linear, boosting, words, characters: better on 0, as good on 1"
+        in shown
+    )
 
 
 def test_the_newest_rows_are_the_test(tmp_path: Path) -> None:
