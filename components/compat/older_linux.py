@@ -251,6 +251,28 @@ def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
     return relaxed
 
 
+def _find_extensions() -> Iterator[tuple[str, Path]]:
+    """Yields the names and the files of the two extension modules, if they are installed."""
+    for name in EXTENSIONS:
+        # The packages cannot be imported yet.
+        spec = find_spec(name.partition("/")[0])
+        if spec is not None and spec.origin is not None:
+            yield name, Path(spec.origin).parents[1] / name
+
+
+def needs_relaxing() -> bool:
+    """Returns whether a module does not load before `relax_environment` has edited it.
+
+    The check takes milliseconds, and the import of the libraries before the module fails takes many
+    seconds. Unknown files count as loadable, as only their import shows whether they are.
+    """
+    provides = SystemVersions()
+    try:
+        return any(relax(bytearray(path.read_bytes()), provides) for _, path in _find_extensions())
+    except (UnknownBinaryError, OSError, struct.error, ValueError):
+        return False
+
+
 def relax_environment() -> list[str]:
     """Edits the two extension modules in the environment of this Python.
 
@@ -261,12 +283,7 @@ def relax_environment() -> list[str]:
       UnknownBinaryError: a module is unknown or cannot be written.
     """
     provides, lines = SystemVersions(), []
-    for name in EXTENSIONS:
-        # The packages cannot be imported yet.
-        spec = find_spec(name.partition("/")[0])
-        if spec is None or spec.origin is None:
-            continue
-        path = Path(spec.origin).parents[1] / name
+    for name, path in _find_extensions():
         try:
             relaxed = relax_file(path, provides)
         except OSError as error:

@@ -21,10 +21,9 @@ from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE, exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
-from pipeline.runs.logs import redirected_output
+from pipeline.runs.logs import older_linux_error, redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
 from trainer_module.scratch import own_temporary_files
-from trainer_module.typed_words import typed_program
 
 OUTPUT = Path("output")
 """The default output folder."""
@@ -141,8 +140,7 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
     except ImportError as error:
         if not is_caused_by_older_linux(error):
             raise
-        command = f"{typed_program()} doctor --fix"
-        typer.echo(f"a library needs a newer Linux than this one; run: {command}", err=True)
+        typer.echo(str(older_linux_error()), err=True)
         sys.exit(EXIT_UNUSABLE)
 
 

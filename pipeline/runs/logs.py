@@ -15,7 +15,8 @@ from typing import IO, Any, TextIO
 
 from components.compat.older_linux import is_caused_by_older_linux
 from pipeline.credentials import mask_credentials
-from trainer_module.errors import InternalError, ScopelineError
+from trainer_module.errors import ConfigError, InternalError, ScopelineError
+from trainer_module.typed_words import typed_program
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -128,6 +129,13 @@ def _open_stream(
         encoding=encoding or "utf-8",
         errors="backslashreplace",
         line_buffering=True,
+    )
+
+
+def older_linux_error() -> ConfigError:
+    """Returns the error for a library that does not load before `doctor --fix`."""
+    return ConfigError(
+        f"a library needs a newer Linux than this one; run: {typed_program()} doctor --fix"
     )
 
 

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from components.compat.older_linux import needs_relaxing
 from components.example_gen.checks.report import MIN_ROWS
 from components.example_gen.sources.surveys import read_known_kinds
 from components.named_columns import check_named_columns
@@ -29,7 +30,7 @@ from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole, show_path
 from pipeline.runs.imports import frozen_imports, is_in_tfx_command_line
-from pipeline.runs.logs import redirected_output, shortened_errors
+from pipeline.runs.logs import older_linux_error, redirected_output, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
 from trainer_module.errors import ConfigError, DataError
@@ -165,11 +166,14 @@ def run_pipeline(
     Raises:
       TryLaterError: another run of the pipeline is in progress, or the metadata server is
         unreachable.
-      ConfigError: the output folder, TF_CONFIG or published weights cannot be used.
+      ConfigError: the output folder, TF_CONFIG or published weights cannot be used, or a library
+        does not load on this Linux.
       DataError: there is no data at the config's path.
       InternalError: the run failed outside of its components.
     """
     read_tf_config(os.environ)  # Raises now if TF_CONFIG is invalid.
+    if needs_relaxing():
+        raise older_linux_error()
     if config.train.cluster_or_default.launcher != "local":
         raise ConfigError(
             "train.cluster.launcher: `kubernetes` is for a pipeline on Kubeflow, see "

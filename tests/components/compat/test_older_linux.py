@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -97,9 +98,30 @@ def test_the_program_imports_the_standard_library_alone(packages: Path) -> None:
     assert "not a 64-bit little-endian ELF file" in run_program(packages).stderr
 
 
+def test_a_run_names_the_command_before_it_imports_the_library(packages: Path) -> None:
+    for name in older_linux.EXTENSIONS:
+        data = bytearray((SITE_PACKAGES / name).read_bytes())
+        for need in older_linux.ElfFile(data).needs:
+            if need.name in NEW:
+                struct.pack_into("<H", data, need.flags_offset, 0)
+        (packages / name).write_bytes(data)
+    (packages / "ml_metadata" / "__init__.py").write_text("raise SystemExit('imported')")
+    code = "from components.compat import older_linux as o; print(o.needs_relaxing())"
+    environment = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    is_old = not older_linux.SystemVersions()("libc.so.6", b"GLIBC_2.38")
+    assert done.stdout.decode().strip() == str(is_old)
+    if is_old:
+        check_advice(packages)
+
+
 def test_a_failed_import_names_the_command(packages: Path) -> None:
     message = "libc.so.6: version `GLIBC_2.38' not found (required by metadata_store_extension.so)"
     (packages / "ml_metadata" / "__init__.py").write_text(f"raise ImportError({message!r})")
+    check_advice(packages)
+
+
+def check_advice(packages: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scopeline", "run", "--output", str(packages / "output")],
         env={**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{ROOT}"},
