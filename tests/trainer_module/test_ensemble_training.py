@@ -101,6 +101,12 @@ def test_members_that_are_done_are_not_trained_again_after_a_kill(
         run(short(trips), done=(), killed_in="fit_linear")
     with pytest.raises(KeyboardInterrupt):
         run(short(trips), done=("grow_boosted", "grow_averaged"), killed_in="_fit_network")
+    (stored,) = tmp_path.rglob("boosted-*.npz")
+    content = stored.read_bytes()
+    stored.write_bytes(content[: len(content) // 2])
+    with pytest.raises(KeyboardInterrupt):  # A damaged member is trained again.
+        run(short(trips), done=("grow_averaged", "fit_linear"), killed_in="grow_boosted")
+    stored.write_bytes(content)
     resumed = run(short(trips), done=("grow_boosted", "grow_averaged", "fit_linear"))
     rows = tf.constant([to_example(row) for row in trips.evaluation])
     expected, found = (

@@ -229,8 +229,8 @@ def parse_interface(text: str) -> ModelInterface:
         ModelInput(**{**feature, "shape": tuple(feature["shape"])})
         for feature in content.pop("features", ())
     )
-    names = {key: tuple(content.pop(key, ())) for key in ("classes", "ignored")}
-    return ModelInterface(columns, **content, **names, features=features)
+    classes, ignored = (tuple(content.pop(key, ())) for key in ("classes", "ignored"))
+    return ModelInterface(columns, **content, classes=classes, features=features, ignored=ignored)
 
 
 def _read_column(content: dict[str, Any]) -> RawColumn:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +23,8 @@ from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.problem import Problem
 from trainer_module.runtime import MEMBERS_FOLDER
 from trainer_module.settings import TrainerSettings
+
+logger = logging.getLogger(__name__)
 
 _UNSEEN, _REST = "unseen predictions", "rest"
 
@@ -58,6 +63,8 @@ class MemberStore:
     ) -> Member:
         """Returns a member of an interrupted training, or trains it and writes its file.
 
+        A member whose file is damaged is trained again.
+
         Args:
           name: the name of the member.
           train: the function that trains it.
@@ -66,7 +73,10 @@ class MemberStore:
         """
         path = os.path.join(self._folder, f"{name}-{self._fingerprint}.npz")
         if tf.io.gfile.exists(path):
-            return _read(path, name, problem, columns)
+            try:
+                return _read(path, name, problem, columns)
+            except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                logger.warning("%s is damaged (%r): the member is trained again", path, error)
         member = train()
         tf.io.gfile.makedirs(self._folder)
         _write(path, member)
