@@ -33,7 +33,7 @@ from pipeline.first_config.pictures import (
 from pipeline.first_config.texts import check_no_texts
 from trainer_module.errors import DataError, counted, enumerate_names
 
-_MAX_FILES = 50_000
+MAX_FILES = 50_000
 """The maximum number of files of a folder that are listed."""
 _MAX_DEPTH = 5
 _MAX_COMPARED = 50
@@ -56,7 +56,8 @@ def find_data(path: str) -> FoundData:
         return _of_file(place)
     files = _matching_files(path)
     if files and all(is_picture(str(file)) for file in files):
-        return FoundData("images", path, (), classes=len({file.parent.name for file in files}))
+        classes = len({file.parent.name for file in files})
+        return FoundData("images", path, (), classes=classes, pictures=len(files))
     if files:
         return _of_files(path, files)
     base, pattern = resolve_input(path, "csv")
@@ -90,7 +91,7 @@ def _no_path(place: Path) -> DataError:
         return DataError(f"{place} is a pipe or a device: write the data into a file, and name it.")
     if place.is_symlink():
         return DataError(f"{place} links to {place.readlink()}, which does not exist: correct it.")
-    siblings = [entry.name for entry in islice(_entries(place.parent), _MAX_FILES)]
+    siblings = [entry.name for entry in islice(_entries(place.parent), MAX_FILES)]
     hint = f"; {near_match(place.name, siblings)}" if siblings else "."
     return DataError(f"{place}: there is no such file or folder{hint}")
 
@@ -149,7 +150,7 @@ def _check_columns(data_format: str, path: str, files: Sequence[Path]) -> None:
 
 
 def _in_folder(folder: Path) -> FoundData:
-    files = list(islice(_walk(folder), _MAX_FILES))
+    files = list(islice(_walk(folder), MAX_FILES))
     pictures = [file for file in files if is_picture(file)]
     others = [file for file in files if not is_picture(file)]
     tables = [file for file in others if file.lower().removesuffix(".gz").endswith(_TABLES)]

@@ -33,6 +33,8 @@ class FoundData:
     """Sentences about what was found."""
     classes: int = 0
     """The number of classes of pictures in folders, or 0 if it is not known."""
+    pictures: int = 0
+    """The number of pictures in folders, or 0 if it is not known."""
 
     @property
     def holds_images(self) -> bool:

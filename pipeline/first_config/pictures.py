@@ -83,12 +83,12 @@ def find_pictures(folder: Path, pictures: Sequence[str]) -> FoundData:
             " each kind of pictures; no task predicts pictures."
         )
     if depth == 1:
-        return FoundData(_FORMAT, str(folder), (), classes=classes)
+        return FoundData(_FORMAT, str(folder), (), classes=classes, pictures=count)
     if depth == 2 and (splits := find_splits({w: f"{top}/*/*" for w, top in tops.items()})):
-        return FoundData(_FORMAT, str(folder), (), splits, classes=classes)
+        return FoundData(_FORMAT, str(folder), (), splits, classes=classes, pictures=count)
     path = find_class_folders(folder) or str(folder)
     note = f"the folders of the classes are below {folder}, in {path}"
-    return FoundData(_FORMAT, path, (), notes=(note,), classes=classes)
+    return FoundData(_FORMAT, path, (), notes=(note,), classes=classes, pictures=count)
 
 
 def _by_names(folder: Path, pictures: Sequence[str]) -> FoundData:

@@ -33,7 +33,8 @@ class Proposal:
     comments: Mapping[str, str] = field(default_factory=dict)
     """The comments by dotted key, such as `data.label`, in addition to `COMMENTS`."""
     rows: str = ""
-    """The rows from which the proposal follows, such as `all 200 rows`; empty for pictures."""
+    """The rows from which the proposal follows, such as `all 200 rows` or `36 pictures of 3
+    classes`; empty for IDX files."""
     columns: str = ""
     """The number of columns of each type, or an empty string."""
     notes: tuple[str, ...] = ()

@@ -13,10 +13,11 @@ from components.example_gen.picture_files import BrokenPictureError
 from pipeline.config.settings import NAME_PATTERN
 from pipeline.first_config.beginnings import read_beginning
 from pipeline.first_config.checking import check_proposal
-from pipeline.first_config.finding import find_data
+from pipeline.first_config.finding import MAX_FILES, find_data
 from pipeline.first_config.found_data import FoundData
 from pipeline.first_config.proposal import Proposal, choose_metrics, task_comment
 from pipeline.first_config.tables import ChooseLabel, Table, choose_label, propose_table
+from trainer_module.errors import counted
 from trainer_module.settings.tasks import as_task
 
 _LABEL = "label"
@@ -97,7 +98,15 @@ def _propose_pictures(data: FoundData, name: str, label: str) -> Proposal:
         "data.path": "the folder of the pictures",
         "task": task_comment(task, are_numbers=False),
     }
-    return Proposal(config, comments, notes=data.notes)
+    return Proposal(config, comments, _count(data), notes=data.notes)
+
+
+def _count(data: FoundData) -> str:
+    """Returns the numbers of pictures and classes in words, or an empty string for IDX files."""
+    if not data.pictures:
+        return ""
+    least = "at least " if data.pictures >= MAX_FILES else ""
+    return f"{least}{counted(data.pictures, 'picture')} of {counted(data.classes, 'class')}"
 
 
 def _without_broken_pictures(proposal: Proposal, error: str) -> Proposal:

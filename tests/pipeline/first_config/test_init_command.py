@@ -94,6 +94,16 @@ def test_screen_shows_what_is_written(
     assert ("pictures.csv" in files) == kind.startswith("classes")
 
 
+def test_screen_shows_the_numbers_of_pictures_and_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (write,) = (known.write for known in KINDS if known.id == "a folder of pictures per class")
+    done = CliRunner().invoke(local_runner.app, ["init", write(tmp_path)], catch_exceptions=False)
+    assert "data: pets (images), 24 pictures of 2 classes\n" in done.output
+    assert "# Written from 24 pictures of 2 classes by " in Path("config.yaml").read_text()
+
+
 def test_config_of_a_run_makes_its_choices_explicit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
