@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ def plan(config: FilePath, *, set: Settings = (), output: FilePath = _OUTPUT) ->
     from pipeline.cli.run import plan_file
 
     lines: list[str] = []
-    _call(plan_file, Path(config), _overrides(set), Path(output), False, on_line=lines.append)
+    arguments = (Path(config), _overrides(set), Path(output), False)
+    with _named(config, set, output):
+        _call(plan_file, *arguments, on_line=lines.append)
     return Plan("".join(lines))
 
 
@@ -114,7 +117,8 @@ def run(
 
     arguments = (Path(config), _overrides(set), Path(output), False, RunRequest(force=force))
     on_line = _print if progress else _ignore
-    return result_of(_call(run_file, *arguments, on_line=on_line))
+    with _named(config, set, output):
+        return result_of(_call(run_file, *arguments, on_line=on_line))
 
 
 def load_model(
@@ -143,8 +147,8 @@ def load_model(
     from pipeline.python.model import unchanged_environment
     from pipeline.python.options import in_python
 
-    with in_python(), unchanged_environment():
-        config, model = _config_or_model(source)
+    config, model = _config_or_model(source)
+    with in_python(), unchanged_environment(), _named(config, set, output):
         loaded = load_here(config, _overrides(set)) if config else None
         chosen = chosen_model(loaded, Path(output), model, version, variant)
         serving.import_tensorflow()
@@ -183,15 +187,40 @@ def serve(
     if not isinstance(port, int) or not 0 <= port <= _MAX_PORT:
         raise ConfigError(f"port={port!r}: expected a number from 0 to {_MAX_PORT}.")
     config, model = _config_or_model(source)
-    with in_python():
+    with in_python(), _named(config, set, output):
         return Server((config, _overrides(set), Path(output), model, variant, port))
 
 
 def _config_or_model(source: FilePath) -> tuple[Path | None, Path | None]:
-    """Returns the path of a config or the folder of a model; the other value is None."""
+    """Returns the path of a config or the folder of a model; the other value is None.
+
+    Raises:
+      ConfigError: the source is in an object store.
+    """
+    from components.example_gen.paths import is_remote
+    from components.serving.versions import remote_error
+    from pipeline.python.options import in_python
+
+    if is_remote(os.fspath(source)):
+        with in_python():
+            raise remote_error(os.fspath(source))
     path = Path(source)
     is_config = path.suffix in (".yaml", ".yml") or path.is_file()
     return (path, None) if is_config else (None, path)
+
+
+def _named(
+    config: FilePath | None, settings: Settings, output: FilePath
+) -> AbstractContextManager[None]:
+    """Returns a context in which messages name the config in the commands that they propose."""
+    from pipeline.cli.pipeline_options import options_of
+    from trainer_module.typed_words import remembered_options
+
+    if config is None:
+        return remembered_options(None)
+    typed = {"--config": config, "--set": _overrides(settings)}
+    named_output = {} if os.fspath(output) == _OUTPUT else {"--output DIR": output}
+    return remembered_options(options_of(typed | named_output))
 
 
 def _overrides(settings: Settings) -> list[str]:

@@ -7,7 +7,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 _PROGRAM = "SCOPELINE_PROGRAM"
@@ -39,6 +40,19 @@ def remember_options(options: Sequence[str] | None) -> None:
         os.environ.pop(_OPTIONS, None)
     else:
         os.environ[_OPTIONS] = shlex.join(options)
+
+
+@contextmanager
+def remembered_options(options: Sequence[str] | None) -> Iterator[None]:
+    """Stores options as `remember_options` does, for a block and for the processes it starts."""
+    before = os.environ.get(_OPTIONS)
+    remember_options(options)
+    try:
+        yield
+    finally:
+        os.environ.pop(_OPTIONS, None)
+        if before is not None:
+            os.environ[_OPTIONS] = before
 
 
 def typed_program(folder: Path | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.config.issues import may_hold_secrets
@@ -20,7 +21,7 @@ def remember_pipeline(context: Any) -> None:
         if source is not None and source.name == "COMMANDLINE":
             typed[_name(parameter)] = context.params[parameter.name]
     if any("--config" in parameter.opts for parameter in context.command.params):
-        remember_options(_options(typed))
+        remember_options(options_of(typed))
 
 
 def _name(parameter: Any) -> str:
@@ -29,8 +30,12 @@ def _name(parameter: Any) -> str:
     return f"{name} {parameter.metavar}" if name == "--output" else name
 
 
-def _options(typed: dict[str, Any]) -> list[str] | None:
-    """Returns the options for other commands, or None if they do not name one pipeline."""
+def options_of(typed: Mapping[str, Any]) -> list[str] | None:
+    """Returns the options for other commands, or None if they do not name one pipeline.
+
+    Args:
+      typed: the values of `--config`, `--model`, `--set` and `--output DIR`, as far as given.
+    """
     config = typed.get("--config")
     configs = config if isinstance(config, list | tuple) else [config]
     if len(configs) > 1 or (config is None and "--model" in typed):

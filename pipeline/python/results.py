@@ -74,9 +74,14 @@ class RunResult:
         return self._files.report
 
     @property
-    def model(self) -> Path | None:
-        """The folder of the pushed version, or None if nothing was pushed."""
-        return Path(self.summary.pushed) if self.summary.pushed else None
+    def model(self) -> Path | str | None:
+        """The folder of the pushed version, its address in an object store, or None."""
+        # The import is here, because `import scopeline` is fast.
+        from components.example_gen.paths import is_remote
+
+        pushed = self.summary.pushed
+        # A path would have one slash after the scheme.
+        return pushed if pushed is None or is_remote(pushed) else Path(pushed)
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name}={value:.4g}" for name, value in self.metrics.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,10 @@ import pytest
 import scopeline
 from pipeline.cli.run import plan_file
 from pipeline.python.command_process import CommandProcess, call
+from pipeline.python.results import RunResult
+from pipeline.records.summary import RunSummary
 from trainer_module.errors import ConfigError, InternalError
+from trainer_module.typed_words import typed_command
 
 TABLE = "plan,age,churned\n" + "".join(
     f"{'gold' if index % 3 else 'basic'},{20 + index % 50},{'yes' if index % 4 else 'no'}\n"
@@ -113,6 +117,32 @@ def test_overrides_are_paths_and_numbers_of_numpy() -> None:
     assert found == ['data.path="a b"', "train.epochs=3"]
     with pytest.raises(ConfigError, match="of the type complex, expected a number"):
         scopeline._overrides({"train.epochs": 1j})
+
+
+def test_commands_in_messages_name_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCOPELINE_OPTIONS", "--config before.yaml")
+    with scopeline._named(Path("my config.yaml"), {"train.epochs": 3}, Path("out")):
+        proposed = call(typed_command, "rollback", on_line=lambda line: None)
+    options = "--config 'my config.yaml' --set train.epochs=3 --output out"
+    assert proposed == f"scopeline rollback {options}"
+    with scopeline._named("my.yaml", (), "output"):
+        assert typed_command("rollback") == "scopeline rollback --config my.yaml"
+    assert os.environ["SCOPELINE_OPTIONS"] == "--config before.yaml"
+
+
+def test_a_push_to_an_object_store_has_an_address(tmp_path: Path) -> None:
+    pushed = "s3://models/trips/1795794847"
+    summary = RunSummary(
+        run_id="1", pipeline="trips", started="now", strategy="default", pushed=pushed
+    )
+    folder = tmp_path / "trips" / "runs" / "1"
+    folder.mkdir(parents=True)
+    summary.write(folder / "summary.json")
+    model = RunResult(folder).model
+    assert model == pushed
+    for function in (scopeline.load_model, scopeline.serve):
+        with pytest.raises(ConfigError, match=r"^s3://models.* is remote: copy .* give its folder"):
+            function(model)
 
 
 def test_ctrl_c_ends_the_child() -> None:
