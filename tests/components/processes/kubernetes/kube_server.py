@@ -27,6 +27,8 @@ from kube_pod import Machine, Pod
 Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[4]
+PREFIX = Path(sys.prefix).resolve()
+"""The environment, to which `.venv` of the checkout may be a link."""
 MANIFEST = ROOT / "deploy" / "kubernetes" / "trainer-rbac.yaml"
 OWNER = "trainer-step-0"
 """The name of the pod that the launcher believes to run in."""
@@ -86,7 +88,7 @@ class KubeServer:
         """How often each verb was used on each resource."""
         self.created: list[Object] = []
         # A checkout may itself be below /tmp.
-        image_folders = [path for path in (ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]  # noqa: S108
+        image_folders = [path for path in (ROOT, PREFIX) if path.is_relative_to("/tmp")]  # noqa: S108
         seen = [*visible, *image_folders]
         machine = Machine(self._own, ROOT, self._network, volumes or {}, secrets or {}, seen, image)
         self.cluster = KubeCluster(machine)

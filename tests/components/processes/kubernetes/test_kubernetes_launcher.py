@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,7 +127,7 @@ def test_worker_writes_to_its_own_folder_alone(kube: KubeServer) -> None:
     with pytest.raises(TrainingError) as caught:
         run(gang)
     # Where the checkout, or its environment, is below /tmp, pods see that as well.
-    roots = [path for path in (kube_server.ROOT, Path(sys.prefix)) if path.parts[1] == "tmp"]
+    roots = [path for path in (kube_server.ROOT, kube_server.PREFIX) if path.parts[1] == "tmp"]
     names = sorted({"mine", *(path.parts[2] for path in roots)})
     assert str(caught.value) == f"Read-only file system: /tmp holds {names}"
 
