@@ -150,6 +150,7 @@ class StepLoop:
 
     def end_step(self, losses: tf.Tensor) -> None:
         """Runs after a step, outside of the replicas, with the sums of their losses."""
+        del losses  # AutoGraph cannot convert an empty body; its error would keep the data alive.
 
     def step_logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the logs of an execution for callbacks, from its mean losses."""
