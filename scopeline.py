@@ -78,12 +78,12 @@ def plan(config: FilePath, *, set: Settings = (), output: FilePath = _OUTPUT) ->
     Raises:
       ScopelineError: the config or the data is unusable.
     """
-    from pipeline.cli.run import plan_file
+    from pipeline.cli.run import plan as command
 
     lines: list[str] = []
     arguments = (Path(config), _overrides(set), Path(output), False)
     with _named(config, set, output):
-        _call(plan_file, *arguments, on_line=lines.append)
+        _call(command, *arguments, on_line=lines.append)
     return Plan("".join(lines))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 import typer
@@ -22,7 +23,8 @@ from components.compat.older_linux import (
     is_caused_by_older_linux,
     relax_environment,
 )
-from pipeline.cli.options import quiet_console
+from pipeline.cli.options import OUTPUT, OutputOption, VerboseOption, flag, quiet_console
+from pipeline.exit_codes import EXIT_UNUSABLE
 from trainer_module.errors import ConfigError, counted
 from trainer_module.extras import install_command
 from trainer_module.machine import count_cores, free_memory
@@ -65,12 +67,25 @@ class CheckResult:
     advice: str = ""
 
 
-def fix_machine() -> None:
-    """Makes the libraries load on an older Linux, and shows what it has edited.
+def doctor(
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+    fix: Annotated[bool, flag("--fix", "Make the libraries load on an older Linux.")] = False,
+) -> None:
+    """Check this machine, and give advice on each problem.
 
-    Raises:
-      ConfigError: a library cannot be edited.
+    Checks Python, the libraries, the disk, the memory and the devices. Two libraries of TFX need
+    glibc 2.39; on an older Linux, --fix edits them first.
+
+    Exit codes: 0 the machine is ready, 2 there is a problem.
     """
+    if fix:
+        _fix_machine()
+    if not _show_findings(output, verbose):
+        raise typer.Exit(EXIT_UNUSABLE)
+
+
+def _fix_machine() -> None:
     try:
         for line in relax_environment():
             typer.echo(line)
@@ -78,7 +93,7 @@ def fix_machine() -> None:
         raise ConfigError(str(error)) from error
 
 
-def show_findings(output: Path, verbose: bool) -> bool:
+def _show_findings(output: Path, verbose: bool) -> bool:
     """Shows the results of the checks as they come; returns whether there is no problem."""
     healthy = True
     with quiet_console(verbose) as console:

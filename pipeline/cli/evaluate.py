@@ -4,36 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import typer
 from rich.table import Table
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, label_lengths
-from pipeline.cli.options import check_has_label, quiet_console
-from pipeline.cli.predict import ChosenModel
+from pipeline.cli.options import (
+    DEFAULT_CONFIG,
+    OUTPUT,
+    ConfigOption,
+    ModelOption,
+    OutputOption,
+    SetOption,
+    VariantOption,
+    VerboseOption,
+    VersionOption,
+    load_here,
+    quiet_console,
+)
+from pipeline.cli.predict import ChosenModel, chosen_model
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import figures_table
-from trainer_module.errors import DataError, InternalError, ScopelineError, counted, enumerate_names
+from trainer_module.errors import (
+    ConfigError,
+    DataError,
+    InternalError,
+    ScopelineError,
+    counted,
+    enumerate_names,
+)
 from trainer_module.scratch import ScratchFolder
 
 TRAINING_SECTIONS = ("features", "model", "optimize", "preprocessing", "train", "tune")
 """The config sections that affect only training, not a finished model."""
 
 
-def warn_of_unused_overrides(overrides: Iterable[str], is_pushed: bool) -> None:
-    """Warns about `--set` overrides that have no effect on the evaluation of a trained model.
+def evaluate(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+    checkpoint: Annotated[
+        str,
+        typer.Option(metavar="EPOCH", help="Evaluate the checkpoint of this epoch, or `latest`."),
+    ] = "latest",
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="FILES",
+            help="Evaluate on these labelled rows: a file, folder or glob.",
+        ),
+    ] = None,
+    model: ModelOption = None,
+    version: VersionOption = None,
+    variant: VariantOption = None,
+) -> None:
+    """Evaluate a pushed version or a checkpoint.
 
-    Args:
-      overrides: `key=value` strings.
-      is_pushed: True for a pushed version, which is evaluated with the config's metrics and slices;
-        False for a checkpoint, which is evaluated with the metrics of its training.
+    With --input, evaluates a pushed version on labelled rows, with the metrics and slices of the
+    config. Without --input, evaluates a checkpoint of the last training on the eval split.
+
+    Example: scopeline evaluate --config my.yaml --input labelled.csv
+
+    Exit codes: 0 done, 2 the version, the checkpoint or the rows are unusable.
     """
-    sections = (
-        (*TRAINING_SECTIONS,) if is_pushed else (*TRAINING_SECTIONS, "data", "evaluate", "task")
-    )
+    loaded = load_here(config, overrides)
+    _warn_of_unused_overrides(overrides, is_pushed=pattern is not None)
+    if not loaded.family.has_label:
+        kind = loaded.target.kind
+        raise ConfigError(
+            f"`evaluate` needs labels, and `task: {kind}` has no label; the metrics of the model "
+            "are in the summary of the run."
+        )
+    if pattern is None:
+        _show_evaluation(loaded, output, checkpoint, verbose)
+    else:
+        chosen = chosen_model(loaded, output, model, version, variant)
+        _show_metrics_of_rows(loaded, chosen, pattern, verbose)
+
+
+def _warn_of_unused_overrides(overrides: Iterable[str], is_pushed: bool) -> None:
+    """Warns about `--set` overrides that have no effect on the evaluation of a trained model."""
+    # A checkpoint is evaluated with the metrics of its training, not with the config's.
+    sections = TRAINING_SECTIONS if is_pushed else (*TRAINING_SECTIONS, "data", "evaluate", "task")
     keys = [key for key, _, _ in (override.partition("=") for override in overrides)]
     unused = [f"--set {key}" for key in keys if key.split(".")[0] in sections]
     if unused:
@@ -46,21 +104,14 @@ def warn_of_unused_overrides(overrides: Iterable[str], is_pushed: bool) -> None:
         )
 
 
-def show_evaluation(config: PipelineConfig, output: Path, checkpoint: str, verbose: bool) -> None:
+def _show_evaluation(config: PipelineConfig, output: Path, checkpoint: str, verbose: bool) -> None:
     """Shows the loss and the metrics of a checkpoint on the eval split.
-
-    Args:
-      config: a checked config.
-      output: the output folder.
-      checkpoint: `latest`, or the number of an epoch.
-      verbose: whether the output of libraries is shown.
 
     Raises:
       ConfigError: there is no such checkpoint.
       TrainingError: the checkpoint belongs to another model.
       InternalError: the model's own code fails.
     """
-    check_has_label(config)
     layout = Layout.of(config.name, config.push, output)
     check_store(config.metadata, layout)
     with quiet_console(verbose) as console:
@@ -89,25 +140,18 @@ def show_evaluation(config: PipelineConfig, output: Path, checkpoint: str, verbo
         console.print(table)
 
 
-def show_metrics_of_rows(
+def _show_metrics_of_rows(
     config: PipelineConfig, chosen: ChosenModel, pattern: str, verbose: bool
 ) -> None:
     """Shows a version's metrics on labelled rows, for all rows and for each slice.
 
     TFMA computes the metrics as in the Evaluator, with the same signatures.
 
-    Args:
-      config: a checked config, which defines the metrics and slices.
-      chosen: the version, and the settings with which files are read.
-      pattern: the path, folder or glob of the rows.
-      verbose: whether the output of libraries is shown.
-
     Raises:
       ScopelineError: the rows cannot be read, or have no label.
     """
     from components.serving.batch.reading import find_files
 
-    check_has_label(config)
     files, data_format = find_files(pattern, chosen.default_format)
     with quiet_console(verbose) as console, ScratchFolder() as folder:
         examples = Path(folder) / "examples.gz"

@@ -20,6 +20,7 @@ from pipeline.cli.help import Group, RootGroup
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE, exit_code_of
+from pipeline.layout import Layout
 from pipeline.own_modules import ROOT, find_modules_in
 from pipeline.runs.logs import older_linux_error, redirected_output
 from trainer_module.errors import ConfigError, ScopelineError
@@ -162,20 +163,16 @@ def find_modules_here() -> None:
     find_modules_in(Path.cwd())
 
 
-def check_has_label(config: PipelineConfig) -> None:
-    """Raises ConfigError if the task has no label to compare predictions with."""
-    if not config.family.has_label:
-        kind = config.target.kind
-        raise ConfigError(
-            f"`evaluate` needs labels, and `task: {kind}` has no label; the metrics of the model "
-            "are in the summary of the run."
-        )
-
-
 def load_here(path: Path, overrides: list[str]) -> PipelineConfig:
     """Loads a config; the user's modules are imported from the working directory."""
     find_modules_here()
     return load_config(path, overrides)
+
+
+def open_pipeline(path: Path, overrides: list[str], output: Path) -> tuple[PipelineConfig, Layout]:
+    """Returns a config, loaded as `load_here` does, and the layout of its pipeline."""
+    config = load_here(path, overrides)
+    return config, Layout.of(config.name, config.push, output)
 
 
 @contextmanager

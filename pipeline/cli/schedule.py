@@ -26,7 +26,7 @@ from pipeline.cli.options import (
     VerboseOption,
     find_modules_here,
     flag,
-    load_here,
+    open_pipeline,
     plain_table,
     wide_console,
 )
@@ -129,8 +129,7 @@ def history(
 
     Example: scopeline history --config my.yaml --last 20
     """
-    loaded = load_here(config, overrides)
-    layout = Layout.of(loaded.name, loaded.push, output)
+    _, layout = open_pipeline(config, overrides, output)
     events = EventLog(layout.event_log).events(*kind, newest=last)
     if as_json:
         lines = ",\n".join(json.dumps(_as_dict(event)) for event in events)

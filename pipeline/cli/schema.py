@@ -14,16 +14,14 @@ from pipeline.cli.options import (
     OutputOption,
     SetOption,
     VerboseOption,
-    find_modules_here,
     flag,
     group_with_default,
+    open_pipeline,
     quiet_console,
 )
 from pipeline.config.json_schema import config_schema
-from pipeline.config.loading import load_config
 from pipeline.config.schema_file import SCHEMA_FILE, check_replaceable, editor_line
 from pipeline.first_config.folder import write_files
-from pipeline.layout import Layout
 from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import show_path
@@ -87,9 +85,7 @@ def accept(
 
     Example: scopeline schema accept --config my.yaml --column fare
     """
-    find_modules_here()
-    loaded = load_config(config, overrides)
-    layout = Layout.of(loaded.name, loaded.push, output)
+    loaded, layout = open_pipeline(config, overrides, output)
     check_store(loaded.metadata, layout)
     with quiet_console(verbose) as console:
         from pipeline.runs.acceptance import accept_last_data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,16 +17,15 @@ from pipeline.cli.options import (
     SetOption,
     VerboseOption,
     flag,
-    load_here,
+    open_pipeline,
     plain_table,
     quiet_console,
     wide_console,
 )
 from pipeline.cli.report import find_run_of
 from pipeline.component_ids import ComponentId
-from pipeline.layout import Layout
 from pipeline.records.metadata_store import check_store
-from pipeline.records.run_folders import LAST, StoredRun
+from pipeline.records.run_folders import LAST
 from pipeline.report.step_views import View, check_ran, find_component, view_summary
 from pipeline.report.text import visible
 
@@ -74,8 +72,8 @@ def show(
     if chosen not in _READ_FROM_ARTIFACTS and not predicts:
         _print(wide_console(), views)
         return
-    loaded = load_here(config, overrides)
-    layout = Layout.of(loaded.name, loaded.push, _output_of(found))
+    # The folder of a run is OUTPUT/PIPELINE/runs/ID.
+    loaded, layout = open_pipeline(config, overrides, found.files.root.parents[2])
     check_store(loaded.metadata, layout)
     with quiet_console(verbose) as console:
         # The import is here, because this module imports TFX.
@@ -84,10 +82,6 @@ def show(
         artifacts = StepArtifacts(loaded, layout, found.id)
         views += [artifacts.predictions(rows)] if predicts else artifacts.view(chosen, rows)
         _print(Console(file=console.file, highlight=False, width=wide_console().width), views)
-
-
-def _output_of(run: StoredRun) -> Path:
-    return run.files.root.parent.parent.parent
 
 
 def _print(console: Console, views: Sequence[View]) -> None:

@@ -16,7 +16,7 @@ from pipeline.cli.options import (
     OutputOption,
     SetOption,
     flag,
-    load_here,
+    open_pipeline,
     plain_table,
     quiet_console,
 )
@@ -54,8 +54,7 @@ def skew(
     Exit codes: 0 no column is skewed, or with --record; 2 there is nothing to compare; 3 a column
     is skewed.
     """
-    loaded = load_here(config, overrides)
-    layout = Layout.of(loaded.name, loaded.push, output)
+    loaded, layout = open_pipeline(config, overrides, output)
     event_log = EventLog(layout.event_log)
     if record:
         _record(loaded, layout, event_log)

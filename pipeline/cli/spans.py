@@ -15,15 +15,13 @@ from pipeline.cli.options import (
     ConfigOption,
     OutputOption,
     SetOption,
-    find_modules_here,
     flag,
     group_with_default,
+    open_pipeline,
     plain_table,
     wide_console,
 )
-from pipeline.config.loading import load_config
 from pipeline.data.files import locate_data
-from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
 
@@ -50,9 +48,7 @@ def list_all(
 
     Example: scopeline spans list --config my.yaml
     """
-    find_modules_here()
-    loaded = load_config(config, overrides)
-    layout = Layout.of(loaded.name, loaded.push, output)
+    loaded, layout = open_pipeline(config, overrides, output)
     event_log, now = EventLog(layout.event_log), datetime.now().astimezone()
     listed = list_states(loaded, layout, event_log, now)
     if as_json:
@@ -91,9 +87,7 @@ def accept(
 
     Example: scopeline spans accept 2026-01-05 --config my.yaml --reason "new tariff"
     """
-    find_modules_here()
-    loaded = load_config(config, overrides)
-    layout = Layout.of(loaded.name, loaded.push, output)
+    loaded, layout = open_pipeline(config, overrides, output)
     typer.echo(accept_span(loaded, layout, EventLog(layout.event_log), span, reason))
 
 

@@ -134,7 +134,7 @@ def test_commands_in_messages_have_the_options_of_the_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], options: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local_runner, "load_here", lambda *_: sys.exit(9))
+    monkeypatch.setattr("pipeline.cli.run.load_here", lambda *_: sys.exit(9))
     CliRunner().invoke(local_runner.app, arguments)
     assert typed_command("rollback") == f"scopeline rollback{options}"
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import scopeline
-from pipeline.cli.run import plan_file
+from pipeline.cli.run import plan
 from pipeline.python.command_process import CommandProcess, call
 from pipeline.python.results import RunResult
 from pipeline.records.summary import RunSummary
@@ -66,7 +66,7 @@ def test_errors_are_those_of_the_command_with_names_of_python(folder: Path) -> N
     with pytest.raises(ConfigError) as raised:
         scopeline.plan("nope.yaml")
     with pytest.raises(ConfigError) as of_command:
-        plan_file(Path("nope.yaml"), [], Path("output"), False)
+        plan(Path("nope.yaml"), [], Path("output"), False)
     assert str(raised.value) == str(of_command.value)
 
 
@@ -109,7 +109,7 @@ except KeyboardInterrupt:
 def test_error_that_is_longer_than_the_buffer_of_a_pipe_is_raised() -> None:
     path = Path("x" * 500_000)
     with pytest.raises(ConfigError, match="File name too long"):
-        call(plan_file, path, [], Path("output"), False, on_line=lambda line: None)
+        call(plan, path, [], Path("output"), False, on_line=lambda line: None)
 
 
 def test_overrides_are_paths_and_numbers_of_numpy() -> None:
