@@ -21,44 +21,11 @@ from typing import NamedTuple
 ROOTS = ("pipeline", "components", "trainer_module", "tools", "benchmarks")
 RUNNERS = ("scopeline.py", "scopeline_programs.py", "local_runner.py", "kubeflow_runner.py")
 MINIMUM_WORDS = 4
-DEPENDENT_WORDS = frozenset(
-    [
-        "what",
-        "which",
-        "where",
-        "when",
-        "why",
-        "who",
-        "whose",
-        "one",
-        "of",
-        "from",
-        "by",
-        "that",
-        "those",
-        "these",
-        "this",
-        "it",
-        "its",
-        "such",
-        "so",
-        "as",
-        "for",
-        "if",
-        "with",
-        "to",
-        "in",
-        "on",
-        "at",
-        "nothing",
-        "none",
-        "not",
-        "no",
-        "all",
-        "each",
-        "some",
-    ]
-)
+_DEPENDENT = """
+what which where when why who whose one of from by that those these this it its such so as for if
+with to in on at nothing none not no all each some
+"""
+DEPENDENT_WORDS = frozenset(_DEPENDENT.split())
 """The words that begin a first sentence without a subject."""
 NOT_VERBS = frozenset(["the", "a", "an", "whether", "how"])
 """The words that begin a function's first sentence without a verb."""

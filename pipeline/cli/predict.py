@@ -91,6 +91,20 @@ class ChosenModel:
         )
 
 
+@dataclass(frozen=True)
+class PredictOptions:
+    """The options of predictions that do not depend on the source of the rows."""
+
+    copied: tuple[str, ...] = ()
+    """The columns that are copied to the answers."""
+    batch_rows: int = 4096
+    shown: int = 0
+    """The number of columns in the explanation of a prediction, or 0 for no explanations."""
+    top_k: int | None = None
+    """The number of classes in a prediction, or None for all classes."""
+    verbose: bool = False
+
+
 def predict(
     answers: Annotated[
         Path | None,
@@ -151,7 +165,7 @@ def predict(
     batch_rows: Annotated[
         int,
         typer.Option("--batch-size", metavar="ROWS", min=1, help="Set the rows per batch."),
-    ] = 4096,
+    ] = PredictOptions.batch_rows,
     top_k: Annotated[
         int | None,
         typer.Option(metavar="K", min=1, help="Give only the K most probable classes."),
@@ -215,25 +229,26 @@ def predict(
         raise ConfigError("--class and --seed apply to --n only: leave them out, or give --n N.")
     if explain_columns is not None and not explain:
         raise ConfigError("--explain-columns applies to --explain only: add --explain.")
-    shown = (explain_columns or SHOWN_COLUMNS) if explain else 0
+    options = PredictOptions(
+        tuple(name.strip() for name in columns.split(",") if name.strip()),
+        batch_rows,
+        (explain_columns or SHOWN_COLUMNS) if explain else 0,
+        top_k,
+        verbose,
+    )
     if row:
         if pattern is not None or runner is not None:
             raise ConfigError("--row gives the rows to predict: leave out --input and --runner.")
         named = [*loaded.features] if loaded else []
-        predict_rows(chosen, row, named, target, columns, verbose, shown, top_k)
+        predict_rows(chosen, row, named, target, options)
         return
     if pattern is None or target is None:
         raise ConfigError(
             "--input is missing: give the rows to predict, --row with a row, or --n with a number"
             " of samples."
         )
-    if runner is None:
-        write_predictions(chosen, pattern, target, columns, batch_rows, verbose, shown, top_k)
-    else:
-        args = beam_args(runner, loaded.beam.args if loaded else ())
-        write_predictions_on_beam(
-            chosen, pattern, target, columns, batch_rows, verbose, args, shown, top_k
-        )
+    args = None if runner is None else beam_args(runner, loaded.beam.args if loaded else ())
+    write_predictions(chosen, pattern, target, options, args)
 
 
 def _output_paths(
@@ -339,44 +354,56 @@ def write_predictions(
     chosen: ChosenModel,
     pattern: str,
     output: Path,
-    columns: str,
-    batch_rows: int,
-    verbose: bool,
-    shown: int = 0,
-    top_k: int | None = None,
+    options: PredictOptions,
+    args: Sequence[str] | None = None,
 ) -> None:
-    """Writes the predictions for all rows of files.
+    """Writes the predictions for all rows of files into a file or, on Beam, into a folder with a
+    Parquet file for each input file.
 
     Args:
-      chosen: the model.
       pattern: the path, folder or glob of the rows.
-      output: the file for the predictions.
-      columns: comma-separated names of columns that are copied to the output.
-      batch_rows: the number of rows in a batch.
-      verbose: whether the output of libraries is shown.
-      shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
-      top_k: the number of classes in a prediction, or None for all classes.
+      args: options of the Beam pipeline, or None to predict without Beam.
 
     Raises:
-      ScopelineError: a file cannot be read or written.
+      ScopelineError: a file cannot be read or written, or Beam fails.
     """
+    from components.serving.batch.reading import check_not_input, find_files
     from components.serving.batch.writing import check_output
 
-    check_output(output)
-    source = _input(chosen, pattern, columns, output)
-    with quiet_console(verbose) as console:
-        result, seconds = _predict(chosen, source, output, batch_rows, shown, top_k, console)
+    if args is None:
+        check_output(output)
+    files, data_format = find_files(pattern, chosen.default_format)
+    source = chosen.read(files, data_format, copied=options.copied)
+    check_not_input(output, pattern, source)
+    with quiet_console(options.verbose) as console:
+        if args is None:
+            result, seconds = _predict(chosen, source, output, options, console)
+        else:
+            result, seconds = _predict_on_beam(chosen, source, output, options, args)
         console.print(_summary(chosen, result, seconds, output))
 
 
+def _predict_on_beam(
+    chosen: ChosenModel, source: Input, output: Path, options: PredictOptions, args: Sequence[str]
+) -> tuple[PredictionResult, float]:
+    from pipeline.beam_prediction import OutputFolder, Work, predict_on_beam
+
+    work = Work(
+        chosen.folder.absolute(),
+        chosen.variant,
+        source,
+        OutputFolder(output.absolute()),
+        options.batch_rows,
+        chosen.on_unreadable,
+        options.shown,
+        options.top_k,
+    )
+    began = time.monotonic()
+    return predict_on_beam(work, args), time.monotonic() - began
+
+
 def _predict(
-    chosen: ChosenModel,
-    source: Input,
-    output: Path,
-    batch_rows: int,
-    shown: int,
-    top_k: int | None,
-    console: Console,
+    chosen: ChosenModel, source: Input, output: Path, options: PredictOptions, console: Console
 ) -> tuple[PredictionResult, float]:
     """Writes predictions, and returns the result and the seconds that the predictions took."""
     from components.serving.model import import_tensorflow, load_model
@@ -390,9 +417,15 @@ def _predict(
     began = time.monotonic()
     with _progress(console) as bar:
         task = bar.add_task("predict", total=None)
-        explainer = Explainer.of(model, source, shown) if shown else None
+        explainer = Explainer.of(model, source, options.shown) if options.shown else None
         job = PredictionJob(
-            model, source, output, batch_rows, chosen.on_unreadable, explainer, top_k
+            model,
+            source,
+            output,
+            options.batch_rows,
+            chosen.on_unreadable,
+            explainer,
+            options.top_k,
         )
         result = predict(job, lambda rows: bar.update(task, completed=rows))
     return result, time.monotonic() - began
@@ -403,10 +436,7 @@ def predict_rows(
     texts: Sequence[str],
     named: Sequence[str],
     answers: Path | None,
-    columns: str,
-    verbose: bool,
-    shown: int = 0,
-    top_k: int | None = None,
+    options: PredictOptions,
 ) -> None:
     """Predicts rows of the command line, and prints or writes the predictions.
 
@@ -414,28 +444,24 @@ def predict_rows(
     pictures are relative to the feature's `folder`, or else to the working directory.
 
     Args:
-      chosen: the model.
       texts: a JSON object per row.
       named: columns that the config names. A row may have them even if the model ignores them.
       answers: the file for the predictions, or None to print them.
-      columns: comma-separated names of columns that are copied to the output.
-      verbose: whether the output of libraries is shown.
-      shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
-      top_k: the number of classes in a prediction, or None for all classes.
 
     Raises:
       ScopelineError: the model cannot take a row, or a file cannot be written.
     """
-    copied = _names(columns)
+    copied = options.copied
     interface = read_interface(chosen.folder)
     rows = parse_rows(texts, interface, {*named, *copied, *series_keys(chosen)})
-    with ScratchFolder() as folder, quiet_console(verbose) as console:
+    options = replace(options, batch_rows=len(rows))
+    with ScratchFolder() as folder, quiet_console(options.verbose) as console:
         output = answers or Path(folder) / "answers.jsonl"
-        with rows_as_input(chosen, rows, Path(folder), "--row", columns) as source:
-            result, seconds = _predict(chosen, source, output, len(rows), shown, top_k, console)
+        with rows_as_input(chosen, rows, Path(folder), "--row", copied) as source:
+            result, seconds = _predict(chosen, source, output, options, console)
         if answers is None:
             with output.open(encoding="utf-8") as lines:
-                print_predictions(console, list(map(json.loads, lines)), copied, top_k)
+                print_predictions(console, list(map(json.loads, lines)), copied, options.top_k)
             console.print(_notes(result).lstrip("\n"), end="")
         else:
             console.print(_summary(chosen, result, seconds, answers))
@@ -449,7 +475,11 @@ def series_keys(chosen: ChosenModel) -> tuple[str, ...]:
 
 @contextmanager
 def rows_as_input(
-    chosen: ChosenModel, rows: Sequence[Row], folder: Path, source: str, columns: str = ""
+    chosen: ChosenModel,
+    rows: Sequence[Row],
+    folder: Path,
+    source: str,
+    copied: tuple[str, ...] = (),
 ) -> Iterator[Input]:
     """Writes rows to a file, and yields the file as it is read for the model.
 
@@ -457,11 +487,8 @@ def rows_as_input(
     pictures are relative to the feature's `folder`, or else to the working directory.
 
     Args:
-      chosen: the model.
-      rows: the checked rows.
-      folder: the folder of the file.
       source: the name of the rows, which replaces the path of the file in errors.
-      columns: comma-separated names of columns that are copied to the output.
+      copied: the columns that are copied to the answers.
 
     Raises:
       ScopelineError: a ScopelineError that the block raised.
@@ -479,9 +506,7 @@ def rows_as_input(
     else:
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     try:
-        yield replace(chosen, pictures=folders).read(
-            (str(path),), data_format, copied=_names(columns)
-        )
+        yield replace(chosen, pictures=folders).read((str(path),), data_format, copied=copied)
     except ScopelineError as error:
         raise type(error)(str(error).replace(str(path), source)) from error
 
@@ -568,60 +593,6 @@ def new_folder(output: Path) -> Iterator[Path]:
         raise ConfigError(f"--answers {output}: the folder cannot be written: {error}.") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def write_predictions_on_beam(
-    chosen: ChosenModel,
-    pattern: str,
-    output: Path,
-    columns: str,
-    batch_rows: int,
-    verbose: bool,
-    args: Sequence[str],
-    shown: int = 0,
-    top_k: int | None = None,
-) -> None:
-    """Predicts with a Beam runner: writes a Parquet file for each input file into a folder.
-
-    Args:
-      chosen: the model.
-      pattern: the folder or glob of the rows.
-      output: the folder for the predictions.
-      columns: comma-separated names of columns that are copied to the output.
-      batch_rows: the number of rows in a batch.
-      verbose: whether the output of libraries is shown.
-      args: options of the Beam pipeline.
-      shown: the number of columns in the explanation of a prediction, or 0 for no explanations.
-      top_k: the number of classes in a prediction, or None for all classes.
-
-    Raises:
-      ScopelineError: a file cannot be read or written, or Beam fails.
-    """
-    source = _input(chosen, pattern, columns, output)
-    with quiet_console(verbose) as console:
-        from pipeline.beam_prediction import OutputFolder, Work, predict_on_beam
-
-        folder = OutputFolder(output.absolute())
-        version = chosen.folder.absolute()
-        work = Work(
-            version, chosen.variant, source, folder, batch_rows, chosen.on_unreadable, shown, top_k
-        )
-        began = time.monotonic()
-        result = predict_on_beam(work, args)
-        console.print(_summary(chosen, result, time.monotonic() - began, output))
-
-
-def _input(chosen: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
-    from components.serving.batch.reading import check_not_input, find_files
-
-    files, data_format = find_files(pattern, chosen.default_format)
-    source = chosen.read(files, data_format, copied=_names(columns))
-    check_not_input(output, pattern, source)
-    return source
-
-
-def _names(columns: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in columns.split(",") if name.strip())
 
 
 def _summary(chosen: ChosenModel, result: PredictionResult, seconds: float, output: Path) -> str:

@@ -28,7 +28,7 @@ from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input, check_not_input, find_files, read_blocks
 from components.serving.model import Model, load_model
 from components.serving.settings import OnUnreadable
-from pipeline.cli.predict import ChosenModel, chosen_model, write_predictions
+from pipeline.cli.predict import ChosenModel, PredictOptions, chosen_model, write_predictions
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 from trainer_module.export.interface import ModelInterface, RawColumn
 
@@ -166,7 +166,7 @@ def test_answers_are_not_put_where_rows_are_read(tmp_path: Path, given: str, out
         (tmp_path / name).write_text("fare\n1\n")
     model = ChosenModel(tmp_path)
     with pytest.raises(ConfigError, match=r"matches --input|is also a file of"):
-        write_predictions(model, str(tmp_path / given), tmp_path / output, "", 64, False)
+        write_predictions(model, str(tmp_path / given), tmp_path / output, PredictOptions())
     files, data_format = find_files(str(tmp_path / given))
     for other in ("out.csv", "in/out.jsonl" if "*" in given else "out.jsonl"):
         check_not_input(tmp_path / other, str(tmp_path / given), Input(files, data_format))
@@ -259,7 +259,7 @@ def test_files_that_cannot_be_are_refused(
     (tmp_path / "in.xlsx").write_text("x")
     given, output = (tmp_path / name for name in arguments)
     with pytest.raises((ConfigError, DataError), match=message):
-        write_predictions(ChosenModel(tmp_path), str(given), output, "", 64, False)
+        write_predictions(ChosenModel(tmp_path), str(given), output, PredictOptions())
 
 
 def test_column_that_is_not_there_or_an_answer_is_refused(

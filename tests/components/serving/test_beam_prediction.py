@@ -14,7 +14,7 @@ from served_trips import Pushed
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.serving.batch.writing import exclusive_output
 from pipeline.beam_options import beam_args
-from pipeline.cli.predict import ChosenModel, write_predictions, write_predictions_on_beam
+from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
 from trainer_module.errors import ConfigError, DataError, InternalError, TryLaterError
 
 Rows = list[dict[str, Any]]
@@ -39,9 +39,8 @@ def on_beam(
     args: tuple[str, ...] = IN_PROCESS_ARGS,
     top_k: int | None = None,
 ) -> None:
-    write_predictions_on_beam(
-        ChosenModel(pushed.version), given, output, "trip id", 32, False, args, top_k=top_k
-    )
+    options = PredictOptions(("trip id",), 32, top_k=top_k)
+    write_predictions(ChosenModel(pushed.version), given, output, options, args)
 
 
 def part(output: Path, number: int) -> Path:
@@ -56,9 +55,8 @@ def test_each_file_is_answered_as_without_beam(
     assert "200 rows, version" in capfd.readouterr().out
     names = sorted(path.name for path in output.iterdir())
     assert names == [part(output, number).name for number in range(FILES)]
-    write_predictions(
-        ChosenModel(pushed.version), trips, tmp_path / "all.parquet", "trip id", 32, False, top_k=1
-    )
+    options = PredictOptions(("trip id",), 32, top_k=1)
+    write_predictions(ChosenModel(pushed.version), trips, tmp_path / "all.parquet", options)
     found = pa.concat_tables([pq.read_table(part(output, number)) for number in range(FILES)])
     assert found.equals(pq.read_table(tmp_path / "all.parquet"))
 

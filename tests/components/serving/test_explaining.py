@@ -18,7 +18,7 @@ from components.serving.batch.explaining import Explainer
 from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input, find_files
 from components.serving.model import Model
-from pipeline.cli.predict import ChosenModel, write_predictions
+from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -54,7 +54,8 @@ def test_shares_others_and_base_add_up_to_the_probability_in_every_format(
     pushed: Pushed, model: Model, few: Rows, inputs: Path, tmp_path: Path
 ) -> None:
     chosen = ChosenModel(pushed.version)
-    write_predictions(chosen, str(inputs), tmp_path / "out.csv", "trip id", 4096, False, 3)
+    options = PredictOptions(("trip id",), shown=3)
+    write_predictions(chosen, str(inputs), tmp_path / "out.csv", options)
     for ending in ("jsonl", "parquet"):
         explain(model, inputs, tmp_path / f"out.{ending}")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -24,7 +24,7 @@ from components.beam_workers.options import IN_PROCESS_ARGS
 from components.pusher.versions import list_versions, push_new_version
 from components.serving.server.options import ServeOptions
 from components.serving.settings import OnUnreadable
-from pipeline.cli.predict import ChosenModel, write_predictions, write_predictions_on_beam
+from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
 from trainer_module.errors import DataError
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import run_fn
@@ -44,6 +44,7 @@ SETTINGS = {
     "model": {"kind": "mlp", "hidden_units": [4]},
     "train": {"epochs": 1, "batch_size": 32, "learning_rate": 0.01},
 }
+SMALL_BATCHES = PredictOptions(batch_rows=32)
 GOOD: Row = {
     "mileage": "51,000 mi.",
     "tax": "1.234,5 €",
@@ -221,7 +222,7 @@ def test_predict_counts_or_refuses_them(
     write_examples(paths["tfrecord.gz"], [to_example(row) for row in rows])
     chosen = ChosenModel(version)
     for path in (paths["csv"], paths["tfrecord.gz"]):
-        write_predictions(chosen, str(path), tmp_path / f"{path.name}.csv", "", 32, False)
+        write_predictions(chosen, str(path), tmp_path / f"{path.name}.csv", SMALL_BATCHES)
         said = capfd.readouterr().out
         assert "mileage: 2 invalid values count as missing" in said, path
         assert "tax: 1 invalid values count as missing" in said
@@ -230,13 +231,13 @@ def test_predict_counts_or_refuses_them(
     for number in range(2):
         shutil.copy(paths["parquet"], folder / f"{number}.parquet")
     given = str(folder / "*.parquet")
-    write_predictions_on_beam(chosen, given, tmp_path / "beam", "", 32, False, IN_PROCESS_ARGS)
+    write_predictions(chosen, given, tmp_path / "beam", SMALL_BATCHES, IN_PROCESS_ARGS)
     assert "mileage: 4 invalid values count as missing" in capfd.readouterr().out
     strict = ChosenModel(version, on_unreadable=OnUnreadable.REFUSE)
     with pytest.raises(
         DataError, match=r"'garage' is 'perhaps' in row 42 of .*rows\.csv, expected"
     ):
-        write_predictions(strict, str(paths["csv"]), tmp_path / "strict.csv", "", 16, False)
+        write_predictions(strict, str(paths["csv"]), tmp_path / "strict.csv", SMALL_BATCHES)
 
 
 def test_predict_reads_numbers_of_typed_files(serving: Path, tmp_path: Path) -> None:
@@ -248,6 +249,6 @@ def test_predict_reads_numbers_of_typed_files(serving: Path, tmp_path: Path) -> 
         paths = write_files(tmp_path, [row, {**row, "mileage": None}])
         for ending in ("jsonl", "parquet")[1 - number :]:
             output = tmp_path / f"{number}.{ending}.csv"
-            write_predictions(ChosenModel(version), str(paths[ending]), output, "", 32, False)
+            write_predictions(ChosenModel(version), str(paths[ending]), output, SMALL_BATCHES)
             answers.append(pa_csv.read_csv(output)["value"].to_pylist())
     np.testing.assert_allclose(answers, [answers[0]] * 3, rtol=1e-5)
