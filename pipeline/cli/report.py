@@ -75,12 +75,12 @@ def report(
 
         serve_reports(output.resolve(), port)
         return
-    from pipeline.report.rewriting import report_path, rewrite_report
+    from pipeline.report.page import rewrite_report
 
     found = find_run_of(config, overrides, output, run)
-    path = report_path(found)
+    path = found.files.report
     if again or not path.is_file():
-        path = rewrite_report(found)
+        rewrite_report(found)
     typer.echo(show_path(path))
     if not no_open:
         _open(path)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from components.disk import write_atomically
 from components.example_gen.formats import FORMATS
 from components.example_gen.paths import is_remote
 from pipeline.component_ids import ComponentId
@@ -51,18 +50,9 @@ _ENDS = {Status.FAILED: "FAIL", Status.UNUSABLE: "FAIL", Status.INTERRUPTED: "AB
 """The type of the last event by status; other statuses are COMPLETE."""
 
 
-def write_lineage_events(summary: RunSummary, path: Path) -> None:
-    """Writes the events of a run, one JSON object per line.
-
-    Args:
-      summary: the summary of the run, whose details name the artifacts.
-      path: the file to write.
-
-    Raises:
-      OSError: the file cannot be written.
-    """
-    lines = [json.dumps(event) + "\n" for event in lineage_events(summary)]
-    write_atomically(path, "".join(lines))
+def lineage_text(summary: RunSummary) -> str:
+    """Returns the events of a run, one JSON object per line."""
+    return "".join(json.dumps(event) + "\n" for event in lineage_events(summary))
 
 
 def lineage_events(summary: RunSummary) -> list[Json]:

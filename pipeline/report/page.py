@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import suppress
 
 from components.disk import write_atomically
 from components.evaluator.explanation.record import WorstExamples
+from pipeline.records.run_folders import StoredRun, read_earlier
 from pipeline.records.summary import RunSummary
 from pipeline.report.blocks import Cell, Section
 from pipeline.report.private_slices import without_private_slices
@@ -22,9 +23,7 @@ from pipeline.report.sections.variants import make_certificate, make_variants
 from pipeline.report.sections.verdict import STATUS, make_verdict
 from pipeline.report.source import ReportSource
 from pipeline.report.text import duration, shorten
-
-REPORT_FILE = "report.html"
-"""The file of the report in the folder of a run."""
+from trainer_module.errors import ConfigError
 
 _SECTIONS: Sequence[Callable[[ReportSource], Section | None]] = (
     make_verdict,
@@ -73,22 +72,37 @@ def _subtitle(summary: RunSummary) -> str:
     return f"Run {summary.run_id} · started {started} · {duration(summary.seconds)}"
 
 
-def write_report(
-    summary: RunSummary,
-    path: Path,
-    worst_examples: WorstExamples | None = None,
-    history: Sequence[RunSummary] = (),
-) -> None:
-    """Writes the report of a run atomically.
+def make_report_of(run: StoredRun, summary: RunSummary) -> str:
+    """Returns the report of a stored run as HTML, with its worst examples and earlier runs."""
+    examples = summary.details.read_worst_examples() if summary.details else None
+    return make_report(summary, examples, read_earlier(run))
 
-    Args:
-      summary: the summary of the run.
-      path: the file to write, usually REPORT_FILE in the folder of the run.
-      worst_examples: the worst examples, or None if their file does not exist.
-      history: the summaries of earlier runs of the pipeline, the oldest first.
+
+def write_report(run: StoredRun, summary: RunSummary) -> None:
+    """Writes the report of a run atomically; raises OSError if the file cannot be written."""
+    write_atomically(run.files.report, make_report_of(run, summary))
+
+
+def rewrite_report(run: StoredRun) -> None:
+    """Writes the report of a run again, from its summary.
 
     Raises:
-      DiskFullError: the disk is full.
-      OSError: the file cannot be written.
+      DataError: the summary cannot be read.
+      ConfigError: the report cannot be written.
     """
-    write_atomically(path, make_report(summary, worst_examples, history))
+    summary = run.read()
+    try:
+        write_report(run, summary)
+    except OSError as error:
+        path = run.files.report
+        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def read_report(run: StoredRun) -> str:
+    """Returns the stored report of a run, or makes it; raises DataError without a summary."""
+    path = run.files.report
+    # A link could lead to a file that belongs to no run.
+    if not path.is_symlink():
+        with suppress(OSError, UnicodeDecodeError):
+            return path.read_text()
+    return make_report_of(run, run.read())

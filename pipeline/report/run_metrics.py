@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from components.disk import write_atomically
 from pipeline.records.summary import RunSummary, Status
 
 
-def write_run_metrics(summary: RunSummary, path: Path) -> None:
-    """Writes the metrics of a run in Prometheus's text format.
-
-    Args:
-      summary: the summary of a run that has ended.
-      path: the file to write.
-
-    Raises:
-      OSError: the file cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, run_metrics(summary))
-
-
 def run_metrics(summary: RunSummary) -> str:
-    """Returns the metrics of a run in Prometheus's text format.
-
-    Args:
-      summary: the summary of a run that has ended.
-    """
+    """Returns the metrics of a run that has ended, in Prometheus's text format."""
     gauges = _Gauges(summary.pipeline)
     began = datetime.fromisoformat(summary.started).timestamp()
     gauges.set("start_timestamp_seconds", "Time when the last run began.", began)

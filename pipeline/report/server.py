@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.records.run_folders import StoredRun, list_pipelines, list_runs
 from pipeline.report.overview import Query, make_comparison, make_list
+from pipeline.report.page import read_report
 from pipeline.report.rendering import render
-from pipeline.report.rewriting import read_report
 from trainer_module.errors import ConfigError, DataError
 
 HOST = "127.0.0.1"

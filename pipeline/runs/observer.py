@@ -29,10 +29,9 @@ from pipeline.records.summary import (
     Status,
     WindowSummary,
 )
-from pipeline.report.other_tools import write_for_other_tools
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
-from pipeline.runs.reporting import how_to_report, report_run
+from pipeline.runs.reporting import how_to_report, report_run, write_for_other_tools
 from trainer_module.errors import shorten
 
 

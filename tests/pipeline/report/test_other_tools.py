@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pipeline.layout import Layout
 from pipeline.records.details import RunDetails, StepCost
 from pipeline.records.summary import ComponentSummary, MetricSummary, RunSummary, State, Status
-from pipeline.report.other_tools import write_for_other_tools
+from pipeline.runs.reporting import write_for_other_tools
 
 HOSTILE = 'slice "a\\b"\n{x}'
 

@@ -13,7 +13,9 @@ from browser import Browser
 from example_runs import HOSTILE, as_hostile, full_run, worst_examples
 
 from components.evaluator.explanation.record import WorstExamples
+from pipeline.layout import RunLayout
 from pipeline.records.details import SplitStatistics
+from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import MetricSummary, RunSummary, Status
 from pipeline.report.charts import intervals
 from pipeline.report.page import make_report, write_report
@@ -241,7 +243,7 @@ def test_the_report_replaces_an_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("earlier")
     run = RunSummary(run_id="1", pipeline="p", started="", strategy="default")
-    write_report(run, path)
+    write_report(StoredRun("p", RunLayout(tmp_path)), run)
     assert path.read_text().startswith("<!doctype html>")
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
 

@@ -24,7 +24,7 @@ from pipeline.credentials import mask_credentials
 from pipeline.records.details import StepCost
 from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import RunSummary
-from pipeline.report.rewriting import rewrite_report
+from pipeline.report.page import rewrite_report
 from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.logs import redirected_output
@@ -215,9 +215,8 @@ def test_full_disk_costs_the_report_and_not_the_run(ended: Recording) -> None:
     assert ended.summary["status"] == "pushed", "it was written before"
     left = {path.name for path in ended.files.root.iterdir()}
     assert left == {"summary.json"}, "no half file takes up space"
-    report = rewrite_report(StoredRun(ended.config.name, ended.files))
-    assert report == ended.files.report
-    assert "</html>" in report.read_text()
+    rewrite_report(StoredRun(ended.config.name, ended.files))
+    assert "</html>" in ended.files.report.read_text()
 
 
 def test_credentials_in_uris_are_hidden_everywhere(tmp_path: Path) -> None:
