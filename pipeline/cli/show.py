@@ -77,9 +77,9 @@ def show(
     check_store(loaded.metadata, layout)
     with quiet_console(verbose) as console:
         # The import is here, because this module imports TFX.
-        from pipeline.runs.step_artifacts import StepArtifacts
+        from pipeline.runs.artifact_views import ArtifactViews
 
-        artifacts = StepArtifacts(loaded, layout, found.id)
+        artifacts = ArtifactViews(loaded, layout, found.id)
         views += [artifacts.predictions(rows)] if predicts else artifacts.view(chosen, rows)
         _print(Console(file=console.file, highlight=False, width=wide_console().width), views)
 

@@ -27,8 +27,8 @@ from pipeline.runs.column_statistics import LAST_SPAN, TRAIN, summarise_columns
 from pipeline.runs.lineage import (
     StepArtifacts,
     describe_artifacts,
+    newest_statistics,
     read_artifacts,
-    read_statistics_of,
 )
 from trainer_module.export.interface import INTERFACE_FILE, read_interface
 
@@ -107,7 +107,7 @@ class ArtifactDetailsReader:
             return []
         window = self._inputs(ComponentId.TRANSFORM, "examples")
         examples = sorted(window, key=lambda artifact: artifact.span)[-_MAX_SPANS:]
-        found = read_statistics_of(self._context.connection, examples)
+        found = newest_statistics(self._context.connection, [a.uri for a in examples])
         statistics = [found[a.uri] for a in examples if a.uri in found]
         return [_load_statistics(a, TRAIN) for a in statistics if a.id != newest.id]
 

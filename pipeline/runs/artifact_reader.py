@@ -34,6 +34,7 @@ from components.tuner.records import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.evaluate import Criteria
 from pipeline.records.summary import EvaluationReport, MetricSummary
+from pipeline.runs.lineage import artifacts_by_id, newest_statistics
 from pipeline.runs.observer import PushedVersion
 from trainer_module.families import family_of
 
@@ -82,27 +83,11 @@ class ArtifactReader:
                 for event in events
                 if event.type == direction and event.path.steps[0].key == key
             ]
-            return _read_artifacts(handle.store, ids)
+            return artifacts_by_id(handle.store, ids)
 
-    def outputs_made_from(self, uri: str, kind: str) -> list[Artifact]:
-        """Returns the live artifacts that any execution made from an artifact, oldest first.
-
-        Args:
-          uri: the URI of the artifact.
-          kind: the type of the artifacts to return.
-        """
-        with metadata.Metadata(self._connection) as handle:
-            store = handle.store
-            sources = [artifact.id for artifact in store.get_artifacts_by_uri(uri)]
-            if not sources:
-                return []
-            events = store.get_events_by_artifact_ids(sources)
-            consumers = {e.execution_id for e in events if e.type == metadata_store_pb2.Event.INPUT}
-            events = store.get_events_by_execution_ids(sorted(consumers)) if consumers else []
-            outputs = {e.artifact_id for e in events if e.type == metadata_store_pb2.Event.OUTPUT}
-            artifacts = _read_artifacts(store, sorted(outputs))
-        live = metadata_store_pb2.Artifact.LIVE
-        return [a for a in artifacts if a.type_name == kind and a.mlmd_artifact.state == live]
+    def newest_statistics(self, examples: str) -> Artifact | None:
+        """Returns the newest live statistics of the examples at a URI, or None."""
+        return newest_statistics(self._connection, [examples]).get(examples)
 
     def examples_per_split(self) -> dict[str, int]:
         """Returns the number of examples in each split."""
@@ -287,12 +272,3 @@ def gist(findings: Sequence[str]) -> str:
         return ""
     more = len(findings) - 1
     return f"warning: {findings[0]}" + (f" (and {more} more)" if more else "")
-
-
-def _read_artifacts(store: Any, ids: Sequence[int]) -> list[Artifact]:
-    artifacts = store.get_artifacts_by_id(ids)
-    types = store.get_artifact_types_by_id([artifact.type_id for artifact in artifacts])
-    return [
-        artifact_utils.deserialize_artifact(kind, artifact)
-        for kind, artifact in zip(types, artifacts, strict=True)
-    ]

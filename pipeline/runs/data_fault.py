@@ -7,12 +7,9 @@ the data has changed. If the new model is no better there, its training is not t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
-from tfx.components.example_gen import utils
 from tfx.components.statistics_gen import stats_artifact_utils
-from tfx.types import Artifact
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
@@ -26,6 +23,7 @@ from pipeline.records.data_records import SpanRecords
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import MetricSummary
 from pipeline.runs.artifact_reader import ArtifactReader
+from pipeline.runs.lineage import span_of
 
 KEPT_SHARE = 0.5
 """The share of its lead over a constant prediction below which a model has collapsed."""
@@ -150,34 +148,28 @@ class DataFault:
         The string is empty if the data has no spans.
         """
         examples = self._reader.outputs(ComponentId.EXAMPLE_GEN, "examples")
-        if not examples or not examples[0].has_custom_property(utils.SPAN_PROPERTY_NAME):
+        newest = span_of(examples[0].mlmd_artifact) if examples else -1
+        if newest < 0:
             return ""
-        newest, records = _span_of(examples[0]), SpanRecords(self._event_log)
+        records = SpanRecords(self._event_log)
         older = records.compared_with(newest, self._on_drift)
         reading = None if older is None else records.last_reading(older)
         if older is None or reading is None:
             return ""
-        now = list(self._statistics_of(examples[0].uri))[-1:]
-        before = list(self._statistics_of(reading.details["uri"]))[-1:]
-        if not now or not before:
+        now, before = map(self._statistics_of, (examples[0].uri, reading.details["uri"]))
+        if now is None or before is None:
             return ""
         since = f"span {self._kind.show(older)}"
-        if moved := describe_most_moved(before[0], now[0]):
+        if moved := describe_most_moved(before, now):
             return f"; the largest changes since {since}: {'; '.join(moved)}"
         return (
             f"; no single column has changed since {since}: check the labels, and relations "
             "between columns"
         )
 
-    def _statistics_of(
-        self, examples: str
-    ) -> Iterator[statistics_pb2.DatasetFeatureStatisticsList]:
-        """Yields the existing statistics of examples, oldest first."""
-        for artifact in self._reader.outputs_made_from(examples, "ExampleStatistics"):
-            yield stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()
-
-
-def _span_of(examples: Artifact) -> int:
-    """Returns the span of examples; older versions of TFX stored the number as a string."""
-    text = examples.get_string_custom_property(utils.SPAN_PROPERTY_NAME)
-    return int(text or examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))
+    def _statistics_of(self, examples: str) -> statistics_pb2.DatasetFeatureStatisticsList | None:
+        """Returns the newest statistics of examples, or None if there are none."""
+        artifact = self._reader.newest_statistics(examples)
+        if artifact is None:
+            return None
+        return stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()

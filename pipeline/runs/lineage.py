@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2
+from tfx.components.example_gen import utils
 from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
@@ -48,7 +49,7 @@ def read_artifacts(connection: Any, pipeline: str, run_id: str) -> dict[str, Ste
         executions = {} if run is None else {e.id: e for e in _components(store, run.id)}
         events = store.get_events_by_execution_ids(list(executions)) if executions else []
         ids = sorted({event.artifact_id for event in events})
-        artifacts = dict(zip(ids, _artifacts(store, ids), strict=True))
+        artifacts = dict(zip(ids, artifacts_by_id(store, ids), strict=True))
         names = {id_: _node_name(store, id_, pipeline) for id_ in executions}
     steps: dict[str, StepArtifacts] = {name: StepArtifacts() for name in names.values()}
     for event in events:
@@ -66,7 +67,8 @@ def _components(store: Any, run: int) -> Iterator[Any]:
     return (e for e in executions if e.type.rpartition(".")[2] != _RESOLVER)
 
 
-def _artifacts(store: Any, ids: list[int]) -> list[Artifact]:
+def artifacts_by_id(store: Any, ids: list[int]) -> list[Artifact]:
+    """Returns the artifacts with some ids, in the order of the ids."""
     found = {artifact.id: artifact for artifact in store.get_artifacts_by_id(ids)} if ids else {}
     types = {kind.id: kind for kind in store.get_artifact_types()}
     return [artifact_utils.deserialize_artifact(types[found[i].type_id], found[i]) for i in ids]
@@ -84,23 +86,31 @@ def _is_finished(artifact: Artifact) -> bool:
     return artifact.mlmd_artifact.state not in unfinished
 
 
-def read_statistics_of(connection: Any, examples: list[Artifact]) -> dict[str, Artifact]:
-    """Returns the newest statistics that were made from examples, by the URI of the examples."""
-    input_ids = [artifact.id for artifact in examples]
+def newest_statistics(connection: Any, uris: Sequence[str]) -> dict[str, Artifact]:
+    """Returns the newest live statistics that were made from examples, by the examples' URI."""
     with metadata.Metadata(connection) as handle:
         store = handle.store
-        events = store.get_events_by_artifact_ids(input_ids) if input_ids else []
-        readers = {e.execution_id: e.artifact_id for e in events if e.type in _INPUTS}
+        examples = {a.id: uri for uri in uris for a in store.get_artifacts_by_uri(uri)}
+        events = store.get_events_by_artifact_ids(list(examples)) if examples else []
+        readers = {e.execution_id: examples[e.artifact_id] for e in events if e.type in _INPUTS}
         events = store.get_events_by_execution_ids(list(readers)) if readers else []
         made = {e.artifact_id: readers[e.execution_id] for e in events if e.type in _OUTPUTS}
-        artifacts = _artifacts(store, sorted(made))
-    uris = {artifact.id: artifact.uri for artifact in examples}
+        artifacts = artifacts_by_id(store, sorted(made))
     return {
-        uris[made[artifact.id]]: artifact
+        made[artifact.id]: artifact
         for artifact in artifacts
         if artifact.type_name == "ExampleStatistics"
         and artifact.mlmd_artifact.state == metadata_store_pb2.Artifact.LIVE
     }
+
+
+def span_of(examples: Any) -> int:
+    """Returns the span of examples, as ML Metadata stores them, or -1 for examples without a span.
+
+    Older versions of TFX stored the number as a string.
+    """
+    value = examples.custom_properties.get(utils.SPAN_PROPERTY_NAME)
+    return -1 if value is None else int(value.string_value or value.int_value)
 
 
 def describe_artifacts(

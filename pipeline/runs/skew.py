@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 from ml_metadata.proto import metadata_store_pb2
-from tfx.components.example_gen import utils
 from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.orchestration import metadata
 
@@ -24,14 +23,14 @@ from pipeline.data.files import File
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.records.metadata_store import check_store
-from pipeline.runs.artifact_reader import ArtifactReader
+from pipeline.runs.lineage import newest_statistics, span_of
 from pipeline.versions.artifacts import CARRIED_OVER_TYPES, find_models
 from pipeline.versions.catalog import Version, find_serving, read_catalog
 from trainer_module.errors import ConfigError
 
 MAX_ROWS = 200_000
 """The maximum number of rows to compare; more rows would not change the result."""
-_EXAMPLES, _STATISTICS = "Examples", "ExampleStatistics"
+_EXAMPLES = "Examples"
 
 
 @dataclass(frozen=True)
@@ -109,13 +108,10 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
     """
     connection = check_store(config.metadata, layout)
     if connection is not None and version.model is not None:
-        reader = ArtifactReader(connection, config.criteria)
         for span, uri in _training_examples(connection, version):
-            if artifacts := reader.outputs_made_from(uri, _STATISTICS):
-                statistics = stats_artifact_utils.load_statistics(
-                    artifacts[-1], DRIFT_SPLIT
-                ).proto()
-                return OlderData(statistics, _name(config, version, span))
+            if (artifact := newest_statistics(connection, [uri]).get(uri)) is not None:
+                statistics = stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT)
+                return OlderData(statistics.proto(), _name(config, version, span))
     raise ConfigError(
         f"version {version.number}: the statistics of its training data have been deleted; the "
         "next run that pushes creates new ones"
@@ -142,8 +138,8 @@ def _training_examples(connection: Any, version: Version) -> list[tuple[int, str
             artifacts = [a for a in artifacts if a.type not in CARRIED_OVER_TYPES]
             examples += [a for a in artifacts if a.type == _EXAMPLES]
             queue = [a.id for a in artifacts]
-    ordered = sorted(examples, key=lambda a: (_span_of(a), a.id), reverse=True)
-    return [(_span_of(artifact), artifact.uri) for artifact in ordered]
+    ordered = sorted(examples, key=lambda a: (span_of(a), a.id), reverse=True)
+    return [(span_of(artifact), artifact.uri) for artifact in ordered]
 
 
 def _inputs_of_makers(store: Any, artifacts: list[int]) -> set[int]:
@@ -153,12 +149,3 @@ def _inputs_of_makers(store: Any, artifacts: list[int]) -> set[int]:
     makers = sorted({e.execution_id for e in events if e.type == event.OUTPUT})
     inputs = store.get_events_by_execution_ids(makers) if makers else []
     return {e.artifact_id for e in inputs if e.type == event.INPUT}
-
-
-def _span_of(artifact: Any) -> int:
-    """Returns the span of examples; older versions of TFX stored the number as a string.
-
-    Returns -1 for examples without a span.
-    """
-    value = artifact.custom_properties.get(utils.SPAN_PROPERTY_NAME)
-    return -1 if value is None else int(value.string_value or value.int_value)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_metadata as mlmd
 import numpy as np
 import tensorflow as tf
 from tfx.types import Artifact, artifact_utils
@@ -26,7 +25,7 @@ from pipeline.layout import Layout
 from pipeline.records.metadata_store import connection_config
 from pipeline.report.step_views import View
 from pipeline.report.text import NONE, number, percent, shorten
-from pipeline.runs.artifact_reader import ArtifactReader
+from pipeline.runs.lineage import read_artifacts
 from trainer_module.errors import ConfigError, counted
 from trainer_module.export.interface import ModelInterface
 
@@ -40,38 +39,24 @@ _CELL = 40
 """The maximum number of characters of a cell."""
 
 
-class StepArtifacts:
-    """The artifacts of one run."""
+class ArtifactViews:
+    """The views of the artifacts of one run."""
 
     def __init__(self, config: PipelineConfig, layout: Layout, run_id: str) -> None:
-        """Finds the executions of a run.
-
-        Args:
-          config: the config of the pipeline.
-          layout: the layout of the pipeline.
-          run_id: the id of the run.
+        """Finds the artifacts of the run.
 
         Raises:
           ConfigError: the metadata has no such run.
         """
-        connection = connection_config(config.metadata, layout)
         self._run_id = run_id
-        self._reader = ArtifactReader(connection, config.criteria)
-        store = mlmd.MetadataStore(connection)
-        run = store.get_context_by_type_and_name("pipeline_run", run_id)
-        executions = {e.id for e in store.get_executions_by_context(run.id)} if run else set()
-        if not executions:
+        connection = connection_config(config.metadata, layout)
+        self._steps = read_artifacts(connection, config.name, run_id)
+        if not self._steps:
             raise ConfigError(
                 f"run {run_id}: the metadata has no record of its artifacts, as retention has "
                 f"deleted it (schedule.keep.runs) or {layout.metadata} is new; its summary.json "
                 "and its report remain"
             )
-        for component in ComponentId:
-            node = store.get_context_by_type_and_name("node", f"{config.name}.{component}")
-            found = store.get_executions_by_context(node.id) if node else []
-            for execution in found:
-                if execution.id in executions:
-                    self._reader.add(component, execution.id)
 
     def view(self, component: ComponentId, rows: int) -> list[View]:
         """Returns the views of the artifacts of a component, which may be none.
@@ -89,7 +74,8 @@ class StepArtifacts:
 
     def _output(self, component: ComponentId, key: str) -> Artifact:
         """Returns an existing output of a component; raises ConfigError if it was deleted."""
-        artifacts = self._reader.outputs(component, key)
+        step = self._steps.get(component)
+        artifacts = step.outputs.get(key) if step else None
         if not artifacts:
             raise ConfigError(f"run {self._run_id}: {component} has left no {key}")
         artifact = artifacts[0]

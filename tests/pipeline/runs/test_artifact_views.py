@@ -15,7 +15,7 @@ from pipeline.ingestion import make_example_gen
 from pipeline.layout import Layout
 from pipeline.report.step_views import View
 from pipeline.run_context import resolve_run
-from pipeline.runs.step_artifacts import StepArtifacts
+from pipeline.runs.artifact_views import ArtifactViews
 from trainer_module.errors import ConfigError
 
 WIDE = [f"c{number}" for number in range(20)]
@@ -43,7 +43,7 @@ def layout(config: PipelineConfig, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def view(config: PipelineConfig, layout: Layout, component: ComponentId, rows: int) -> list[View]:
-    return StepArtifacts(config, layout, "run 1").view(component, rows)
+    return ArtifactViews(config, layout, "run 1").view(component, rows)
 
 
 def test_rows_of_many_columns_stand_beside_each_other(
@@ -76,7 +76,7 @@ def test_deleted_artifacts_and_unknown_runs_are_explained(
     config: PipelineConfig, layout: Layout
 ) -> None:
     with pytest.raises(ConfigError, match=r"run 7: the metadata has no record of its artifacts"):
-        StepArtifacts(config, layout, "run 7")
+        ArtifactViews(config, layout, "run 7")
     (folder,) = Path(layout.artifacts).glob("ExampleGen/examples/*")
     shutil.move(folder, folder.with_name("gone"))
     try:
