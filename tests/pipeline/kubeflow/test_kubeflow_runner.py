@@ -60,7 +60,7 @@ def begin(server: KfpServer, folder: Path, play: Play) -> str:
     server.play = play
     config = load(folder, server.url)
     kubeflow = Kubeflow(settings_of(config))
-    assert commands.submit(kubeflow, config, COMPILED, {}, None) == 0
+    assert commands.run_and_follow(kubeflow, config, COMPILED, {}, None) == 0
     return list(server.runs)[-1]
 
 

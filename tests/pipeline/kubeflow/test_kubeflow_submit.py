@@ -39,7 +39,7 @@ def submit(
 ) -> int:
     config = load(folder, server.url)
     kubeflow = Kubeflow(settings_of(config))
-    return commands.submit(kubeflow, config, COMPILED, given, pace)
+    return commands.run_and_follow(kubeflow, config, COMPILED, given, pace)
 
 
 def test_submit_shows_the_run(
@@ -90,7 +90,7 @@ from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 config = load(Path.cwd(), sys.argv[3])
 kubeflow = Kubeflow(settings_of(config))
-sys.exit(commands.submit(kubeflow, config, COMPILED, {}, Polling(interval=0.05)))
+sys.exit(commands.run_and_follow(kubeflow, config, COMPILED, {}, Polling(interval=0.05)))
 """
 
 
