@@ -13,8 +13,7 @@ from rich.markup import escape
 
 from pipeline.cli.options import OUTPUT, OutputOption, flag, wide_console
 from pipeline.config.schema_file import SCHEMA_FILE, check_replaceable
-from pipeline.first_config.folder import CONFIG, check_absent, check_folder, write_files
-from pipeline.first_config.placing import place
+from pipeline.first_config.folder import CONFIG, check_absent, check_folder, place, write_files
 from pipeline.first_config.proposal import Proposal
 from pipeline.first_config.rendering import IGNORED, render_config, render_readme
 from pipeline.layout import Layout

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 
 import local_runner
 from pipeline.config.loading import load_config
+from pipeline.first_config.folder import place
+from pipeline.first_config.proposal import Proposal
 from pipeline.records.details import RunDetails
 from pipeline.records.summary import ColumnSummary, RunSummary
 
@@ -146,3 +149,39 @@ def test_config_of_a_run_makes_its_choices_explicit(
     assert found["task"] == "regression"
     assert "tune" not in found
     load_config(Path("config.yaml"))
+
+
+def test_paths_are_valid_in_the_folder_of_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.safetensors").touch()
+    labels = {"path": "labels/*.csv", "key": "id"}
+    config: dict[str, Any] = {
+        "data": {"format": "csv", "path": "new/rows.csv", "labels": labels},
+        "features": {"photo": {"type": "image", "folder": "photos"}, "rooms": {"type": "numeric"}},
+        "schema": "schema.pbtxt",
+        "push": {"directory": "gs://bucket/models"},
+        "model": {"kind": "bert", "weights": "own.safetensors"},
+    }
+    placed: dict[str, Any] = dict(place(Proposal(config), Path("new")).config)
+    assert placed["data"]["path"] == "rows.csv"
+    assert placed["data"]["labels"]["path"] == f"{tmp_path}/labels/*.csv"
+    assert placed["features"]["photo"]["folder"] == f"{tmp_path}/photos"
+    assert placed["schema"] == f"{tmp_path}/schema.pbtxt"
+    assert placed["push"] == config["push"]
+    assert placed["model"]["weights"] == f"{tmp_path}/own.safetensors"
+    assert config["schema"] == "schema.pbtxt"
+
+
+@pytest.mark.parametrize(
+    ("data_format", "path"),
+    [
+        ("csv", "builtin:taxi"),
+        ("parquet", "gs://bucket/{YYYY}-{MM}-{DD}/*"),
+        ("environment", "gymnasium:CartPole-v1"),
+    ],
+)
+def test_what_is_no_local_path_remains(tmp_path: Path, data_format: str, path: str) -> None:
+    config = {"data": {"format": data_format, "path": path}, "model": {"weights": "imagenet"}}
+    assert place(Proposal(config), tmp_path).config == config
