@@ -49,7 +49,8 @@ def code_version() -> str:
     """Returns the git commit of Scopeline's code, or else a digest of its packages."""
     if (ROOT / ".git").exists() and (commit := _git("rev-parse", "HEAD")):
         changes = _git("status", "--porcelain", "--untracked-files=no", "--", *PACKAGES)
-        return f"{commit.strip()} with changes" if changes else commit.strip()
+        if changes is not None:  # Without an answer of git, the code may be another.
+            return f"{commit.strip()} with changes" if changes else commit.strip()
     sources = (source for name in PACKAGES for source in sorted((ROOT / name).rglob("*.py")))
     return f"digest {files_fingerprint(sources)}"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -308,3 +310,15 @@ def test_code_without_git_has_a_digest(tmp_path: Path, monkeypatch: pytest.Monke
     source.write_text("2")
     assert before.startswith("digest ")
     assert provenance.code_version() != before
+
+
+def test_a_commit_is_not_named_if_git_cannot_compare_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    assert re.fullmatch("[0-9a-f]{40}", provenance.code_version())
+    (tmp_path / ".git" / "index").write_text("damaged")
+    assert provenance.code_version().startswith("digest ")
