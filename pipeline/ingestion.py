@@ -27,7 +27,6 @@ def resolve_ingestion(
     Args:
       reading: the settings of ExampleGen without these hashes.
       curated: the path of the user's own schema, or None if the schema is inferred.
-      data: the config's section.
       layout: the layout of the pipeline; files on another machine are not read.
     """
     is_here = not layout.is_elsewhere
@@ -51,9 +50,6 @@ def make_example_gen(
     """Returns the component that reads the data.
 
     Args:
-      data: the config's section.
-      location: the folder and globs of the files.
-      ingestion: the settings for reading the files.
       span: the number of the span to read; default: all data of a config without spans.
     """
     component = ArrowExampleGen(

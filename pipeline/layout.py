@@ -30,13 +30,7 @@ class Layout:
 
     @classmethod
     def of(cls, name: str, push: PushSettings, output: Path) -> Layout:
-        """Returns the layout of a pipeline.
-
-        Args:
-          name: the name of the pipeline.
-          push: the config's section `push`.
-          output: the output folder.
-        """
+        """Returns the layout of a pipeline."""
         return cls(output.resolve(), name, push.directory)
 
     @property

@@ -33,7 +33,6 @@ class ProcessLock:
         """Locks the file, which is created if it does not exist.
 
         Args:
-          path: the path of the file.
           content: the new content of the file; an empty string keeps the content.
 
         Raises:

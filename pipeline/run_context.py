@@ -94,11 +94,6 @@ def resolve_run(
 ) -> RunContext:
     """Returns the context of a run, with the spans of its data.
 
-    Args:
-      config: a checked config.
-      layout: the layout of the pipeline.
-      request: the options of the run.
-
     Raises:
       ConfigError: the requested span is no date, hour or number, or the data has no spans.
       DataError: there is no data, or the window has a gap.
@@ -120,7 +115,6 @@ def resolve_elsewhere(config: PipelineConfig, layout: Layout) -> RunContext:
     """Returns the context of a pipeline whose files and stores are on another machine.
 
     Args:
-      config: a checked config.
       layout: the layout of the pipeline on the other machine; its `is_elsewhere` is true.
     """
     return RunContext(config, layout, locate_data(config.data, layout))

@@ -35,7 +35,6 @@ def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbforma
     In the outputs, ids of runs and numbers of versions, which are times, are replaced by words.
 
     Args:
-      path: the path of the notebook.
       environment: additional variables of the kernel's environment.
 
     Raises:

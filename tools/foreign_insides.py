@@ -55,7 +55,6 @@ def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
     """Returns the uses outside of `compat`, by file and line.
 
     Args:
-      folder: the folder of the packages.
       roots: the names of our packages.
     """
     files = sorted(path for root in roots for path in (folder / root).rglob("*.py"))

@@ -94,7 +94,6 @@ def summary_rules(text: str, verb: bool, minimum: int = MINIMUM_WORDS) -> Iterat
     """Yields the rules that the first paragraph of a docstring breaks.
 
     Args:
-      text: the docstring.
       verb: whether the paragraph must begin with a verb.
       minimum: the minimum number of words in the paragraph.
     """

@@ -66,7 +66,6 @@ class Replay:
 
         Args:
           folder: the folder for the days' files and the output.
-          days: the number of days.
           quiet: the days without data, counted from 1.
           poisoned: the days with shuffled labels.
           settings: overrides of the config, `key=value` each.

@@ -36,7 +36,6 @@ def parse_rows(
 
     Args:
       texts: a JSON object per row.
-      interface: the interface of the model.
       other: columns of the data that a row may have, although the model does not take them.
 
     Raises:
@@ -54,7 +53,6 @@ def check_rows(
 
     Args:
       rows: the rows, with JSON values, and bytes for pictures.
-      interface: the interface of the model.
       other: columns of the data that a row may have, although the model does not take them.
 
     Raises:
@@ -208,7 +206,6 @@ def print_predictions(
     """Prints the predictions of rows.
 
     Args:
-      console: the console.
       predictions: the columns of the predictions by name, of each row.
       copied: the names of columns that were copied from the rows.
       top_k: the number of classes in each prediction, or None for all classes.

@@ -40,11 +40,6 @@ _INDENT = 12
 def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     """Lists the pushed versions, newest first; reads all their files to find damaged versions.
 
-    Args:
-      config: a checked config.
-      output: the output folder.
-      as_json: whether to print JSON.
-
     Raises:
       ConfigError: the event log cannot be used, or a hold cannot be read.
     """

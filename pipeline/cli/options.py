@@ -123,7 +123,6 @@ def run_app(app: typer.Typer, is_server: bool = False) -> None:
     """Runs a command; prints a ScopelineError as a message without a traceback.
 
     Args:
-      app: the commands.
       is_server: whether the command handles SIGTERM and Ctrl-C itself.
     """
     if not is_server:
@@ -177,11 +176,7 @@ def open_pipeline(path: Path, overrides: list[str], output: Path) -> tuple[Pipel
 
 @contextmanager
 def quiet_console(verbose: bool) -> Iterator[Console]:
-    """Yields a console; the output of libraries goes to a file that is deleted afterwards.
-
-    Args:
-      verbose: whether the output of libraries is shown.
-    """
+    """Yields a console; the output of libraries goes to a file that is deleted afterwards."""
     with own_temporary_files() as folder:  # noqa: SIM117
         with redirected_output(Path(folder) / "log", verbose) as stream:
             yield Console(file=stream, highlight=False, soft_wrap=True)

@@ -284,7 +284,6 @@ def chosen_model(
 
     Args:
       config: the checked config, or None if the command has no config.
-      output: the output folder.
       model: the folder of a version, or None for a version that the config's pipeline pushed.
       version: the number of a version, or None for the newest version that is not withdrawn.
       variant: a variant of the version.
@@ -323,11 +322,6 @@ def past_series(
 ) -> PastSeries | None:
     """Returns the data from which `data.lags` are computed. None if the config has no lags, or if
     the data is not on this machine.
-
-    Args:
-      config: the checked config.
-      layout: the layout of the pipeline.
-      reading: the settings with which the data is read.
 
     Raises:
       DataError: there is no file.
@@ -515,10 +509,7 @@ def write_samples(chosen: ChosenModel, request: SampleRequest, output: Path, ver
     """Writes samples of a generative model into a folder, which appears when it is complete.
 
     Args:
-      chosen: the model.
-      request: the number, seed and class of the samples.
       output: the folder, which must be empty or not exist yet.
-      verbose: whether the output of libraries is shown.
 
     Raises:
       ScopelineError: the model is not generative, or the folder cannot be written.
@@ -544,7 +535,6 @@ def call_sample_function(path: str, model: Path, request: SampleRequest, folder:
     Args:
       path: the import path of the function.
       model: the folder of a version.
-      request: the number, seed and class of the samples.
       folder: the folder into which the function writes the samples.
 
     Returns:

@@ -171,7 +171,6 @@ def serve_here(
     Args:
       config: the config, or None to serve `model`.
       overrides: as `--set` of the command.
-      output: the output folder.
       model: the folder of a version or of versions, or None for the config's model.
       variant: a variant of the version.
       port: the port, or 0 for a free port.
@@ -242,7 +241,6 @@ def served_model(
 
     Args:
       config: the checked config, or None if the command has no config.
-      output: the output folder.
       model: a folder of versions, the folder of one version, or None for the config's model.
       name: the name of the model, or None for the config's name or, without a config, the folder's.
 

@@ -55,7 +55,6 @@ def rules_of(module: str, *others: Rule) -> tuple[Rule, ...]:
     A rule is a public function that is annotated to return `Iterator[Issue]`.
 
     Args:
-      module: the name of the module.
       others: rules of the module that the result does not contain.
     """
     rules = (

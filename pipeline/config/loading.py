@@ -248,7 +248,6 @@ def load_config(
     """Loads, overrides and checks a config file.
 
     Args:
-      path: the YAML file.
       overrides: `key=value` strings with dotted keys and YAML values.
       check: the function that finds problems between values.
 

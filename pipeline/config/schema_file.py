@@ -19,7 +19,6 @@ def editor_line(file: Path = Path(SCHEMA_FILE), folder: Path = Path()) -> str:
 
     Args:
       file: the file with the JSON Schema.
-      folder: the folder of the config.
     """
     return f"# yaml-language-server: $schema={Path(os.path.relpath(file, folder)).as_posix()}"
 
@@ -28,7 +27,6 @@ def check_replaceable(file: Path, force: bool) -> None:
     """Raises ConfigError if a file exists, is no JSON Schema of configs, and may not be replaced.
 
     Args:
-      file: the file to write.
       force: whether a file with other content may be replaced.
     """
     if file.exists() and not force and not _is_config_schema(file):

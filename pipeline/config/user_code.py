@@ -258,7 +258,6 @@ def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str]
     """Returns the names that a file imports from our packages, and the module names in its strings.
 
     Args:
-      source: the file.
       package: the package that contains the file.
       stamp: the modification time and size, so that a changed file is not taken from the cache.
     """

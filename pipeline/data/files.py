@@ -236,7 +236,6 @@ def _holds_rows(file: File, data_format: str, settings: str) -> bool:
     """Returns whether a file has a row. Results are cached, as polling repeats the question.
 
     Args:
-      file: the file.
       data_format: the format of the data.
       settings: the dialect of CSV files as JSON.
     """

@@ -34,7 +34,6 @@ def check_local_data(
     Remote files and large data are not checked.
 
     Args:
-      settings: the settings for reading the files.
       columns_by_key: the columns that the config names, by config key.
       span: the span to check; data without spans counts as one span.
       min_rows: the minimum number of rows.
@@ -58,7 +57,6 @@ def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | Non
     """Returns the first rows of a table, or None for remote files, pictures and large data.
 
     Args:
-      settings: the settings for reading the files.
       span: the span to read; data without spans counts as one span.
 
     Raises:

@@ -106,7 +106,6 @@ def pictures_revision(data: DataSettings, folders: Mapping[str, str], layout: La
     The result is empty for data in spans, as the pictures of a span do not change.
 
     Args:
-      data: the config's section.
       folders: the folders of the pictures by column; an empty string is the folder of the data.
       layout: the layout of the pipeline, whose output folders are left out of the hash.
     """

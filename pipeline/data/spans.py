@@ -175,7 +175,6 @@ def choose_window(
 
     Args:
       spans: all spans, oldest first.
-      data: the config's section.
       settings: the window, the reaction to gaps, and the time after which a file is settled.
       now: the current time, with its time zone.
       through: the last span of the window; default: the newest settled span with a row.

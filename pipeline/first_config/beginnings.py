@@ -47,7 +47,6 @@ def read_beginning(data: FoundData, scratch: Path, label: str | None = None) -> 
     """Reads the first rows of a table.
 
     Args:
-      data: the data.
       scratch: an empty folder for copies of the beginnings of large files.
       label: the label if it is known.
 

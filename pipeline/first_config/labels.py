@@ -81,7 +81,6 @@ def rank_labels(facts: Mapping[str, Facts], choices: Mapping[str, Choice]) -> li
 
     Args:
       facts: the facts about all columns, in the order of the data.
-      choices: the types of the columns.
     """
     names = list(facts)
     candidates = [name for name in names if _may_be_label(facts[name], choices[name])]
@@ -149,9 +148,7 @@ def check_label(
     """Checks the label that a user names.
 
     Args:
-      label: the name of the column.
       facts: the facts about all columns.
-      choices: the types of the columns.
       names: the names of all columns, also of those without facts.
       is_complete: whether the facts are about all rows.
 

@@ -20,7 +20,6 @@ def find_leaks(
 
     Args:
       columns: the columns except the label, [rows] each of numbers or bytes.
-      choices: the types of the columns.
       label: the label, [rows].
       task: the label's kind of task.
     """

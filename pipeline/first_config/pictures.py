@@ -49,7 +49,6 @@ def find_pictures(folder: Path, pictures: Sequence[str]) -> FoundData:
     """Returns the pictures in a folder as data.
 
     Args:
-      folder: the folder.
       pictures: the paths of its pictures, relative to the folder.
 
     Raises:

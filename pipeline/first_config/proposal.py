@@ -50,7 +50,6 @@ def choose_metrics(task: BaseTask, shares: list[float]) -> dict[str, list[str]]:
     """Returns the section `evaluate` with the metrics of a task.
 
     Args:
-      task: the task.
       shares: the share of each class in the rows, or an empty list.
     """
     metrics = list(task.usual_metrics())
@@ -69,7 +68,6 @@ def task_comment(task: BaseTask, are_numbers: bool) -> str:
     """Returns the comment on a task: what it predicts, and the alternatives.
 
     Args:
-      task: the task.
       are_numbers: whether the labels are numbers.
     """
     what, alternatives = {

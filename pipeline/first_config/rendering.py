@@ -22,7 +22,6 @@ def render_config(proposal: Proposal, command: str) -> str:
     """Returns the YAML text of a proposed config.
 
     Args:
-      proposal: the proposed config.
       command: the command that proposed it, for the first comment.
     """
     extent = f" from {proposal.rows}" if proposal.rows else ""
@@ -93,7 +92,6 @@ def render_readme(name: str, config: str, program: str) -> str:
     """Returns a README of five lines.
 
     Args:
-      name: the name of the pipeline.
       config: the name of the file of the config.
       program: the words that start the command line, such as `scopeline`.
     """

@@ -32,7 +32,6 @@ def choose_split(
 
     Args:
       columns: the columns except the label, [rows] each.
-      choices: the types of the columns.
       label: the label, [rows].
       is_classification: whether the label is a class.
     """

@@ -134,8 +134,6 @@ def propose_table(table: Table, name: str, label: str) -> Proposal:
     """Returns the config for a table.
 
     Args:
-      table: the table.
-      name: the name of the pipeline.
       label: the label, which has been checked.
     """
     table = _mark_unlabelled(table, label)

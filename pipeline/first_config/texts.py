@@ -31,7 +31,6 @@ def check_no_texts(folder: Path, files: Sequence[str]) -> None:
     """Raises DataError for texts in a folder per class, with the command that makes a table.
 
     Args:
-      folder: the folder.
       files: the files of tables and texts in the folder, relative to it.
     """
     texts = [file for file in files if file.lower().endswith(".txt")]

@@ -89,7 +89,6 @@ def wire_evaluation(
     """Returns the nodes with the baseline, the Evaluator and the certificate added.
 
     Args:
-      graph_inputs: the arguments of the family.
       nodes: the nodes up to the Trainer, which is the last.
       examples: examples to evaluate with, if nodes of the family make some.
     """
@@ -116,7 +115,6 @@ def custom_config(
     The result contains the settings, the data files and a hash of the code.
 
     Args:
-      graph_inputs: the arguments of the family.
       functions: import paths of the code.
       roots: modules of Scopeline that run the code, if no other part of the cache key has a hash
         of these modules.
@@ -146,7 +144,6 @@ def create_trainer(
     """Returns a Trainer that calls the family's `run_fn` in the processes of the strategy.
 
     Args:
-      graph_inputs: the arguments of the family.
       examples: examples to train on, if nodes of the family make some.
       schema: the schema, from which the Trainer takes inferred settings, or None if the family has
         no schema.
@@ -169,8 +166,6 @@ def create_gate(
     """Returns an Evaluator that blesses a model by the metrics of the family's `measure`.
 
     Args:
-      graph_inputs: the arguments of the family.
-      model: the trained model.
       baseline: the resolver of the baseline model.
       examples: examples to evaluate with, if nodes of the family make some.
     """
@@ -236,7 +231,6 @@ def create_infra_validator(
     Args:
       limits: the tolerance of predictions, and the limits of time and memory.
       settings: the settings of the training, as a `custom_config`.
-      model: the trained model.
       evaluator: the Evaluator, which blesses the model.
       golden_rows: the import path of a function that makes the rows; default: rows of `examples`.
       examples: further inputs of InfraValidator, such as the examples of which it chooses rows.

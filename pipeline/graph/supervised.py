@@ -98,7 +98,6 @@ def create_evaluator(
       criteria: the metrics, the slices and the thresholds.
       recipe: the settings of the model, which name the label.
       inputs: the data that the model was trained on.
-      model: the trained model.
       baseline: the resolver of the baseline model.
       warm_start: the resolver of the model whose weights training started from, if there is one.
     """
@@ -135,9 +134,7 @@ def create_optimizer(
 
     Args:
       optimize: the variants, and the criteria for accepting them.
-      criteria: the metrics.
       inputs: the data that the model was trained on.
-      model: the trained model.
       evaluator: the Evaluator, which has blessed and measured the model.
     """
     # The import is here, as runs without variants do not need it.

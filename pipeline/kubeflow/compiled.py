@@ -34,7 +34,6 @@ def pack_argument(content: bytes, name: str) -> str:
     """Returns a packed argument of a container.
 
     Args:
-      content: the argument.
       name: the step, for the message.
 
     Raises:

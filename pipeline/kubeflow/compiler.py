@@ -120,7 +120,6 @@ def _make_task(
     Args:
       kubeflow: the settings of Kubeflow.
       name: the node, or `FINALIZE`.
-      arguments: the constant arguments.
       outputs: the types of the declared outputs, such as `Metrics`, by name.
     """
 

@@ -57,7 +57,6 @@ def check(
 
     Args:
       config: a config that is checked for Kubeflow.
-      kubeflow: the client.
       submit: the function that starts a run.
       once: whether to submit a run that is due, and to record the decision.
       now: the current time, with its time zone.

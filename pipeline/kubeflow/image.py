@@ -73,7 +73,6 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
     """Checks the image of a config before anything is compiled for it.
 
     Args:
-      image: the name of the image.
       allow_latest: whether to accept a tag whose image may change.
 
     Returns:

@@ -33,7 +33,6 @@ def parse_parameters(config: PipelineConfig, arguments: Sequence[str]) -> Parame
     """Returns the checked values of a run's parameters.
 
     Args:
-      config: the checked config of the pipeline.
       arguments: `name=value` strings.
 
     Returns:
@@ -65,7 +64,6 @@ def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterVal
     """Returns the value of a parameter.
 
     Args:
-      config: the config of the pipeline.
       name: a key of `default_parameters`.
       text: the value as text.
 

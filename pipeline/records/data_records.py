@@ -119,7 +119,6 @@ def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEven
     """Returns the final events of successful runs with a model, trained or from the cache.
 
     Args:
-      event_log: the event log of the pipeline.
       newest: the number of newest final events to read, of all runs; default: all.
 
     Returns:
@@ -142,9 +141,7 @@ def report_empty_spans(
 
     Args:
       settings: the receivers and occasions.
-      pipeline: the name of the pipeline.
       spans: the empty spans.
-      event_log: the event log of the pipeline.
       run: the id of the run that has the spans in its window, or None for a check without a run.
 
     Returns:
@@ -202,8 +199,6 @@ def record_skew(
     """Records the result of a comparison, and sends a notification about newly skewed columns.
 
     Args:
-      config: the config.
-      event_log: the event log of the pipeline.
       files: the compared files of requests.
       version: the version in service; the requests were compared with its training data.
       rows: the number of compared rows.

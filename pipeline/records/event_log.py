@@ -169,7 +169,6 @@ class EventLog:
         """Appends an event to the log.
 
         Args:
-          kind: the kind of the event.
           message: a sentence for people.
           run: the id of the run that the event belongs to, or None for events outside of runs.
           at: the time of the event; default: now.
@@ -332,7 +331,6 @@ def _row(connection: sqlite3.Connection, span: str, state: Any) -> int:
     """Returns the id of the row for a state of a span, which is inserted or updated if necessary.
 
     Args:
-      connection: the connection.
       span: the number of the span.
       state: the signature, or a mapping with signature and digest.
     """

@@ -37,7 +37,6 @@ def forget_in_file(
     """Deletes executions and artifacts from a SQLite file in one transaction.
 
     Args:
-      path: the file.
       timeout: the time limit for waiting for another process, in seconds.
       executions: ids of executions, deleted with their events and contexts.
       artifacts: ids of artifacts that only these executions use.
@@ -75,7 +74,6 @@ def forget_on_server(
     """Deletes executions and artifacts from a MySQL or MariaDB database in one transaction.
 
     Args:
-      server: the database.
       executions: ids of executions, deleted with their events and contexts.
       artifacts: ids of artifacts that only these executions use.
 

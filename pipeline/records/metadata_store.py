@@ -44,7 +44,6 @@ def connection_config(metadata: str | None, layout: Layout) -> Any:
 
     Args:
       metadata: the config's key `metadata`, or None for a SQLite file in the output folder.
-      layout: the layout of the pipeline.
 
     Returns:
       A `metadata_store_pb2.ConnectionConfig`, or the `MetadataStoreClientConfig` of a service. It
@@ -94,7 +93,6 @@ def check_store(metadata: str | None, layout: Layout) -> Any:
 
     Args:
       metadata: the config's key `metadata`, or None for a SQLite file in the output folder.
-      layout: the layout of the pipeline.
 
     Returns:
       The connection settings of the store, or None if there is no file yet.
@@ -127,7 +125,6 @@ def copy_to_sqlite(metadata: str | None, layout: Layout, path: Path) -> None:
 
     Args:
       metadata: the config's key `metadata`, whose store passed `check_store`.
-      layout: the layout of the pipeline.
       path: the new file, which is not created if there is no metadata yet.
 
     Raises:
@@ -227,7 +224,6 @@ def _open_store(connection: Any, name: str) -> None:
     """Opens a store with ML Metadata itself, which checks the version of the tables.
 
     Args:
-      connection: a `metadata_store_pb2.ConnectionConfig`.
       name: the name of the store in messages.
 
     Raises:

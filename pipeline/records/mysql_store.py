@@ -57,7 +57,6 @@ def copy_server(server: MetadataServer, path: Path) -> None:
     """Copies the rows of a server's tables to a SQLite file.
 
     Args:
-      server: the database.
       path: the SQLite file, in which ML Metadata has created its tables.
 
     Raises:

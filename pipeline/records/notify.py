@@ -105,7 +105,6 @@ def notify(
 
     Args:
       settings: the receivers and occasions.
-      pipeline: the name of the pipeline.
       occasion: the occasion; nothing is sent if `notify.occasions` does not contain it.
       message: a sentence for people.
       details: values for programs.

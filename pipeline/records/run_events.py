@@ -64,11 +64,7 @@ class RunEvents:
         """Computes the states of the spans; records no event.
 
         Args:
-          event_log: the event log of the pipeline.
-          config: the config of the run.
-          run_id: the run's id.
           data: the spans to train on, oldest first; data without spans counts as one span.
-          reason: the reason for the run.
           states: the result of `span_states` in an earlier step of the run; default: computed now.
         """
         self._event_log = event_log
@@ -106,10 +102,8 @@ class RunEvents:
         """Records that a span was read and checked, unless the event log has the same event.
 
         Args:
-          span: the span.
           examples: the number of examples by split.
           settings: the fingerprint of the settings that affect the examples.
-          uri: the URI of the examples.
         """
         reading = {
             "span": span.number,
@@ -134,8 +128,6 @@ class RunEvents:
         """Records that a span was refused, unless the event log has the same event.
 
         Args:
-          span: the span.
-          message: the reason.
           settings: the fingerprint of the settings that affect the check, or an empty string if the
             next run checks the span again even with equal settings.
           has_drifted: whether drift is the only problem.
@@ -162,7 +154,6 @@ class RunEvents:
         is sent at the end of the run.
 
         Args:
-          span: the span.
           messages: a message for each drifted column.
         """
         known = {

@@ -126,7 +126,6 @@ def find_run(layout: Layout, name: str) -> StoredRun:
     """Returns a run of a pipeline.
 
     Args:
-      layout: the layout of the pipeline.
       name: an id, the beginning of an id, `last`, `previous`, or the path of a run's folder.
 
     Raises:

@@ -199,8 +199,6 @@ def lines(
       rows: the points, with `x`, `y` and `series`, in the order in which a line joins them.
       x: the title of the x axis, whose values are whole numbers unless `is_curve`.
       y: the title of the y axis, or None.
-      names: the names of the series.
-      height: the height in pixels.
       is_curve: whether both axes are shares, from 0 to 1.
       has_diagonal: whether a thin line joins (0, 0) and (1, 1).
     """
@@ -402,8 +400,6 @@ def histogram(rows: Sequence[Row], x: str, y: str) -> str:
 
     Args:
       rows: the bins, with `left`, `right` and `count`.
-      x: the title of the x axis.
-      y: the title of the y axis.
     """
     return draw(
         {
@@ -425,8 +421,6 @@ def scatter(rows: Sequence[Row], x: str, y: str) -> str:
 
     Args:
       rows: the points, with `x` and `y`.
-      x: the title of the x axis.
-      y: the title of the y axis.
     """
     values = [row[axis] for row in rows for axis in ("x", "y")]
     ends = [{"x": end, "y": end} for end in (min(values), max(values))]

@@ -56,9 +56,7 @@ class CardSource:
         """Returns the source of a card.
 
         Args:
-          config: the config of the run.
           summary: the summary of the run before the push.
-          exported: the folder of the exported model.
           trained: the time of the training.
         """
         try:

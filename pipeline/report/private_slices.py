@@ -15,7 +15,6 @@ def is_private(name: str, private: Collection[str]) -> bool:
     """Returns whether the name of a slice, such as `sex=f, age=30`, has a private value.
 
     Args:
-      name: the name of the slice.
       private: the columns of `report.private`.
     """
     return any(f"{column}=" in name for column in private)
@@ -25,7 +24,6 @@ def without_private_slices(summary: RunSummary, private: Collection[str]) -> Run
     """Returns a summary whose notes, reasons and variants name no slices of private columns.
 
     Args:
-      summary: the summary of the run.
       private: the columns of `report.private`.
     """
     found = (name for name in summary.slices if is_private(name, private))

@@ -117,7 +117,6 @@ def serve_reports(output: Path, port: int) -> None:
     """Serves the reports until a signal ends the process.
 
     Args:
-      output: the output folder.
       port: the port on this machine; 0 chooses a free port.
 
     Raises:

@@ -65,7 +65,6 @@ def slice_differences(
     q SE, where q is the quantile of the normal distribution at 1 - (1 - confidence) / (2 m).
 
     Args:
-      metric: the name of the metric.
       whole: the metric on the whole eval split.
       slices: the metrics and COUNT by slice.
       intervals: the confidence intervals by slice and metric.

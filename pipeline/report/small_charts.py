@@ -80,7 +80,6 @@ def categories(names: Sequence[str], shares: Sequence[Sequence[float]]) -> str:
     """Returns the shares of categories, a bar for each split in the row of a category.
 
     Args:
-      names: the categories.
       shares: the share of each category, by split.
     """
     top = max((share for one in shares for share in one), default=0.0) or 1.0

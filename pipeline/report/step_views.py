@@ -67,7 +67,6 @@ def view_summary(summary: RunSummary, component: ComponentId, rows: int) -> list
 
     Args:
       summary: the summary of a run in which the component ran.
-      component: the component.
       rows: the maximum number of rows of a table.
     """
     return [view for view in _VIEWS.get(component, _no_views)(summary, rows) if view.rows]

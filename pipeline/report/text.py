@@ -63,7 +63,6 @@ def alike(values: Sequence[float], scale: float, sign: str = "") -> list[str]:
     four digits of the largest number if these still show `scale`, without zeros at the end of all.
 
     Args:
-      values: the numbers.
       scale: the largest number, or the width of an interval.
       sign: `+` if positive numbers have a sign.
     """

@@ -26,7 +26,6 @@ class Acceptance:
     """A change of a schema's file."""
 
     path: str
-    """The file."""
     columns: tuple[str, ...]
     """The columns that contradict the schema and were accepted."""
     before: str
@@ -51,8 +50,6 @@ def accept_last_data(
     """Returns the change with which the schema accepts the data that was checked last.
 
     Args:
-      config: the config.
-      layout: the layout of the pipeline.
       chosen: the columns to accept; default: all columns that contradict the schema.
 
     Raises:

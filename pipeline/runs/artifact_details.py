@@ -49,8 +49,6 @@ class ArtifactDetailsReader:
         """Stores the arguments; reads nothing.
 
         Args:
-          context: the context of the run.
-          summary: the summary of the run.
           details: the details to fill.
           parts: notes the parts that cannot be read.
         """

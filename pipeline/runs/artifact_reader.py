@@ -51,12 +51,7 @@ class ArtifactReader:
     """
 
     def __init__(self, connection: metadata_store_pb2.ConnectionConfig, criteria: Criteria):
-        """Stores the arguments; reads nothing.
-
-        Args:
-          connection: the connection settings of the metadata store.
-          criteria: the criteria of the run's model.
-        """
+        """Stores the arguments; reads nothing."""
         self._connection = connection
         self._criteria = criteria
         self._executions: dict[str, int] = {}

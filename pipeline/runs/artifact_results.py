@@ -50,8 +50,6 @@ class ArtifactResults(ArtifactReader):
         """Stores the arguments; reads nothing.
 
         Args:
-          connection: the connection settings of the metadata store.
-          config: the config of the run.
           event_log: the event log of the pipeline, with the metrics of pushed models.
         """
         super().__init__(connection, config.criteria)

@@ -148,7 +148,6 @@ def effective_types(
     """Returns the types of columns; declared types replace inferred types.
 
     Args:
-      features: the declared features.
       no_features: the columns that are not features.
       chosen: the types that follow from the data.
     """

@@ -387,11 +387,7 @@ def _short(value: Any) -> str:
 
 
 def variants_table(variants: Mapping[str, Any]) -> Table:
-    """Returns the table of variants for 80 columns; `summary.json` has further figures.
-
-    Args:
-      variants: the variants in a run's summary.
-    """
+    """Returns the table of variants for 80 columns; `summary.json` has further figures."""
     metric = variants["metric"]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("variant", no_wrap=True)
@@ -413,11 +409,7 @@ def variants_table(variants: Mapping[str, Any]) -> Table:
 
 
 def describe_variants(variants: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each refusal and note of the variants.
-
-    Args:
-      variants: the variants in a run's summary.
-    """
+    """Returns a line for each refusal and note of the variants."""
     lines = []
     for variant in variants.get("variants", []):
         name = escape(variant["name"])

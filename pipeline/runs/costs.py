@@ -89,7 +89,6 @@ class _PeakSampler:
 
     def __init__(self, tree: ProcessTree) -> None:
         self.peak = 0
-        """The largest memory in bytes."""
         self._tree = tree
         self._highest: dict[int, int] = {}
         """The highest memory of each process at the last sample, by id."""

@@ -40,7 +40,6 @@ def worst_acceptable(
 
     Args:
       when_pushed: the metric at the push of the model.
-      constant: the constant prediction on the newest data.
       higher_is_better: the metric's direction.
 
     Returns:
@@ -94,7 +93,6 @@ class DataFault:
 
         Args:
           reader: the reader of the run's artifacts; the Evaluator has ended.
-          criteria: the criteria of the run.
           kind: the kind of the data's spans.
           on_drift: the reaction to drift, which decides which spans have passed.
           event_log: the event log, with the metrics of pushed models and the spans that passed.

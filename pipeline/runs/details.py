@@ -29,8 +29,6 @@ def collect_details(
     nothing is read from artifacts and metadata, so that the process ends soon.
 
     Args:
-      context: the context of the run.
-      summary: the summary of the run.
       costs: the measured costs of components, by name.
     """
     began, config = time.monotonic(), context.config

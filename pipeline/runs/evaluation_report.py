@@ -37,14 +37,12 @@ prediction.
 _MIN_ROWS = 50
 """The minimum number of rows for a warning. On fewer rows, a good model may make no mistakes."""
 MAX_CONFUSIONS = 3
-"""The maximum number of confusions in a sentence."""
 
 
 def read_evaluation(uri: str, criteria: Criteria, blessed: bool) -> EvaluationReport:
     """Returns the report of an evaluation artifact.
 
     Args:
-      uri: the folder of the artifact.
       criteria: the criteria of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
@@ -95,7 +93,6 @@ def is_nearly_perfect(name: str, value: float, constant: ConstantPrediction | No
     """Returns whether a metric is suspiciously good; False if there are few rows.
 
     Args:
-      name: the name of the metric.
       value: the value on the whole eval split.
       constant: the constant prediction, whose metric shows how hard the task is.
     """

@@ -49,9 +49,6 @@ def execute(
 
     Args:
       context: the context of the run, whose stores have been checked.
-      request: the options of the run.
-      files: the files of the run.
-      console: the console that shows the run.
       reruns: the record of the state after the run, for the next run.
 
     Returns:

@@ -36,7 +36,6 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
 
     Args:
       config: the config; its `train` may differ from the settings of the training.
-      layout: the layout of the pipeline.
 
     Raises:
       ConfigError: no training has completed, or its files have been deleted.
@@ -66,7 +65,6 @@ def find_checkpoint(training: LastTraining, epoch: str) -> str:
     """Returns the path of a checkpoint that a training has kept.
 
     Args:
-      training: the training.
       epoch: `latest`, or the number of an epoch.
 
     Raises:
@@ -118,9 +116,6 @@ def find_last_execution(
     """Returns the last execution of a component, or None.
 
     Args:
-      config: the config.
-      layout: the layout of the pipeline.
-      component: the component.
       has_ended: whether to consider only completed and cached executions.
 
     Raises:

@@ -36,13 +36,7 @@ class StepArtifacts:
 
 
 def read_artifacts(connection: Any, pipeline: str, run_id: str) -> dict[str, StepArtifacts]:
-    """Returns the artifacts of each component of a run, cached components included.
-
-    Args:
-      connection: the connection settings of the metadata.
-      pipeline: the name of the pipeline.
-      run_id: the id of the run.
-    """
+    """Returns the artifacts of each component of a run, cached components included."""
     with metadata.Metadata(connection) as handle:
         store = handle.store
         run = store.get_context_by_type_and_name(_RUN, run_id)

@@ -145,7 +145,6 @@ def shortened_errors(action: str, log: Path) -> Iterator[None]:
 
     Args:
       action: the message for the log.
-      log: the path of the log, for the message.
 
     Raises:
       InternalError: an exception other than a ScopelineError was raised.

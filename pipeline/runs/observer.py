@@ -57,10 +57,8 @@ class RunResults(Protocol):
         """Adds the results of a component that has ended to the summary.
 
         Args:
-          component: the component.
           state: the state of its execution in TFX.
           execution: the id of the execution in the metadata, or None.
-          summary: the summary to fill.
 
         Returns:
           The state to show, and a short description of the results.
@@ -102,11 +100,6 @@ class RunObserver:
         """Begins the summary of the run.
 
         Args:
-          context: the context of the run.
-          files: the files of the run.
-          console: the console that shows the run.
-          run_events: records the events of the run.
-          results: reads the results of components.
           began: the start of the run in seconds since 1970; default: now.
         """
         config, window = context.config, context.window
@@ -147,9 +140,7 @@ class RunObserver:
         """Reads the results of a component that has ended, and shows them.
 
         Args:
-          component: the component.
           state: the state of its execution in TFX.
-          seconds: its duration.
           execution: the id of the execution in the metadata, or None.
           ended: its end in seconds since 1970; default: now.
         """
@@ -211,7 +202,6 @@ class RunObserver:
         """Records the end of the run.
 
         Args:
-          status: the outcome.
           error: the error, if the run ended early.
           has_drifted: whether drift is the only error.
         """

@@ -99,7 +99,6 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
     """Yields the components in the order in which they would run, with predictions.
 
     Args:
-      config: a checked config.
       layout: the layout of the pipeline, whose files do not change.
     """
     with ScratchFolder() as scratch:

@@ -46,7 +46,6 @@ class PushGate:
         """Stores the arguments; decides nothing.
 
         Args:
-          context: the context of the run.
           results: the results of components so far.
           summary: the summary of the run, to which a waiting model is added.
           card: the summary for the model card, with the results of all components before the

@@ -203,7 +203,6 @@ def outputs_of(context: RunContext, run: str) -> Facts | None:
     """Returns hashes of the current state of the last run's outputs.
 
     Args:
-      context: the context of the run.
       run: the last run's id.
 
     Returns:

@@ -96,10 +96,6 @@ def refuse(
     """Records and shows why a run did not begin; returns its exit code.
 
     Args:
-      context: the context of the run.
-      request: the options of the run.
-      files: the files of the run.
-      console: the console that shows the run.
       error: the problem of the data.
     """
     observer = _make_observer(context, request, files, console)
@@ -151,12 +147,6 @@ def run_pipeline(
 
     If the run would only repeat the last run, the function prints a message and returns without
     importing TFX.
-
-    Args:
-      config: a checked config.
-      output: the output folder.
-      verbose: whether the output of components is shown.
-      request: the options of the run.
 
     Returns:
       The folder of the run and the exit code: 0 pushed (or validated, if requested), 1 a component

@@ -56,8 +56,6 @@ def compare_requests(
 
     Args:
       config: a config with a section `skew`.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
       files: files of requests, at least one, oldest first.
 
     Raises:

@@ -27,7 +27,6 @@ def prepare_training(
     A problem of the strategy raises an error now, not only in the Trainer.
 
     Args:
-      train: the settings of the training.
       pods: the settings of pods, if the training runs in pods.
       backup_scope: a name that separates the backups of simultaneous trainings.
 
@@ -74,12 +73,7 @@ def training_notes(train: TrainSettings) -> list[str]:
 
 
 def model_note(config: PipelineConfig, columns: Mapping[str, Choice]) -> list[str]:
-    """Returns a note on the chosen model and the reason, if the config does not name a model.
-
-    Args:
-      config: the config of the pipeline.
-      columns: the inferred types of columns.
-    """
+    """Returns a note on the chosen model and the reason, if the config does not name a model."""
     if config.model.kind != AUTO:
         return []
     declared = {name: feature.type for name, feature in config.features.items()}

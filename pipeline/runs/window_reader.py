@@ -109,14 +109,7 @@ class WindowReader:
     def __init__(
         self, context: RunContext, event_log: EventLog, run_events: RunEvents, run_id: str
     ) -> None:
-        """Stores the arguments; reads nothing.
-
-        Args:
-          context: the context of the run.
-          event_log: the event log of the pipeline.
-          run_events: records the events of the run.
-          run_id: the run's id.
-        """
+        """Stores the arguments; reads nothing."""
         self._context = context
         self._event_log = event_log
         self._run_events = run_events
@@ -128,7 +121,6 @@ class WindowReader:
         """Reads the new spans of a window, except the newest span, which the run itself reads.
 
         Args:
-          window: the window of the run.
           console: the console, which shows a line for each span that is read.
 
         Returns:

@@ -295,9 +295,6 @@ def settle_run(
 
     Args:
       config: the config, for notifications, or None if it is invalid.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
-      result: the result of the run's process.
       is_stopping: whether a signal stopped the scheduler.
 
     Returns:

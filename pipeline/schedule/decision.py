@@ -45,7 +45,6 @@ def decide(
 
     Args:
       config: a checked config with a schedule.
-      layout: the layout of the pipeline.
       event_log: the event log, with earlier decisions and runs.
       now: the current time, with its time zone.
 
@@ -379,7 +378,6 @@ def _repeat(
 
     Args:
       decided: the earlier decision.
-      reason: the reason for the repetition.
       continuations: the number of interruptions in a row.
       attempt: the number of the attempt; default: that of the earlier decision.
     """

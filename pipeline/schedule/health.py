@@ -47,7 +47,6 @@ class _Pipeline:
     silent_until: float
     """The monotonic time by which the next report of the pipeline's check is due."""
     values: dict[str, float]
-    """The values of the metrics."""
 
 
 class Health:
@@ -170,9 +169,7 @@ def check_staleness(
     sent.
 
     Args:
-      config: a checked config.
       event_log: the event log of the pipeline, which records the alarm.
-      now: the current time.
       last: the time of the last push, from `last_push`.
 
     Returns:

@@ -97,7 +97,6 @@ class History:
 
         Args:
           clock_id: the cron expression and its time zone.
-          now: the current time.
 
         Returns:
           None if no decision had this clock.

@@ -88,7 +88,6 @@ def describe_lasting_problem(
       message: the message of this check.
       exit_code: the exit code of the problem.
       event_log: the event log, with the run or check that first ended with this code.
-      now: the current time.
     """
     last_success = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
     failing = [

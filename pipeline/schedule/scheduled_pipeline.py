@@ -45,7 +45,6 @@ def load_pipelines(
     Args:
       config_files: the config files, one per pipeline.
       overrides: `key=value` overrides of each config.
-      output: the output folder.
       verbose: whether runs show the output of components.
       is_lenient: whether the config of a pipeline with an event log may be invalid: the check then
         reports the problem, and continues with the other pipelines.

@@ -62,7 +62,6 @@ def check_once(
     """Checks each pipeline once, one after another, and runs what is due.
 
     Args:
-      pipelines: the pipelines.
       lock_file: the lock of the output folder's scheduler.
       runner: the command that runs a pipeline.
       clock: the clock for decisions.
@@ -93,7 +92,6 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
     configs.
 
     Args:
-      pipelines: the pipelines.
       lock_file: the lock of the output folder's scheduler.
       runner: the command that runs a pipeline.
 

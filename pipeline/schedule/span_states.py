@@ -85,11 +85,7 @@ def accept_span(
     """Accepts a span that drifted: the next run uses it, and compares later spans with it.
 
     Args:
-      config: the config.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
       name: the date, hour or number of the span.
-      reason: the reason, for the history.
 
     Returns:
       The consequences in a sentence.

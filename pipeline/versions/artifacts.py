@@ -59,8 +59,6 @@ def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
     If the metadata was deleted, a later model may get the URI of an earlier model.
 
     Args:
-      store: a `ml_metadata.MetadataStore`.
-      uri: the URI of the model.
       created: the creation time of the artifact, in milliseconds since 1970, or None for any time.
     """
     return [
@@ -80,8 +78,6 @@ def retire_artifacts(
     the next call of `delete_files` deletes the files of the marked artifacts.
 
     Args:
-      layout: the layout of the pipeline.
-      connection: the connection settings of ML Metadata.
       runs: the ids of the runs to keep.
       needed: the URIs of artifacts to keep in any case, such as models.
     """
@@ -241,7 +237,6 @@ def find_deletable_records(
     Args:
       metadata: the records of the pipeline's artifacts, after `retire_artifacts`; the store may
         contain other pipelines too.
-      pipeline: the name of the pipeline.
       own_runs: the ids of all runs of the pipeline.
       kept_runs: the ids of the kept runs.
 

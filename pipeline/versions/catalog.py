@@ -163,8 +163,6 @@ def find_version(catalog: list[Version], number: int, option: str) -> Version:
     """Returns the version with a number.
 
     Args:
-      catalog: all versions.
-      number: the number of the version.
       option: the option that gave the number, for the message.
 
     Raises:

@@ -51,7 +51,6 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
     """Returns the hold that is in force for a pipeline, or None.
 
     Args:
-      layout: the layout of the pipeline.
       now: the current time; default: the time of this machine.
 
     Raises:
@@ -88,9 +87,6 @@ def set_hold(
     The function waits for a push in progress. After the function returns, no push begins.
 
     Args:
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
-      reason: the reason for the history.
       until: the time when the hold ends.
       stops_runs: whether the hold also stops scheduled runs.
 

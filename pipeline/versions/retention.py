@@ -62,9 +62,7 @@ class Retention:
     metadata: str | None
     """The config's key `metadata`, or None for a SQLite file in the output folder."""
     layout: Layout
-    """The layout of the pipeline."""
     event_log: EventLog
-    """The event log of the pipeline."""
 
     def apply(self) -> list[str]:
         """Deletes everything that is not kept; the caller must hold the pipeline's lock.
@@ -290,9 +288,6 @@ def find_expired(
     """Returns the versions and runs to delete; without a schedule, nothing is deleted.
 
     Args:
-      schedule: the schedule of the pipeline.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
       coming_runs: the number of runs that will be added to the existing runs.
       coming_versions: the number of versions that will be added to the existing versions.
     """
@@ -368,7 +363,6 @@ def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
     """Returns the ids of the existing runs, oldest first, even if the clock was set back.
 
     Args:
-      layout: the layout of the pipeline.
       recorded: the runs in the event log, oldest first. Runs that the event log lacks, because it
         was deleted, are sorted among these by the times of their folders.
     """

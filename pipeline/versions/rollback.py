@@ -30,7 +30,6 @@ class RollbackRequest:
     to: int | None = None
     """The version to put in service; default: the previous version with another model."""
     reason: str | None = None
-    """The reason for the history."""
     force: bool = False
     """Whether `to` may be withdrawn, for example to revert a mistaken rollback. The rollback ends
     its withdrawal.
@@ -52,12 +51,6 @@ def roll_back(
     models and on versions' folders, the copy and the check of its files, the rename, the event log.
     As soon as the marks are set, Scopeline's servers use the remaining versions. If the rollback is
     interrupted, the next call completes it: the provenance of the copy identifies the rollback.
-
-    Args:
-      config: the config.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
-      request: the version and the reason.
 
     Returns:
       Lines about what was done.

@@ -146,9 +146,6 @@ def find_obstacle(
 
     Args:
       approve: the value of `push.approve`.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
-      candidate: the model.
       run: the id of the run that would push it.
 
     Raises:
@@ -203,8 +200,6 @@ def serves_all(version: Version, model: Candidate, variants: Path | None) -> boo
     For a remote version, only the model is compared.
 
     Args:
-      version: the newest version.
-      model: the model to be pushed.
       variants: the folder of the artifact of the model's variants, or None.
     """
     if not serves_model(version, model):
@@ -226,7 +221,6 @@ def mark_blessing(connection: Any, model: Candidate, waits: bool) -> None:
     """Sets or lifts the mark of a waiting model, which is not the baseline of the next run.
 
     Args:
-      connection: the connection settings of ML Metadata.
       model: the model; if the store lacks the model, nothing is marked.
       waits: whether to set the mark.
     """
@@ -253,7 +247,6 @@ class ApprovalRequest:
 
     number: int
     reason: str
-    """The reason for the history."""
     force: bool = False
     """Whether to push even if a model that was trained later is in service."""
 
@@ -264,12 +257,6 @@ def approve(
     """Pushes a model that waits, atomically and with its provenance, like the Pusher.
 
     After an interruption, the same command completes the push.
-
-    Args:
-      config: the config.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
-      request: the model and the reason.
 
     Returns:
       Lines about what was done.

@@ -30,13 +30,6 @@ def withdraw(
 
     No later run uses the version as baseline or for a warm start, and no server loads it.
 
-    Args:
-      config: the config.
-      layout: the layout of the pipeline.
-      event_log: the event log of the pipeline.
-      number: the number of the version.
-      reason: the reason for the history.
-
     Returns:
       Lines about what was done.
 
@@ -95,11 +88,8 @@ def mark_models(
     All models are marked in one transaction, then the folders of the versions.
 
     Args:
-      config: the config.
-      layout: the layout of the pipeline.
       versions: all versions of these models.
       withdrawn: whether to set the mark.
-      reason: the reason for the history.
 
     Returns:
       A line for each version whose model is not in the metadata, where no run can find it, and for

@@ -67,8 +67,6 @@ class Player:
 
         Args:
           folder: the folder for the days' files and the output.
-          nights: the nights to run.
-          receiver: the receiver of the notifications.
           seed: the seed of the times at which commands are killed or stopped.
           start: the function that starts commands without a kill, with the interface of
             `subprocess.Popen`.

@@ -85,11 +85,8 @@ def run_siege(plan: Plan, models: Models, folder: Path, longest: float, console:
     """Runs the attacks of a plan, and prints the results.
 
     Args:
-      plan: the attacks to run.
-      models: the models to serve.
       folder: the folder for the server's log and the configuration of the clients.
       longest: the maximum number of seconds that clients may wait during a hostile request.
-      console: the console for progress and results.
 
     Returns:
       Whether all expectations passed.

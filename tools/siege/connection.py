@@ -61,7 +61,6 @@ class Connection:
         run out.
 
         Args:
-          count: the number of responses.
           seconds: the timeout for all responses together.
         """
         until, found = time.monotonic() + seconds, list[int]()

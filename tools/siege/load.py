@@ -41,7 +41,6 @@ class Load:
         """Starts the clients' process.
 
         Args:
-          config: the configuration of the clients.
           folder: the folder for the file of the configuration.
         """
         self._clients = config.clients
@@ -110,7 +109,6 @@ def is_correct(request: CompletedRequest, marks: Mapping[int, str | None]) -> bo
     """Returns whether an answer is correct: the answer of the version that it names.
 
     Args:
-      request: the completed request.
       marks: the marks of the models by version, or None for a version that must not answer.
     """
     if request.version is None:

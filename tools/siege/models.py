@@ -85,7 +85,6 @@ class Models:
 
     config: Path
     output: Path
-    """The output folder of the pipeline."""
     folders: dict[str, Path]
     """The folders of the models, by mark."""
     rows: list[Row]

@@ -42,7 +42,6 @@ def send_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Sta
     """Sends hostile requests, and checks the answers.
 
     Args:
-      siege: the siege in progress.
       attacks: attacks of the kinds in `hostile`.
       longest: the maximum number of seconds that other clients may wait during an attack.
     """

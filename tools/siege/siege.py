@@ -49,8 +49,6 @@ def draw(seed: int, kinds: Mapping[str, object], count: int) -> list[Attack]:
 
     Args:
       seed: the seed of the order, and of the attacks' random choices.
-      kinds: the kinds by name.
-      count: the number of attacks.
     """
     chance, names = random.Random(seed), list[str]()  # noqa: S311 - a plan, no secret
     while kinds and len(names) < count:

@@ -95,7 +95,6 @@ class PipelineVersion:
     version: str
     """The id of the version."""
     name: str
-    """The name of the version."""
     is_new: bool = False
     """Whether this call uploaded the version."""
 
@@ -158,7 +157,6 @@ class Kubeflow:
         """Starts a run, and returns its id.
 
         Args:
-          version: the version to run.
           parameters: the parameters that differ from their defaults.
         """
         experiment, _ = _find_or_create(self.experiment_id, self._create_experiment)

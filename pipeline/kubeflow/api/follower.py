@@ -65,10 +65,6 @@ class Follower:
         """Stores the arguments; makes no call.
 
         Args:
-          kubeflow: the client.
-          compiled: the compiled pipeline of the run.
-          run_id: the run's id.
-          console: the console that shows the run.
           polling: the polling interval and the time limits.
         """
         self._kubeflow = kubeflow

@@ -96,9 +96,7 @@ def apply(
     next `apply` completes an interrupted replacement.
 
     Args:
-      kubeflow: the client.
       config: a config with a schedule.
-      compiled: the compiled pipeline of the config.
       dry_run: whether to only show the differences.
       show_line: the function that shows a line.
 

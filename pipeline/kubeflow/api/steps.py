@@ -139,8 +139,6 @@ def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
     """Yields the log of a step so far, in pieces; the API always sends the whole log.
 
     Args:
-      kubeflow: the client.
-      run: the run's id.
       step: a step of the run.
 
     Raises:
@@ -186,8 +184,6 @@ class LogReader:
         """Stores the arguments; makes no call.
 
         Args:
-          kubeflow: the client.
-          run: the run's id.
           step: the only step to read, in upper or lower case, or None for all steps, each below its
             name.
           write: the function that writes bytes.

@@ -35,11 +35,6 @@ _NO_REPORT = (
 def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
     """Writes `summary.json` and the ledger, sends notifications, and deletes expired runs.
 
-    Args:
-      compiled_config: the config as it was compiled.
-      run_id: the run's id.
-      console: the console, which shows the run like a local run.
-
     Returns:
       The summary.
     """
@@ -84,13 +79,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
 def describe_conclusion(
     compiled_config: PipelineConfig, run_id: str, summary: RunSummary
 ) -> dict[str, Content]:
-    """Returns the outputs of the last step, for Kubeflow's UI.
-
-    Args:
-      compiled_config: the config as it was compiled.
-      run_id: the run's id.
-      summary: the summary of the run.
-    """
+    """Returns the outputs of the last step, for Kubeflow's UI."""
     layout = cluster_layout(compiled_config)
     evaluated = RunFolder(run_root(layout), run_id).read_report(ComponentId.EVALUATOR)
     explanation = None if evaluated is None else evaluated.found.explanation
@@ -163,11 +152,7 @@ class ReportedResults:
     """The results of a run, from the reports of its steps. This class reads no artifacts."""
 
     def __init__(self, reports: Mapping[str, StepReport]) -> None:
-        """Stores the reports; reads nothing.
-
-        Args:
-          reports: the reports by component.
-        """
+        """Stores the reports; reads nothing."""
         self._reports = reports
 
     def read(

@@ -38,7 +38,6 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
       packed: the pipeline of this node.
       record: the record that the first step wrote.
       run_id: the run's id; a second attempt resumes the execution of the first.
-      console: the console that shows the run.
 
     Returns:
       The report of the step.

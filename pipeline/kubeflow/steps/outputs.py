@@ -49,7 +49,6 @@ class OutputWriter:
         """Returns the writer for the arguments of a step.
 
         Args:
-          executor_input: the argument `--executor-input`, or None.
           outputs: the arguments `--output`, such as `model=/minio/bucket/model`.
         """
         pairs = (output.partition("=") for output in outputs)
@@ -96,11 +95,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def describe_node(report: StepReport) -> dict[str, Content]:
-    """Returns the outputs of a node's step.
-
-    Args:
-      report: the report of the step.
-    """
+    """Returns the outputs of a node's step."""
     found = report.found
     if report.step == ComponentId.EXAMPLE_GEN and found.examples is not None:
         rows = {f"rows_{split}": count for split, count in found.rows.items()}
@@ -122,13 +117,7 @@ def describe_node(report: StepReport) -> dict[str, Content]:
 def describe_run(
     summary: RunSummary, explanation: Explanation | None, report: str
 ) -> dict[str, Content]:
-    """Returns the outputs of the last step.
-
-    Args:
-      summary: the summary of the run.
-      explanation: the explanation of the model, or None.
-      report: the report as HTML.
-    """
+    """Returns the outputs of the last step."""
     return {
         METRICS: _describe_metrics(summary.metrics, summary.blessed),
         CLASSIFICATION: _describe_classes(explanation),

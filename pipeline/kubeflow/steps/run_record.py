@@ -42,7 +42,6 @@ class RunFolder:
 
         Args:
           root: the folder, or URI, of the pipeline.
-          run_id: the run's id.
         """
         self._folder = posixpath.join(root, "runs", run_id)
 
@@ -111,7 +110,6 @@ class RunRecord(BaseModel):
     ingestion: Ingestion | None
     """The settings for making examples, or None for a run whose first step wrote no record."""
     location: DataLocation
-    """The location of the data."""
     is_alone: bool
     """Whether no other run of the pipeline was in progress."""
     nodes: dict[str, NodeValues]
@@ -158,7 +156,6 @@ def is_alone(config: PipelineConfig, layout: Layout, run_id: str) -> bool:
 
     Args:
       config: the config, with the time limit of a step.
-      layout: the layout of the pipeline.
       run_id: the current run, which does not count.
     """
     if not layout.is_kept:

@@ -42,11 +42,7 @@ def set_up_run(
     A second attempt does nothing if the first attempt has written the record.
 
     Args:
-      compiled_config: the config as it was compiled.
-      parameters: the checked parameters of the run.
-      run_id: the run's id.
       code: the hash of the code that compiled the pipeline.
-      console: the console that shows the run.
 
     Raises:
       ConfigError: the config, a secret or the metadata cannot be used.

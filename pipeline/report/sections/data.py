@@ -24,11 +24,8 @@ from pipeline.report.text import NONE, is_number, listed, number, percent, short
 from trainer_module.errors import counted
 
 MAX_CHARTS = 24
-"""The maximum number of columns with a chart."""
 MAX_SPLITS = 4
-"""The maximum number of splits in a chart."""
 MAX_CATEGORIES = 5
-"""The maximum number of categories in a chart."""
 MAX_UNKNOWN = 0.1
 """A category is shown if each of its unknown shares is at most this part of its largest share."""
 

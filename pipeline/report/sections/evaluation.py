@@ -38,7 +38,6 @@ from trainer_module.errors import counted
 MAX_CLASSES = 15
 """The maximum number of classes in the confusion matrix."""
 MAX_CURVES = 6
-"""The maximum number of curves in a chart."""
 MAX_POINTS = 100
 """The maximum number of points of a curve; of more, evenly spaced points are drawn."""
 MAX_EXAMPLES = 20

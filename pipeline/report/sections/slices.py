@@ -14,9 +14,7 @@ from pipeline.report.text import interval, is_number, listed, number, percent, s
 from trainer_module.errors import counted
 
 MAX_METRICS = 4
-"""The maximum number of metrics with a chart."""
 MAX_CHARTED = 15
-"""The maximum number of slices in a chart."""
 
 
 def make_slices(source: ReportSource) -> Section | None:

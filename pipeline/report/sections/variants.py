@@ -13,7 +13,6 @@ from pipeline.report.text import NONE, is_number, number, percent, shorten, size
 
 _LATENCY = "p50_ms_batch_1"
 MAX_BARS = 12
-"""The maximum number of variants in the chart."""
 
 
 def make_variants(source: ReportSource) -> Section | None:
