@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import posixpath
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,23 +41,16 @@ _EXPORTED = "Format-Serving"
 """The folder of the SavedModel in a Model artifact."""
 
 
+@dataclass
 class ArtifactDetailsReader:
     """A reader that fills the details of a run; each part is read on its own."""
 
-    def __init__(
-        self, context: RunContext, summary: RunSummary, details: RunDetails, parts: Parts
-    ) -> None:
-        """Stores the arguments; reads nothing.
-
-        Args:
-          details: the details to fill.
-          parts: notes the parts that cannot be read.
-        """
-        self._context = context
-        self._summary = summary
-        self._details = details
-        self._parts = parts
-        self._steps: dict[str, StepArtifacts] = {}
+    _context: RunContext
+    _summary: RunSummary
+    _details: RunDetails
+    _parts: Parts
+    """The notes on parts that cannot be read."""
+    _steps: dict[str, StepArtifacts] = field(default_factory=dict)
 
     def read(self) -> None:
         """Reads all parts of the details that are in artifacts or metadata."""

@@ -7,6 +7,7 @@ the data has changed. If the new model is no better there, its training is not t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx.components.statistics_gen import stats_artifact_utils
@@ -78,30 +79,17 @@ def has_collapsed(
     return max(values) < worst if higher_is_better else min(values) > worst
 
 
+@dataclass(frozen=True)
 class DataFault:
     """The comparison of the current metrics of the model in service with those at its push."""
 
-    def __init__(
-        self,
-        reader: ArtifactReader,
-        criteria: Criteria,
-        kind: SpanKind,
-        on_drift: OnDrift,
-        event_log: EventLog,
-    ) -> None:
-        """Stores the arguments; reads nothing.
-
-        Args:
-          reader: the reader of the run's artifacts; the Evaluator has ended.
-          kind: the kind of the data's spans.
-          on_drift: the reaction to drift, which decides which spans have passed.
-          event_log: the event log, with the metrics of pushed models and the spans that passed.
-        """
-        self._reader = reader
-        self._criteria = criteria
-        self._kind = kind
-        self._on_drift = on_drift
-        self._event_log = event_log
+    _reader: ArtifactReader
+    """The reader of the run's artifacts; the Evaluator has ended."""
+    _criteria: Criteria
+    _kind: SpanKind
+    _on_drift: OnDrift
+    """The reaction to drift, which decides which spans have passed."""
+    _event_log: EventLog
 
     def describe(self) -> str:
         """Returns the evidence that the data is the likely cause, or an empty string."""

@@ -47,20 +47,8 @@ Gate = Callable[[str], AbstractContextManager[bool]]
 """A function that returns the context in which a node runs, and yields whether it may run."""
 
 
-def _allow_all(node: str) -> AbstractContextManager[bool]:
-    """Allows every node to run."""
-    del node
-    return nullcontext(True)
-
-
 Meter = Callable[[str], AbstractContextManager[None]]
 """A function that returns the context in which a component is measured."""
-
-
-def _measure_nothing(component: str) -> AbstractContextManager[None]:
-    """Returns a context that measures nothing."""
-    del component
-    return nullcontext()
 
 
 class ComponentObserver(Protocol):
@@ -89,8 +77,8 @@ class LocalRunner(LocalDagRunner):
         self,
         run_id: str,
         observer: ComponentObserver,
-        gate: Gate = _allow_all,
-        measure: Meter = _measure_nothing,
+        gate: Gate = lambda _: nullcontext(True),
+        measure: Meter = lambda _: nullcontext(),
     ) -> None:
         """Stores the arguments of the run.
 

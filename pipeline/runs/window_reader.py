@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
@@ -103,19 +104,16 @@ def _explain_refusal(refusal: LoggedEvent | None) -> str:
     return f"the span could not be used; `{typed_command('spans list')}` shows the reason"
 
 
+@dataclass
 class WindowReader:
     """A reader of the older spans of a window, which reads, counts and checks them."""
 
-    def __init__(
-        self, context: RunContext, event_log: EventLog, run_events: RunEvents, run_id: str
-    ) -> None:
-        """Stores the arguments; reads nothing."""
-        self._context = context
-        self._event_log = event_log
-        self._run_events = run_events
-        self._run_id = run_id
-        self.notes: list[str] = []
-        """Notes on the spans that were read."""
+    _context: RunContext
+    _event_log: EventLog
+    _run_events: RunEvents
+    _run_id: str
+    notes: list[str] = field(default_factory=list)
+    """Notes on the spans that were read."""
 
     def read(self, window: Window, console: RunConsole) -> list[Span]:
         """Reads the new spans of a window, except the newest span, which the run itself reads.
