@@ -18,9 +18,13 @@ from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.orchestration.portable.base_executor_operator import BaseExecutorOperator
 from tfx.orchestration.portable.beam_executor_operator import BeamExecutorOperator
 from tfx.proto.orchestration import pipeline_pb2
-from tfx.proto.orchestration.executable_spec_pb2 import BeamExecutableSpec
+from tfx.proto.orchestration.executable_spec_pb2 import (
+    BeamExecutableSpec,
+    PythonClassExecutableSpec,
+)
 
 from components.compat.speed import speed_up
 from components.disk import MAKE_ROOM, first_error_of, free_space, full_file, is_disk_full
@@ -191,14 +195,28 @@ def _make_beam_operator(
     return BeamExecutorOperator(full_spec, platform_config)
 
 
-def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
+class ReplacingOperator(BaseExecutorOperator):
+    """An operator that replaces the executor of any component by its `run_executor`."""
+
+    SUPPORTED_EXECUTOR_SPEC_TYPE = [PythonClassExecutableSpec, BeamExecutableSpec]
+    SUPPORTED_PLATFORM_CONFIG_TYPE = None
+
+
+def launch(node: Node, operator: type[ReplacingOperator] | None = None) -> tuple[State, int | None]:
     """Launches a node with TFX's own launcher.
+
+    Args:
+      operator: an operator that replaces the executor of the node.
 
     Returns:
       The state, and the id of the execution. If the inputs could not be resolved, the launcher
       returns without an error, and the state is FAILED.
     """
-    node_launcher = launcher.Launcher(**{**node.launcher_arguments, **launcher_options})
+    arguments = dict(node.launcher_arguments)
+    if operator is not None:
+        operators = dict.fromkeys(operator.SUPPORTED_EXECUTOR_SPEC_TYPE, operator)
+        arguments["custom_executor_operators"] = operators
+    node_launcher = launcher.Launcher(**arguments)
     speed_up()  # The launcher has imported the executor's libraries, which this call changes.
     info = node_launcher.launch()
     if info is None or not info.execution_id:

@@ -15,8 +15,8 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2
 from tfx.dsl.compiler import compiler, constants
 from tfx.dsl.io import fileio
-from tfx.orchestration.portable import base_executor_operator, data_types
-from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
+from tfx.orchestration.portable import data_types
+from tfx.proto.orchestration import execution_result_pb2
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 from tfx.utils import json_utils
 
@@ -32,7 +32,7 @@ from pipeline.records.event_log import EventLog
 from pipeline.records.metadata_store import copy_to_sqlite, sqlite_connection
 from pipeline.records.summary import State
 from pipeline.run_context import RunContext, resolve_run
-from pipeline.runs.local import Node, compiled_nodes, launch
+from pipeline.runs.local import Node, ReplacingOperator, compiled_nodes, launch
 from pipeline.runs.window_reader import make_spans, usable_spans
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import SETTINGS_KEY
@@ -80,14 +80,8 @@ class _WouldRunError(Exception):
         self.properties = _parse_properties(info.exec_properties)
 
 
-class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
+class _DryRunOperator(ReplacingOperator):
     """An operator that raises instead of running the executor."""
-
-    SUPPORTED_EXECUTOR_SPEC_TYPE = [
-        executable_spec_pb2.PythonClassExecutableSpec,
-        executable_spec_pb2.BeamExecutableSpec,
-    ]
-    SUPPORTED_PLATFORM_CONFIG_TYPE = None
 
     def run_executor(
         self, execution_info: data_types.ExecutionInfo
@@ -141,9 +135,8 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
     upstream = [name for name in _producers(node) if name in would_run]
     if upstream:
         return PlannedComponent(node.id, True, f"after {', '.join(upstream)}")
-    operators = dict.fromkeys(_DryRunOperator.SUPPORTED_EXECUTOR_SPEC_TYPE, _DryRunOperator)
     try:
-        state, _ = launch(node, custom_executor_operators=operators)
+        state, _ = launch(node, _DryRunOperator)
     except _WouldRunError as signal:
         return PlannedComponent(node.id, True, _describe_cause(node, signal))
     if state is State.FAILED:

@@ -19,8 +19,8 @@ from ml_metadata import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as pb
 from tfx.components.evaluator import constants
 from tfx.dsl.compiler import compiler
-from tfx.orchestration.portable import base_executor_operator, data_types
-from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
+from tfx.orchestration.portable import data_types
+from tfx.proto.orchestration import execution_result_pb2
 
 from components.pusher.versions import PROVENANCE_FILE, Provenance
 from pipeline.config.loading import load_config
@@ -31,7 +31,7 @@ from pipeline.records.metadata_store import sqlite_connection
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ComponentSummary, MetricSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
-from pipeline.runs.local import compiled_nodes, launch
+from pipeline.runs.local import ReplacingOperator, compiled_nodes, launch
 from pipeline.runs.window_reader import make_spans
 from pipeline.schedule.check import record_decision
 from pipeline.schedule.decision import Due, decide
@@ -60,14 +60,8 @@ CONFIG: dict[str, Any] = {
 ANOMALY = "train split, side: expected one of 'north', 'south'; found 'east' in 1 of 11 rows"
 
 
-class _OutputFolders(base_executor_operator.BaseExecutorOperator):
+class _OutputFolders(ReplacingOperator):
     """An executor operator that only writes output files, and blesses all models."""
-
-    SUPPORTED_EXECUTOR_SPEC_TYPE = [
-        executable_spec_pb2.PythonClassExecutableSpec,
-        executable_spec_pb2.BeamExecutableSpec,
-    ]
-    SUPPORTED_PLATFORM_CONFIG_TYPE = None
 
     def run_executor(
         self, execution_info: data_types.ExecutionInfo
@@ -157,11 +151,10 @@ class Nights:
         events.record_end(self._summary(run, version), model.uri)
 
     def _launch(self, context: RunContext, run: str) -> None:
-        operators = dict.fromkeys(_OutputFolders.SUPPORTED_EXECUTOR_SPEC_TYPE, _OutputFolders)
         spans = make_spans(context.data, self.config.drift, self.event_log)
         compiled = compiler.Compiler().compile(create_pipeline(context, spans))
         for node in compiled_nodes(compiled, run):
-            launch(node, custom_executor_operators=operators)
+            launch(node, _OutputFolders)
 
     def _push(self, model: pb.Artifact, version: Path, run: str) -> None:
         folder = self.layout.run(run).root

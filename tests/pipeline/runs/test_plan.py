@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tfx.dsl.compiler import compiler
-from tfx.orchestration.portable import base_executor_operator, data_types
-from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
+from tfx.orchestration.portable import data_types
+from tfx.proto.orchestration import execution_result_pb2
 from tiny_data import ROWS, Checked, TinyPipeline
 
 from pipeline.cli.run import show_plan
@@ -21,7 +21,7 @@ from pipeline.layout import Layout
 from pipeline.own_modules import PACKAGES, ROOT
 from pipeline.records.summary import State
 from pipeline.run_context import resolve_run
-from pipeline.runs.local import compiled_nodes, launch
+from pipeline.runs.local import ReplacingOperator, compiled_nodes, launch
 from pipeline.runs.plan import PlannedComponent, make_plan
 from trainer_module.errors import DataError
 
@@ -30,14 +30,8 @@ COMPONENTS = [*CHECKS, "Transform", "Trainer", "Evaluator", "InfraValidator", "P
 UNCHANGED = "its inputs and settings have not changed"
 
 
-class Nothing(base_executor_operator.BaseExecutorOperator):
+class Nothing(ReplacingOperator):
     """Does nothing, and well: TFX's launcher records an execution that is as good as done."""
-
-    SUPPORTED_EXECUTOR_SPEC_TYPE = [
-        executable_spec_pb2.PythonClassExecutableSpec,
-        executable_spec_pb2.BeamExecutableSpec,
-    ]
-    SUPPORTED_PLATFORM_CONFIG_TYPE = None
 
     def run_executor(
         self, execution_info: data_types.ExecutionInfo
@@ -66,7 +60,6 @@ def plan(pipeline: TinyPipeline, **changes: Any) -> dict[str, PlannedComponent]:
 
 def train_without_training(pipeline: TinyPipeline) -> None:
     """Everything is recorded as by a run that trained."""
-    operators = dict.fromkeys(Nothing.SUPPORTED_EXECUTOR_SPEC_TYPE, Nothing)
     whole = compiler.Compiler().compile(
         create_pipeline(resolve_run(pipeline.config(), pipeline.layout))
     )
@@ -75,7 +68,7 @@ def train_without_training(pipeline: TinyPipeline) -> None:
             state, _ = launch(node)
             assert state is State.CACHED
         else:
-            launch(node, custom_executor_operators=operators)
+            launch(node, Nothing)
 
 
 @pytest.fixture(scope="module")
