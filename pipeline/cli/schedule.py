@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -153,14 +154,7 @@ def _fixed_clock(text: str) -> Callable[[], datetime]:
 
 
 def _as_dict(event: LoggedEvent) -> dict[str, object]:
-    return {
-        "id": event.id,
-        "at": event.at.isoformat(),
-        "kind": event.kind.value,
-        "run": event.run,
-        "message": event.message,
-        "details": event.details,
-    }
+    return asdict(event) | {"at": event.at.isoformat(), "kind": event.kind.value}
 
 
 def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:

@@ -10,7 +10,6 @@ from components.example_gen.formats import FORMATS, ExampleGenSettings
 from components.example_gen.paths import is_remote
 from components.example_gen.sources.surveys import read_known_kinds
 from components.named_columns import check_named_columns
-from pipeline.data.files import File
 from pipeline.data.spans import Span
 from trainer_module.sections import import_registered
 
@@ -74,8 +73,9 @@ def read_first_rows(settings: ExampleGenSettings, span: Span) -> FirstRows | Non
 
 
 def _is_large(span: Span) -> bool:
-    return sum(map(_expanded_size, span.files)) > MAX_BYTES
+    return sum(expanded_size(file.path, file.size) for file in span.files) > MAX_BYTES
 
 
-def _expanded_size(file: File) -> int:
-    return file.size * (_GZIP_RATIO if is_gzip(file.path) else 1)
+def expanded_size(path: str, size: int) -> int:
+    """Returns the approximate size of a file's content without compression."""
+    return size * (_GZIP_RATIO if is_gzip(path) else 1)

@@ -13,17 +13,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.example_gen.files import is_gzip, open_stream, unreadable_error
+from components.example_gen.files import open_stream, unreadable_error
 from components.example_gen.first_look import MAX_ROWS, FirstRows
 from components.example_gen.formats import CsvSettings
 from components.example_gen.undeclared import read_undeclared
+from pipeline.data.first_look import expanded_size
 from pipeline.first_config.found_data import FoundData
 from trainer_module.errors import DataError
 
 MAX_BYTES = 8 << 20
 """The maximum size of the part of the data that is read, in bytes without compression."""
-_GZIP_RATIO = 8
-"""The typical compression ratio of a .gz file."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def _first_files(data: FoundData, scratch: Path) -> tuple[tuple[str, ...], tuple
     """Returns the files to read and their originals; the last file may be a copy of a part."""
     chosen, left = list[str](), MAX_BYTES
     for original in data.files:
-        size = _expanded_size(original)
+        size = expanded_size(original, Path(original).stat().st_size)
         if size <= left or data.format == "tfrecord":
             chosen.append(original)
             left -= size
@@ -99,10 +98,6 @@ def _first_files(data: FoundData, scratch: Path) -> tuple[tuple[str, ...], tuple
 
 _MAX_FILES = 100
 """The maximum number of files that are read."""
-
-
-def _expanded_size(file: str) -> int:
-    return Path(file).stat().st_size * (_GZIP_RATIO if is_gzip(file) else 1)
 
 
 def _copy_beginning(data_format: str, file: str, scratch: Path) -> str:

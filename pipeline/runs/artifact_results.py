@@ -23,6 +23,7 @@ from pipeline.records.summary import (
 from pipeline.runs.artifact_reader import ArtifactReader, gist
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.console import describe_choice, describe_members
+from pipeline.runs.observer import RunResults
 from trainer_module.errors import counted
 
 
@@ -38,7 +39,7 @@ def describe_perfection(metric: str, value: float, strongest: Strength | None) -
     return f"{causes}; of the undeclared columns, {column} predicts the label best ({strongest})"
 
 
-class ArtifactResults(ArtifactReader):
+class ArtifactResults(ArtifactReader, RunResults):
     """A reader of components' results from their artifacts, as soon as a component has ended."""
 
     def __init__(

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from components.example_validator.verdict import span_command
 from components.processes.stopping import attempt_last
@@ -45,11 +44,8 @@ class PushedVersion:
     """The Pusher's own copy."""
 
 
-class RunResults(Protocol):
-    """The source of a run's results: artifacts, or the reports of steps on a cluster.
-
-    This base class has no results, as for a run without components.
-    """
+class RunResults:
+    """The results of a run without components; the base class of other sources of results."""
 
     def read(
         self, component: str, state: State, execution: int | None, summary: RunSummary

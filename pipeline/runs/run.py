@@ -48,10 +48,6 @@ class RunEnd:
     """The folder of the run or, if the run would only repeat the last run, of that run."""
 
 
-class _NoResults(RunResults):
-    """The results of a run without components."""
-
-
 def check_new_data(context: RunContext) -> None:
     """Checks the data that ExampleGen will read, unless the last run has read the same data.
 
@@ -120,7 +116,7 @@ def _make_observer(
     event_log, config = EventLog(context.layout.event_log), context.config
     data, reason = list(context.data), request.reason
     run_events = RunEvents(event_log, config, files.root.name, data, reason)
-    return RunObserver(context, files, console, run_events, _NoResults())
+    return RunObserver(context, files, console, run_events, RunResults())
 
 
 def _settle(

@@ -13,6 +13,7 @@ from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.steps import ENDED
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.report.text import yes_or_no
 from trainer_module.errors import ConfigError, ScopelineError
 
 ShowLine = Callable[[str], None]
@@ -31,7 +32,7 @@ class Recurring:
     @property
     def enabled(self) -> bool:
         """Whether the recurring run starts runs."""
-        return self.properties[_ENABLED] == _yes_or_no(True)
+        return self.properties[_ENABLED] == yes_or_no(True)
 
     def differences(self, wanted: Recurring, ignored: str = "") -> list[str]:
         """Returns a line for each property that differs from the wanted recurring run.
@@ -202,10 +203,6 @@ def _show_plan(
         show_line(f"    {line}")
 
 
-def _yes_or_no(value: bool) -> str:
-    return "yes" if value else "no"
-
-
 def _wanted(
     config: PipelineConfig, cron: str, version: str, existing: list[Recurring]
 ) -> Recurring:
@@ -219,9 +216,9 @@ def _wanted(
             "version": version,
             "experiment": settings.experiment,
             "service account": settings.service_account or default,
-            _ENABLED: _yes_or_no(True),
+            _ENABLED: yes_or_no(True),
             "runs at a time": "1",
-            "catches up": _yes_or_no(False),
+            "catches up": yes_or_no(False),
             "parameters": "",
         }
     )
@@ -245,9 +242,9 @@ def _read(kubeflow: Kubeflow, item: Any, experiments: dict[str | None, str]) -> 
         "version": (version and kubeflow.version_name(reference.pipeline_id, version)) or "",
         "experiment": experiments.get(item.experiment_id) or item.experiment_id or "",
         "service account": item.service_account or "",
-        _ENABLED: _yes_or_no(item.status == "ENABLED"),
+        _ENABLED: yes_or_no(item.status == "ENABLED"),
         "runs at a time": str(item.max_concurrency),
-        "catches up": _yes_or_no(not item.no_catchup),
+        "catches up": yes_or_no(not item.no_catchup),
         # These parameters differ from the defaults. `apply` sets no parameters.
         "parameters": ", ".join(f"{name}={value}" for name, value in sorted(parameters.items())),
     }

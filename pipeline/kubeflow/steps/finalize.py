@@ -148,7 +148,7 @@ def _read_finished_summary(layout: Layout, run_id: str) -> RunSummary | None:
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None
 
 
-class ReportedResults:
+class ReportedResults(RunResults):
     """The results of a run, from the reports of its steps. This class reads no artifacts."""
 
     def __init__(self, reports: Mapping[str, StepReport]) -> None:
