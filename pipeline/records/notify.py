@@ -151,25 +151,24 @@ def _begin(
     event_log: EventLog,
     run: str | None,
 ) -> None:
-    """Starts a delivery in a separate thread."""
-    arguments = (recipient, attempt, occasion, event_log, run)
-    thread = threading.Thread(target=_deliver, args=arguments, name="notify", daemon=True)
-    thread.start()
-    _deliveries.put(thread)
+    """Starts a delivery in a separate thread, which records a failure."""
 
+    def deliver() -> None:
+        _conclude(_attempt_twice(attempt), recipient, occasion, event_log, run)
 
-def _deliver(
-    recipient: str,
-    attempt: Callable[[], None],
-    occasion: Occasion,
-    event_log: EventLog,
-    run: str | None,
-) -> None:
-    """Attempts a delivery at most twice within its time limit; records a failure."""
+    thread = threading.Thread(target=deliver, name="notify", daemon=True)
     try:
-        reason = _attempt_twice(attempt)
+        thread.start()
     except RuntimeError as error:  # The process cannot start more threads.
-        reason = str(error)
+        _conclude(str(error), recipient, occasion, event_log, run)
+    else:
+        _deliveries.put(thread)
+
+
+def _conclude(
+    reason: str | None, recipient: str, occasion: Occasion, event_log: EventLog, run: str | None
+) -> None:
+    """Logs the end of a delivery; records a failure, which has a reason."""
     if reason is None:
         logger.info("Sent the notification %r to %s", occasion.value, recipient)
         return
@@ -182,7 +181,7 @@ def _deliver(
 
 
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
-    """Returns the reason why a delivery failed, or None on success.
+    """Attempts a delivery at most twice within its time limit; returns the reason for a failure.
 
     The attempts run in another thread, which is abandoned after the time limit: a socket's timeout
     restarts with every byte, so that a slow server could block the thread forever.
@@ -202,7 +201,10 @@ def _attempt_twice(attempt: Callable[[], None]) -> str | None:
             time.sleep(RETRY_SECONDS)
 
     thread = threading.Thread(target=deliver, name="notify", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # The process cannot start more threads.
+        return str(error)
     thread.join(max(0.0, deadline - time.monotonic()))
     if thread.is_alive():
         return f"no complete response within {DEADLINE_SECONDS:g} s"

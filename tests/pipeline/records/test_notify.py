@@ -203,6 +203,24 @@ def test_server_that_drips_is_given_up_at_the_deadline(
     )
 
 
+@pytest.mark.parametrize("starts", [0, 1])
+def test_process_without_room_for_threads_records_the_failure(
+    event_log: EventLog, monkeypatch: pytest.MonkeyPatch, starts: int
+) -> None:
+    class Limited(threading.Thread):
+        left = starts
+
+        def start(self) -> None:
+            if not Limited.left:
+                raise RuntimeError("can't start new thread")
+            Limited.left -= 1
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Limited)
+    tell(with_webhook("http://127.0.0.1:9/"), event_log)
+    assert failure(event_log).endswith("did not receive 'failed': can't start new thread")
+
+
 def test_url_that_is_none_is_recorded(event_log: EventLog) -> None:
     tell(with_webhook(f"http://127.0.0.1:port/{SECRET}"), event_log)
     assert "InvalidURL" in failure(event_log)
