@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +26,11 @@ class Hook(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/hook?token={SECRET}"
+
+    def told(self, occasion: str) -> list[str]:
+        """The messages about an occasion, in the order they came."""
+        contents = [json.loads(body) for _, body in self.requests]
+        return [content["message"] for content in contents if content["occasion"] == occasion]
 
 
 class _Handler(BaseHTTPRequestHandler):

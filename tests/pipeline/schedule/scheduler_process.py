@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -18,6 +20,14 @@ RUNNER = (sys.executable, str(Path(__file__).with_name("fake_runner.py")))
 def command(mode: str, *configs: Path, output: Path) -> list[str]:
     """The command that starts one."""
     return [sys.executable, __file__, mode, *map(str, configs), str(output)]
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Waits until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
 
 
 def main() -> int:

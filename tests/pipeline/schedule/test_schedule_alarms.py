@@ -6,14 +6,14 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from scheduled_days import Days, at
-from scheduler_process import RUNNER, command
+from scheduler_process import RUNNER, command, until
 from webhook_server import Hook, hook, mute, say_nothing
 
 from pipeline.records import notify as notify_module
@@ -56,22 +56,9 @@ def look(days: Days, now: datetime) -> int:
     return check_once(pipelines, days.layout.scheduler_lock, RUNNER, lambda: now)
 
 
-def told(server: Hook, occasion: str) -> list[str]:
-    """The messages about an occasion, in the order they came."""
-    contents = [json.loads(body) for _, body in server.requests]
-    return [content["message"] for content in contents if content["occasion"] == occasion]
-
-
 def metrics(days: Days) -> dict[str, float]:
     lines = [line for line in days.layout.metrics.read_text().splitlines() if line[0] != "#"]
     return {name.partition("{")[0]: float(value) for name, value in map(str.split, lines)}
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -94,11 +81,11 @@ def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
     alarms = []
     for day, hour in ((4, 4), (4, 14), (4, 16), (5, 4), (5, 16), (6, 3), (6, 4)):
         assert look(days, at(day, hour)) == 0
-        alarms.append(len(told(server, "stale")))
+        alarms.append(len(server.told("stale")))
     assert alarms == [0, 0, 1, 1, 1, 1, 2]
     assert metrics(days)["scopeline_stale"] == 1
     assert metrics(days)["scopeline_push_timestamp_seconds"] == at(3).timestamp()
-    first, _ = told(server, "stale")
+    first, _ = server.told("stale")
     assert first == (
         "nothing has been pushed since 2026-01-03 03:00 UTC, for 37 h (notify.stale_after: 36h); "
         "the last event: skipped: cron fired at 2026-01-04 03:00 UTC: nothing is new"
@@ -106,10 +93,10 @@ def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
     days.event_log.record(EventKind.PUSHED, "to 2", at=at(6, 5), version="2", path="2")
     for hour in (6, 7):
         look(days, at(6, hour))
-    assert told(server, "stale")[2:] == ["over: a model was pushed again, to 2"]
+    assert server.told("stale")[2:] == ["over: a model was pushed again, to 2"]
     assert metrics(days)["scopeline_stale"] == 0
     assert look(days, at(7, 18)) == 0
-    assert len(told(server, "stale")) == 4
+    assert len(server.told("stale")) == 4
 
 
 def test_a_push_of_the_future_becomes_stale_though_nothing_else_happens(
@@ -128,7 +115,7 @@ def test_stale_is_told_where_nothing_was_ever_pushed_and_data_is_unusable(
     notify = {"webhook": {"url": server.url}, "stale_after": "1d", "occasions": ["stale"]}
     days = Days(tmp_path, NIGHTLY, notify=notify)
     assert [look(days, at(day)) for day in (1, 2, 3)] == [2, 2, 2]
-    messages = told(server, "stale")
+    messages = server.told("stale")
     assert len(messages) == 2
     assert messages[0].startswith(
         "nothing has ever been pushed since 2026-01-01 03:00 UTC, for 24 h "
@@ -143,7 +130,7 @@ def test_push_dated_in_the_future_silences_no_alarm(tmp_path: Path, server: Hook
     days.event_log.record(EventKind.PUSHED, "to 2", at=at(33), version="2", path="2")
     for day in (4, 5, 6):
         look(days, at(day, 4))
-    assert len(told(server, "stale")) == 1
+    assert len(server.told("stale")) == 1
 
 
 def test_skipped_firings_are_told_once_for_each_reason(tmp_path: Path, server: Hook) -> None:
@@ -151,10 +138,10 @@ def test_skipped_firings_are_told_once_for_each_reason(tmp_path: Path, server: H
     for day in (4, 5):
         look(days, at(day))
     nothing = "cron fired at 2026-01-04 03:00 UTC: nothing is new"
-    assert told(server, "skipped") == [nothing]
+    assert server.told("skipped") == [nothing]
     days.deliver(3, rows="")
     look(days, at(6))
-    assert told(server, "skipped")[1:] == [
+    assert server.told("skipped")[1:] == [
         "span 2026-01-03 has no rows; runs continue without it until rows arrive"
     ], "and not once more as a firing that came to nothing"
 
@@ -167,11 +154,11 @@ def test_spans_that_are_left_out_are_told(tmp_path: Path, server: Hook) -> None:
     (newest,) = run_events._data[-1:]
     run_events.record_refusal(newest, "line 2 has 3 fields", "settings", has_drifted=False)
     days.end(run_events, Status.NOT_BLESSED)
-    assert told(server, "left_out") == ["span 2026-01-03: line 2 has 3 fields"]
+    assert server.told("left_out") == ["span 2026-01-03: line 2 has 3 fields"]
     days.deliver(4, arrives=at(34))
     for hour in (4, 5):
         look(days, at(5, hour))
-    assert [message[:35] for message in told(server, "left_out")[1:]] == [
+    assert [message[:35] for message in server.told("left_out")[1:]] == [
         "span 2026-01-04 has files dated 202"
     ]
 
@@ -196,8 +183,8 @@ def test_bad_config_of_a_running_scheduler_is_told(tmp_path: Path, server: Hook)
             lambda: days.layout.metrics.exists() and "look_exit" in days.layout.metrics.read_text()
         )
         days.file.write_text("name: days\n")
-        until(lambda: told(server, "failed"))
-    assert "data: this key is missing" in told(server, "failed")[0]
+        until(lambda: server.told("failed"))
+    assert "data: this key is missing" in server.told("failed")[0]
 
 
 def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from scheduled_days import Days, at
-from scheduler_process import RUNNER, command
+from scheduler_process import RUNNER, command, until
 
 from pipeline.clock import system_clock
 from pipeline.exit_codes import worse
@@ -89,13 +89,6 @@ class Scheduler:
 
 SCHEDULERS: list[Scheduler] = []
 """Started by the test that runs; none outlives it."""
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
 
 
 def serve_until(days: Days, condition: Callable[[], object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,11 +81,6 @@ class Served:
         return [event.message for event in self.days.events(kind)]
 
 
-def told(server: Hook) -> list[str]:
-    contents = [json.loads(body) for _, body in server.requests]
-    return [content["message"] for content in contents if content["occasion"] == "skew"]
-
-
 def test_requests_are_compared_once_there_are_enough_of_them(tmp_path: Path, server: Hook) -> None:
     served = Served(tmp_path, "warn", server.url)
     first = served.ask(800)
@@ -132,7 +126,7 @@ def test_what_lasts_is_told_once_and_what_is_over_as_well(
         f"requests of {names[2]}, 1,000 rows: b: b moved",
     ]
     assert served.messages(EventKind.SKEW) == alarms
-    assert told(server) == ([] if on_skew == "warn" else alarms)
+    assert server.told("skew") == ([] if on_skew == "warn" else alarms)
 
 
 def test_skew_makes_a_run_due_once(tmp_path: Path, server: Hook) -> None:
@@ -143,7 +137,7 @@ def test_skew_makes_a_run_due_once(tmp_path: Path, server: Hook) -> None:
     assert served.look() == 0
     (due,) = served.days.events(EventKind.DUE)[1:]
     assert due.message == f"requests are skewed: requests of {name}, 1,000 rows: a: a moved"
-    assert len(told(server)) == 1
+    assert len(server.told("skew")) == 1
     served.ask(1000)
     assert served.look(hour=5) == 0
     assert len(served.days.events(EventKind.DUE)) == 2
