@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from datetime import datetime
 
 from components.beam_workers.options import limit_workers
@@ -20,7 +21,6 @@ from pipeline.kubeflow.steps.finalize import ReportedResults
 from pipeline.kubeflow.steps.run_record import RunFolder, RunRecord
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, State, WindowSummary
-from pipeline.run_context import RunContext
 from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
 from pipeline.runs.costs import CostMeter
@@ -67,9 +67,16 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     for handler in handlers:
         progress.addHandler(handler)
     started = time.monotonic()
-    results = _earlier_results(context, record, run_id)
+    folder = RunFolder(run_root(context.layout), run_id)
+    reports = {name: r for name in record.shown if (r := folder.read_report(name)) is not None}
+    results = ArtifactResults(
+        context.connection, context.config, EventLog(context.layout.event_log)
+    )
+    for component, report in reports.items():
+        if report.execution is not None:
+            results.add(component, report.execution)
     summary = RunSummary(run_id=run_id, pipeline="", started="", strategy="")
-    card = _earlier_summary(record, context, run_id) if name == ComponentId.PUSHER else None
+    card = _earlier_summary(record, reports, run_id) if name == ComponentId.PUSHER else None
     gate, meter = PushGate(context, results, summary, card), CostMeter()
     check_stop()
     try:
@@ -97,25 +104,10 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     )
 
 
-def _earlier_results(context: RunContext, record: RunRecord, run_id: str) -> ArtifactResults:
-    """Returns the results of the steps before this one."""
-    folder = RunFolder(run_root(context.layout), run_id)
-    log = EventLog(context.layout.event_log)
-    results = ArtifactResults(context.connection, context.config, log)
-    executions = {
-        component: report.execution
-        for component in record.shown
-        if (report := folder.read_report(component)) is not None
-    }
-    for component, execution in executions.items():
-        if execution is not None:
-            results.add(component, execution)
-    return results
-
-
-def _earlier_summary(record: RunRecord, context: RunContext, run_id: str) -> RunSummary:
+def _earlier_summary(
+    record: RunRecord, reports: Mapping[str, StepReport], run_id: str
+) -> RunSummary:
     """Returns the summary with the results that the steps before this one reported."""
-    folder = RunFolder(run_root(context.layout), run_id)
     summary = RunSummary(
         run_id=run_id,
         pipeline=record.config.name,
@@ -124,7 +116,6 @@ def _earlier_summary(record: RunRecord, context: RunContext, run_id: str) -> Run
         window=None if record.window is None else WindowSummary.of(record.window),
         notes=list(record.notes),
     )
-    reports = {name: r for name in record.shown if (r := folder.read_report(name)) is not None}
     results = ReportedResults(reports)
     for name, report in reports.items():
         results.read(name, report.state, report.execution, summary)
