@@ -136,7 +136,11 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
 
 
 def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None) -> str:
-    """Releases the hold of a pipeline, if there is a hold; returns a sentence with the result."""
+    """Releases the hold of a pipeline, if there is a hold; returns a sentence with the result.
+
+    Raises:
+      ConfigError: the file of the hold cannot be deleted.
+    """
     try:
         hold = _read(layout)
     except ConfigError:
@@ -147,7 +151,8 @@ def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None)
         if hold.until is not None and hold.has_ended(_now()):
             ended = _format_time(hold.until)
             return f"there is no hold; the last hold ended on {ended}"
-    layout.hold.unlink(missing_ok=True)
+    with _explained_errors(layout, "deleted", "it is in force"):
+        layout.hold.unlink(missing_ok=True)
     message = "the hold is released" + (f": {reason}" if reason else "")
     event_log.record(EventKind.RELEASED, message, reason=reason)
     return message
@@ -183,13 +188,15 @@ def _write(path: Path, hold: Hold) -> None:
 
 
 @contextmanager
-def _explained_errors(layout: Layout) -> Iterator[None]:
-    """Translates write errors in the block into a ConfigError."""
+def _explained_errors(
+    layout: Layout, action: str = "written", effect: str = "there is no hold"
+) -> Iterator[None]:
+    """Translates an OSError in the block into a ConfigError."""
     try:
         yield
     except OSError as error:
         raise ConfigError(
-            f"{layout.hold}: cannot be written ({error.strerror or error}), so there is no hold"
+            f"{layout.hold}: cannot be {action} ({error.strerror or error}), so {effect}"
         ) from None
 
 

@@ -104,6 +104,15 @@ def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:
     assert read_hold(service.layout) is None
 
 
+def test_hold_that_cannot_be_deleted_stays_in_force(service: Service) -> None:
+    (service.layout.hold / "by mistake").mkdir(parents=True)
+    with pytest.raises(
+        ConfigError, match=r"hold\.json: cannot be deleted \(.+\), so it is in force"
+    ):
+        release_hold(service.layout, service.event_log)
+    assert service.event_log.last(EventKind.RELEASED) is None
+
+
 def test_hold_waits_for_a_push_that_is_under_way(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
