@@ -45,7 +45,6 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
         The lists are empty if there is no such model.
 
         Args:
-          store: the metadata store, which links a model to its Examples.
           input_dict: the candidate of the run, and all models, blessings and Examples of the
             pipeline. The Examples are those of ExampleGen.
         """
@@ -86,7 +85,6 @@ class WarmStartModelStrategy(resolver.ResolverStrategy):
         """Resolves the model and its blessing. Both lists are empty if there is no such model.
 
         Args:
-          store: the metadata store, which links a model to its Examples.
           input_dict: all models and blessings of the pipeline, and ExampleGen's Examples of this
             run's training data.
         """
@@ -162,7 +160,6 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
         """Resolves one artifact per span for every input, or None if an input has no artifact.
 
         Args:
-          store: the metadata store.
           input_dict: all artifacts of each input, which have spans, such as Examples.
 
         Raises:
@@ -198,7 +195,6 @@ class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
         """Resolves the examples and their statistics. Both lists are empty if either is missing.
 
         Args:
-          store: the metadata store.
           input_dict: all `examples` of the pipeline's ExampleGen, and all `statistics` of its
             StatisticsGen.
         """
@@ -226,7 +222,6 @@ class OlderAnalyzerCacheStrategy(resolver.ResolverStrategy):
         """Resolves the cache. The list is empty if there is no such cache.
 
         Args:
-          store: the metadata store.
           input_dict: all `analyzer_cache` artifacts of the pipeline's Transform, and the `examples`
             of this run's window.
         """

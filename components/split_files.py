@@ -18,7 +18,6 @@ def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:
 
     Args:
       examples: the examples of one or several spans, as read or as transformed.
-      split: the split's name.
     """
     return [
         file

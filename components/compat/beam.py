@@ -210,8 +210,6 @@ class DescribingHarness(SdkHarness):
 
         Args:
           describe: a function that returns an error as text for the run.
-          arguments: Beam's arguments.
-          options: Beam's keyword arguments.
 
         Raises:
           InternalError: the installed Beam reports errors differently.

@@ -22,7 +22,7 @@ class Change:
     """A function of this package that changes a library."""
 
     library: str
-    """The module that has to be imported_libraries before the change is applied."""
+    """The module that has to be imported before the change is applied."""
     function: str
     """The name of a module of this package and of a function in the module."""
     known: Known
@@ -116,7 +116,7 @@ CHANGES = (
 
 
 def speed_up() -> None:
-    """Applies the changes to the libraries that this process has imported_libraries.
+    """Applies the changes to the libraries that this process has imported.
 
     Repeated calls have no effect. A library with other code is not changed, because its
     results might differ.
@@ -128,7 +128,7 @@ def speed_up() -> None:
 
 
 def imported_libraries() -> list[str]:
-    """Returns the imported_libraries libraries for which there are changes."""
+    """Returns the imported libraries for which there are changes."""
     return [library for library in {c.library: None for c in CHANGES} if library in sys.modules]
 
 

@@ -93,7 +93,6 @@ def make_callable(
     Args:
       session: a tf.compat.v1.Session.
       feeds: the names of the input tensors, in order.
-      fetches: the names of the output tensors.
       is_parallel: whether independent operations run in parallel.
     """
     from tensorflow.core.protobuf import config_pb2
@@ -148,7 +147,6 @@ def quantise(calibrated: bytes, left_out: Sequence[str]) -> bytes:
     """Returns the quantised model as TFLite bytes.
 
     Args:
-      calibrated: the result of `calibrate`.
       left_out: the output names of the operations that remain in float32.
     """
     from tensorflow.lite.python.convert import mlir_quantize

@@ -171,7 +171,6 @@ def matrix_accumulator(thresholds: Sequence[float], counts: Iterable[Sequence[fl
     """Returns the accumulator of a combiner of BINARY_MATRICES.
 
     Args:
-      thresholds: the thresholds.
       counts: the sums of weights for each threshold, in the order of the fields of TFMA's `Matrix`.
     """
     no_examples: list[str] = []

@@ -62,7 +62,6 @@ def predict_constant(
     """Returns the best constant prediction for a metric in `FORMULAS`.
 
     Args:
-      metric: the metric's name.
       labels: [examples]; indices of classes, 0 and 1 for a binary task, or numbers.
       units: [examples], the number of each example's unit, counted from 0; examples of the same
         unit depend on one another. None if all examples are independent.

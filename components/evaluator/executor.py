@@ -255,11 +255,7 @@ def _bless(
 
 
 def read_constant_prediction(uri: str) -> ConstantPrediction | None:
-    """Returns the constant prediction that an evaluation stored, or None.
-
-    Args:
-      uri: the folder of the evaluation artifact.
-    """
+    """Returns the constant prediction that an evaluation stored, or None."""
     text = read_text(uri, CONSTANT_FILE)
     return None if text is None else ConstantPrediction(**json.loads(text))
 
@@ -306,8 +302,6 @@ def _drop_model_in_service(
     """Returns the inputs and settings of an evaluation without the model in service.
 
     Args:
-      input_dict: inputs that include the model in service.
-      settings: the settings for confidence intervals and ties.
       reason: the reason as a predicate of the model in service, such as "cannot read this data".
     """
     remaining = {
@@ -388,10 +382,7 @@ def _read_rows(
     """Reads the labels and keys of the splits in one pass.
 
     Args:
-      input_dict: inputs with `examples` and `schema`.
-      splits: the splits to evaluate.
       label: the label's column, or an empty string if neither labels nor groups are needed.
-      dependence: the column by which rows depend on one another.
     """
     column = dependence.column if label or dependence.order_by else ""
     schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))

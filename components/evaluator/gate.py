@@ -201,8 +201,6 @@ def decide(
 
     Args:
       bounds: the bounds of the metrics that decide; other metrics are only reported.
-      measured: the measurements of the model.
-      in_service: the measurements of the model in service, or None.
       confidence: the confidence of the intervals, or None to compare only the values.
 
     Raises:
@@ -285,11 +283,7 @@ def _finite_value(measured: float | Estimate) -> float | None:
 
 
 def read_report(uri: str) -> GateReport | None:
-    """Returns the report of an evaluation, or None if TFMA has written the evaluation.
-
-    Args:
-      uri: the folder of the evaluation artifact.
-    """
+    """Returns the report of an evaluation, or None if TFMA has written the evaluation."""
     text = read_text(uri, REPORT_FILE)
     return None if text is None else TypeAdapter(GateReport).validate_python(json.loads(text))
 
@@ -361,8 +355,6 @@ def mark_blessing(
 
     Args:
       input_dict: inputs with `model`, and with `baseline_model` if there is a model in service.
-      blessing: the blessing artifact.
-      is_good: whether to bless the model.
     """
     names = {
         specs.MODEL_KEY: (
@@ -422,16 +414,11 @@ class GateEvaluator(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          model: a channel of Model.
           baseline_model: a channel of Model with the model in service; the channel may be empty.
           measure: the import path of the measuring function. Its arguments are the folder of an
             exported model and the `custom_config`. It returns the values of metrics by name, or a
             `Measured`.
-          bounds: the bounds of the metrics that decide.
-          custom_config: the second argument of `measure`.
           examples: a channel of Examples, whose files `measure` may read.
-          confidence: the confidence of the intervals of resampled metrics, or None for no
-            intervals.
         """
         spec = GateSpec(
             model=model,

@@ -122,9 +122,6 @@ class EvaluationIntervals(BaseModel):
 def read_intervals(uri: str) -> EvaluationIntervals:
     """Returns the confidence intervals of an evaluation, or no intervals if TFMA computed the
     metrics.
-
-    Args:
-      uri: the folder of the evaluation artifact.
     """
     text = read_text(uri, INTERVALS_FILE)
     return EvaluationIntervals() if text is None else EvaluationIntervals.model_validate_json(text)

@@ -189,12 +189,6 @@ class Executor(BaseExampleGenExecutor):
     ) -> None:
         """Writes gzipped TFRecord shards of tf.Examples into the artifact's split folders.
 
-        Args:
-          input_dict: empty.
-          output_dict: a dict with the output artifact, `examples`.
-          exec_properties: the properties of TFX's FileBasedExampleGen, with the settings in
-            `custom_config`.
-
         Raises:
           DataError: the data cannot be used. Beam may wrap a worker's DataError in a RuntimeError.
         """

@@ -192,7 +192,6 @@ def check_is_text(
 
     Args:
       file: the path; a .gz file is decompressed.
-      expected: the expected kind, for messages.
       is_declared: whether the config names the delimiter or the encoding; control characters may
         then be delimiters, or bytes of letters.
       may_begin_with_values: whether the file has no header; its first value may then be a list.

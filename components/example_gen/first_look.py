@@ -103,11 +103,6 @@ def check_images(
 ) -> frozenset[str]:
     """Checks files of images, decodes the first images and returns the names of the columns.
 
-    Args:
-      settings: the settings of example generation.
-      files: the local files.
-      min_rows: the minimum number of images.
-
     Raises:
       DataError: the images cannot be used.
     """
@@ -125,11 +120,6 @@ def check_idx(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
     """Checks the headers and the pairs of IDX files, and returns the names of the columns.
-
-    Args:
-      settings: the settings of example generation.
-      files: the local files.
-      min_rows: ignored, as only the headers are read.
 
     Raises:
       DataError: a file is not an IDX file, or a pair is not complete.
@@ -186,11 +176,6 @@ def check_table(
 ) -> frozenset[str]:
     """Checks all files of a table and returns the names of its columns.
 
-    Args:
-      settings: the settings of example generation.
-      files: the local files.
-      min_rows: the minimum number of rows.
-
     Raises:
       DataError: the files cannot be used.
     """
@@ -219,8 +204,6 @@ def read_first_rows(
     """Reads the first rows of a table in the same way as ExampleGen.
 
     Args:
-      settings: the settings of example generation.
-      files: the local files.
       is_spread: whether the rows are taken at equal distances from all rows, as the first rows of
         sorted files may have only one class.
 
@@ -253,14 +236,7 @@ def read_first_rows(
 def make_first_rows(
     batches: Sequence[pa.RecordBatch], is_complete: bool, total: int, dates: dict[str, Dates]
 ) -> FirstRows:
-    """Returns batches of rows, whose columns are lists, as columns.
-
-    Args:
-      batches: the batches.
-      is_complete: whether the files have no further rows.
-      total: the number of rows in all files, as far as it has been counted.
-      dates: the date columns.
-    """
+    """Returns batches of rows, whose columns are lists, as columns."""
     lists, vectors = {}, {}
     for name, (lengths, values) in list_columns(batches).items():
         if lengths.min() < lengths.max():

@@ -58,12 +58,6 @@ class Moments:
 def read_moments(rows: pa.RecordBatch, first: Cell, order_by: str, lags: LagsSettings) -> Moments:
     """Returns the series and the times of a batch.
 
-    Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
-      order_by: the column of the times.
-      lags: the columns of the series and the unit of time.
-
     Raises:
       DataError: a column is missing, or a value is neither a time nor a whole number.
     """
@@ -188,7 +182,6 @@ class History:
         Args:
           labels: the labels of parts of the data, at least one. The times of a part's series
             differ.
-          unit: the unit of time.
 
         Raises:
           DataError: two rows of a part have the same series and time.
@@ -233,7 +226,6 @@ class History:
         is known.
 
         Args:
-          moments: the series and the times of the rows.
           window: the first and the last time, as units before the row's time.
         """
         left, right = self._positions(moments, window)

@@ -173,9 +173,7 @@ def check_header(file: str, dialect: CsvSettings, label: str) -> None:
     """Raises DataError if a CSV file has no header that could contain the label.
 
     Args:
-      file: the file.
       dialect: the dialect, whose header is ignored.
-      label: the name of the label.
     """
     settings = _settings("csv", dialect.model_copy(update={"header": None}))
     make_source(settings.model_copy(update={"label": label})).peek((file,))

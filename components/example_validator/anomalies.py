@@ -116,11 +116,7 @@ def find_anomalies(
     """Returns the anomalies of all splits. Severe anomalies come first.
 
     Args:
-      checked: the statistics and TFDV's anomalies, by split.
-      schema: the schema with which the statistics were compared.
-      label: the label's column.
       ignored: columns that are not inputs of the model.
-      drift_is_severe: whether drift is severe.
       examples: the examples, whose original files are searched for anomalous rows.
     """
     all_anomalies = _describe_drift(checked, drift_is_severe)

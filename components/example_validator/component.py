@@ -253,9 +253,6 @@ class ExampleValidator(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          statistics: a channel of ExampleStatistics.
-          schema: a channel of Schema.
-          settings: the settings.
           previous_statistics: a channel of the ExampleStatistics of older data, from which drift is
             measured; the channel may be empty.
           examples: a channel of Examples. Their original files are searched for anomalous rows, and

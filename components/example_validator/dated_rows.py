@@ -75,7 +75,6 @@ def review_split(
     Args:
       columns: the features, [rows] each of numbers or bytes, null where a value is missing.
       labels: the labels, or the indices of classes, [rows], with NaN for missing labels.
-      task: the label's kind of task.
       formats: the date columns with their formats, or None for a column whose format is not known.
       group: the column by which rows are grouped into splits, or an empty string for no column.
 

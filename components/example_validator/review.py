@@ -109,13 +109,8 @@ def review_examples(
     """Reviews the columns in a sample, and the split of dated rows.
 
     Args:
-      examples: the artifact of the examples.
-      schema: the schema with the chosen types.
-      label: the label's column.
-      task: the label's kind of task.
       exempt: columns that are not reviewed, for instance because the config declares them.
       group: the column by which rows are grouped into splits, or an empty string for no column.
-      counts: the counts of all rows of the split, by column.
       dates: exempt columns that may hold the date of a row, with the config's format, or None if
         the split is not reviewed.
     """
@@ -167,9 +162,6 @@ def find_in_split(
 
 def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
     """Returns the numbers or days in a column of text, parsed in the same way as by a model.
-
-    Args:
-      texts: the values as bytes, [rows]; null where a value is missing.
 
     Returns:
       The numbers or days, [rows], NaN where a value cannot be parsed. None if the column holds
@@ -243,14 +235,11 @@ def review_columns(
     Args:
       columns: the label and the features to review, by name, [rows] each of numbers or bytes; null
         where a value is missing.
-      label: the label's name.
-      task: the label's kind of task.
       numbers: the numbers or days in columns of text, by name, [rows] each, with NaN where a value
         cannot be parsed.
       typed: columns of other types than numeric or categorical, which may be constant in the
         sample.
       groups: the group of each row, [rows], or None if rows are independent.
-      counts: the counts of all rows of the split, if `columns` are a sample of the split.
     """
     counts = counts or {}
     if len(columns[label]) < _MIN_ROWS:
@@ -338,11 +327,6 @@ def note_unreadable(
     """Returns notes on text that cannot be parsed, so that the values count as missing.
 
     The notes do not contain dates, which ExampleGen reports.
-
-    Args:
-      examples: the artifact of the examples.
-      schema: the schema with the chosen types.
-      exempt: columns that are left out, for instance because the config declares them.
     """
     readers = {
         name: reader

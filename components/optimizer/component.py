@@ -202,10 +202,8 @@ def _describe(
     """Returns the report of a variant without the decision: `accepted` is False.
 
     Args:
-      name: the name of the variant.
       variant: the measured variant, or None if the conversion has failed.
       evaluated: the metrics of the variant, or None if the evaluation has failed.
-      failure: the reason of a failure, or None.
     """
     if variant is None or evaluated is None or failure:
         reason = failure or "the conversion failed"
@@ -265,18 +263,12 @@ class Optimizer(base_beam_component.BaseBeamComponent):
         """Constructs the TFX component.
 
         Args:
-          model: a channel of Model.
           evaluation: a channel of ModelEvaluation, with the validation and the metrics of the
             model. The blessing is not an input, because it is changed while the model waits for a
             push: a cached Optimizer would run again.
           examples: a channel of raw Examples, on which variants are evaluated.
           transformed_examples: a channel of transformed Examples, from which a sample is taken.
-          transform_graph: a channel of TransformGraph.
-          schema: a channel of Schema.
-          eval_config: TFMA's config for the model.
-          split: the split on which variants are evaluated.
           train_split: the split from which the sample is read.
-          plan: the variants to make, and the conditions for accepting them.
         """
         spec = OptimizerSpec(
             model=model,

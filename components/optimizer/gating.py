@@ -39,10 +39,6 @@ class DecidingMetric(BaseModel):
 
         The drop is negative if the variant is better. If the metric has a unit, the drop is divided
         by the model's value, and infinite if that value is 0.
-
-        Args:
-          model: the model's value.
-          variant: the variant's value.
         """
         if self.higher_is_better is None:
             drop = abs(model - variant)
@@ -121,11 +117,8 @@ def decide(
     """Returns the report of a variant, with the decision and the reasons for a rejection.
 
     Args:
-      plan: the conditions for accepting variants.
       report: the report without the decision. If it already has reasons, the variant could not be
         converted or evaluated.
-      model: the metrics of the model on the same examples.
-      measurements: the size and latency of the model.
     """
     if report.reasons:
         return report

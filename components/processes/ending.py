@@ -44,12 +44,7 @@ class Ending:
     """The steps that end processes. The caller's loop takes the steps one by one."""
 
     def __init__(self, send: Send, steps: Sequence[Step]) -> None:
-        """Creates the sequence, and sends no signal yet.
-
-        Args:
-          send: sends a signal.
-          steps: the steps in order.
-        """
+        """Creates the sequence, and sends no signal yet."""
         self._send = send
         self._remaining = list(steps)
         self._next_time = 0.0
@@ -73,11 +68,6 @@ class Ending:
 
 def end(send: Send, has_ended: Callable[[], bool], steps: Sequence[Step]) -> bool:
     """Sends signals until the processes have ended or no step is left.
-
-    Args:
-      send: sends a signal to the processes.
-      has_ended: returns whether the processes have ended.
-      steps: the signals and their grace periods.
 
     Returns:
       Whether the processes have ended.
@@ -104,7 +94,6 @@ def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) ->
 
     Args:
       processes: the processes, which need not be children of this process.
-      steps: the signals and their grace periods.
 
     Raises:
       psutil.AccessDenied: a process belongs to another user.

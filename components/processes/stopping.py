@@ -77,10 +77,6 @@ def handle_signals(
     """Installs a signal handler in a `with` block of the main thread.
 
     At the end of the block, the earlier handlers are restored.
-
-    Args:
-      handle: the handler, as for `signal.signal`.
-      signals: the signals.
     """
     earlier = [(number, signal.signal(number, handle)) for number in signals]
     try:
@@ -157,7 +153,6 @@ def attempt(
     """Calls a function in the main thread. A stop ends the call within the grace period.
 
     Args:
-      work: the function.
       record_stop: records the stop if the main thread does not react to it.
       exit_code: the exit code of the process if the main thread does not react to a stop.
 
@@ -187,11 +182,6 @@ def attempt_last(work: Callable[[], None], record_stop: Callable[[], None], exit
     """Calls a function after `attempt`, such as one that writes a report. A stop ends only this
     call; before and after it, signals are ignored.
 
-    Args:
-      work: the function.
-      record_stop: as for `attempt`.
-      exit_code: as for `attempt`.
-
     Returns:
       Whether the function returned.
 
@@ -210,12 +200,7 @@ def attempt_last(work: Callable[[], None], record_stop: Callable[[], None], exit
 
 @contextmanager
 def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
-    """Watches the main thread in a `with` block.
-
-    Args:
-      record_stop: as for `attempt`.
-      exit_code: as for `attempt`.
-    """
+    """Watches the main thread in a `with` block."""
     state, has_ended = _state, threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -68,8 +68,6 @@ class WatchedWorker:
         """Watches a worker that was just started.
 
         Args:
-          spec: the worker's description.
-          handle: the running worker.
           on_event: called with events of the worker's work, such as its progress.
         """
         self.spec = spec

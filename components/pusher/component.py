@@ -226,8 +226,6 @@ class Pusher(base_component.BaseComponent):
         """Constructs the component from channels.
 
         Args:
-          model: a channel of Model.
-          model_blessing: a channel of ModelBlessing.
           infra_blessing: a channel of InfraBlessing, or None if the config disables certificates.
           variants: a channel of ModelVariants, or None if the config has no variants.
           base_directory: the serving folder.

@@ -217,7 +217,6 @@ def push_new_version(
     The copy is compared with the certificate before it becomes visible.
 
     Args:
-      model: the folder of the SavedModel.
       base: the serving folder, which is created if missing. Several pipelines may push to it at the
         same time.
       provenance: the origin of the version; by default the provenance in `model`.

@@ -86,11 +86,6 @@ def make_whole(
 ) -> set[str]:
     """Changes the type of columns in a schema to integer if their values are integers in the data.
 
-    Args:
-      schema: the schema, which is changed.
-      names: the columns that may be changed.
-      statistics: the statistics of each split.
-
     Returns:
       The names of the changed columns.
     """
@@ -111,7 +106,6 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
     """Checks that a schema may be changed, as no user has written or edited it.
 
     Args:
-      path: the path of the schema.
       curated: the path of the user's own schema, or an empty string if there is none.
       columns: the columns that are integers in the data and floats in the schema.
 
@@ -280,13 +274,10 @@ class SchemaGen(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          statistics: a channel of ExampleStatistics.
           examples: a channel of the Examples of the statistics. A sample determines the types of
             columns.
-          curated: the path of the user's own schema.pbtxt, or None if there is none.
           kept: the path at which the inferred schema is stored.
           revision: the result of `schema_revision(curated, kept)`.
-          label: the label's column.
           task: the label's kind of task. For a classification, the schema lists the classes.
           images: columns of encoded images, for which the schema lists no values.
           aside: columns that are not features, such as the label. The types of the other columns

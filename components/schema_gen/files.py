@@ -24,7 +24,6 @@ def schema_revision(curated: str | None, kept: str) -> str:
     The result is empty for an inferred schema, which depends on the statistics alone.
 
     Args:
-      curated: the path of the user's own schema, or None if there is none.
       kept: the path of the stored schema, which a user may have edited.
     """
     if curated is not None:
@@ -109,8 +108,6 @@ def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) 
     Comments outside of the changed blocks are preserved.
 
     Args:
-      text: the old schema in text format.
-      before: the old schema.
       after: the new schema, in which only features and lists of values may differ.
     """
     old = {(kind, item.name): item for kind in _KINDS for item in getattr(before, kind)}

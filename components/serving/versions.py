@@ -14,7 +14,6 @@ def find_version(serving: str, number: int | None) -> Path:
     """Returns the folder of a version in a folder of versions.
 
     Args:
-      serving: the folder of the versions.
       number: the number of the version, or None for the newest version that was not withdrawn.
 
     Raises:

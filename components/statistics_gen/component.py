@@ -62,8 +62,6 @@ def add_values(
 
     Args:
       statistics: the statistics of the split, which are changed if the histogram lacks values.
-      examples: the examples of the statistics.
-      split: the split's name.
       column: the column's name. A missing or numeric column is not changed.
 
     Returns:
@@ -126,7 +124,6 @@ class StatisticsGen(base_beam_component.BaseBeamComponent):
         """Constructs the TFX component.
 
         Args:
-          examples: a channel of Examples.
           classes: the label's column of a classification, whose histogram contains all values. The
             histograms of other columns contain the 1,000 most frequent values.
         """

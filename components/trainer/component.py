@@ -278,12 +278,7 @@ def _missing_peers(tf_config: TFConfig) -> list[str]:
 
 
 def _missing_peers_error(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
-    """Returns the error that lists the peers that do not answer, or None if all peers answer.
-
-    Args:
-      tf_config: the TF_CONFIG of the cluster.
-      limit: the timeout in seconds, for the message.
-    """
+    """Returns the error that lists the peers that do not answer, or None if all peers answer."""
     missing = _missing_peers(tf_config)
     if not missing:
         return None
@@ -349,7 +344,6 @@ class Trainer(base_component.BaseComponent):
 
         Args:
           run_fn: the import path of the training function.
-          custom_config: the settings for the training function.
           examples: a channel of Examples, or None if training needs no examples.
           base_model: a channel of Model with the model that training starts from, or None.
           schema: a channel of Schema, or None; the types and sizes in the schema complete the

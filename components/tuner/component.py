@@ -119,12 +119,6 @@ def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, sea
     """Copies the result of the latest search of the same space, unless the data has drifted.
 
     Returns whether a result was copied.
-
-    Args:
-      anomalies: the anomalies of this run's data.
-      best: the folder of the artifact of best values.
-      results: the folder of the artifact of all trials.
-      search: the fingerprint of the search.
     """
     earlier = find_earlier(best, search)
     has_drifted = any(a.is_drift for artifact in anomalies for a in read_anomalies(artifact))
@@ -186,15 +180,12 @@ class Tuner(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          examples: a channel of transformed Examples.
-          transform_graph: a channel of TransformGraph.
           schema: a channel of Schema, with the chosen types of columns.
           anomalies: a channel of ExampleAnomalies, or None. It is needed for `tune.reuse`, which
             reuses the result of an earlier search until the data drifts.
           train_split: the split on which trials are trained.
           eval_split: the split on which trials are measured. If it equals `train_split`, a part of
             the split is held out for measuring.
-          custom_config: the settings for the executor.
         """
         spec = TunerSpec(
             examples=examples,

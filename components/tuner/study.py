@@ -98,10 +98,6 @@ class Study:
     def __init__(self, folder: str, plan: SearchPlan) -> None:
         """Opens the study of a folder, or creates it.
 
-        Args:
-          folder: an existing folder.
-          plan: the plan of the search.
-
         Raises:
           ConfigError: the folder has a study of another search space.
         """
@@ -148,11 +144,7 @@ class Study:
         return [trial.number for trial in self.trials() if not trial.has_ended]
 
     def ask(self, worker: str) -> Proposal | None:
-        """Returns the next trial, or None if the maximum number of trials is reached.
-
-        Args:
-          worker: the name of the process that runs the trial.
-        """
+        """Returns the next trial, or None if the maximum number of trials is reached."""
         with self._ask_lock:
             number = len(self._study.get_trials(deepcopy=False))
             max_trials = self._plan.tune.max_trials
@@ -265,7 +257,6 @@ class Study:
         Args:
           final: the trial, and the part that was held out.
           value: the value of the objective, or None if the training has failed.
-          seconds: the duration of the training.
         """
         number, part = final
         # The study stores the result, because Optuna allows no new attributes of an ended trial.

@@ -123,7 +123,6 @@ class Slicer:
         """Returns the pairs of rows and slices of a batch.
 
         Args:
-          rows: the number of rows.
           batch: the raw columns, as lists of values, including the columns of all slices.
 
         Raises:

@@ -71,9 +71,6 @@ def try_explain(
 
     Args:
       files: gzipped TFRecords of serialized tf.Examples of the evaluated splits.
-      folder: the folder of the SavedModel.
-      schema: the schema of the raw columns.
-      dependence: the column by which rows depend on one another.
       output: the folder of the evaluation artifact, in which the files are stored.
     """
     try:
@@ -106,14 +103,6 @@ def explain(
     seed: int = _SEED,
 ) -> tuple[Explanation, WorstExamples] | None:
     """Returns the explanation of a model and its worst examples; None without rows or columns.
-
-    Args:
-      files: gzipped TFRecords of serialized tf.Examples.
-      folder: the folder of the SavedModel.
-      interface: the description of the model's inputs.
-      schema: the schema of the raw columns.
-      dependence: the column by which rows depend on one another.
-      seed: the seed of the sample and of the permutations.
 
     Raises:
       Exception: any error of the model or of its files.

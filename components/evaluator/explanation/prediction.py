@@ -39,9 +39,6 @@ class ExplainedModel:
         """Chooses the number of rows in a call.
 
         Args:
-          exported: the loaded SavedModel.
-          interface: the description of its inputs.
-          target: the target of the model.
           some: some serialized examples, which show the size of a row.
         """
         self.interface, self.target = interface, target
@@ -88,7 +85,6 @@ class ExplainedModel:
         """Returns the outputs of rows whose columns come from different rows.
 
         Args:
-          columns: the columns.
           moved: the indices of the values of some columns, [predictions] each.
           rows: the indices of the values of all other columns, [predictions].
 

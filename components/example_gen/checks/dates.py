@@ -100,8 +100,6 @@ def tally_dates(
     """Returns the tallies of the text columns in a batch, by name.
 
     Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
       settings: the settings, with the columns to leave out and the dates of an earlier schema.
     """
     others = {settings.label, *settings.mixed_columns, *settings.features}
@@ -133,7 +131,6 @@ def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | Non
     """Returns notes on date columns in which some values are not dates.
 
     Args:
-      tallies: the tallies of all rows.
       known: the formats of the date columns in an earlier schema, which has no other date columns;
         None if there is no schema.
 

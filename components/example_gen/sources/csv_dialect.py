@@ -297,13 +297,7 @@ def _check_configured(file: str, first: list[str], names: list[str]) -> None:
 
 
 def _check_title(file: str, rows: Sequence[Sequence[str]], dialect: Dialect) -> None:
-    """Raises DataError if lines such as a title or comments precede the names of the columns.
-
-    Args:
-      file: the file.
-      rows: the cells of the first rows.
-      dialect: the dialect of the file.
-    """
+    """Raises DataError if lines such as a title or comments precede the names of the columns."""
     filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
     usual = sorted(filled)[len(filled) // 2]
     if usual < 2 or not rows[0][0].strip() or any(map(str.strip, rows[0][1:])):
@@ -380,9 +374,6 @@ def trim_command(file: str, delimiter: str, count: int, lines: str = "") -> str:
     """Returns the command that removes the delimiters at the ends of lines.
 
     Args:
-      file: the file.
-      delimiter: the delimiter.
-      count: the number of delimiters at the end of each line.
       lines: the address of the lines for `sed`, or an empty string for all lines.
     """
     character = "\\t" if delimiter == "\t" else re.escape(delimiter)
@@ -395,10 +386,6 @@ def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
 
     A name is not a number, unless the names count up, as 2024, 2025, 2026 do. A name does not occur
     again and again among the values of its column, unless another name is above numbers.
-
-    Args:
-      first: the cells of the first row.
-      others: the cells of the rows that follow it.
     """
     names = [name.strip() for name in first]
     if any(map(is_number, names)):
@@ -468,10 +455,7 @@ def _check_spaces(
     """Raises DataError if runs of spaces or tabs separate the columns.
 
     Args:
-      file: the file.
       rows: the cells of the first rows, as the detected delimiter separates them.
-      dialect: the dialect of the file.
-      settings: the settings of example generation.
     """
     if settings.csv.delimiter is not None or (len(rows[0]) > 1 and dialect.delimiter != "\t"):
         return

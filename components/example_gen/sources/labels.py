@@ -40,12 +40,7 @@ class RowsSource(Source):
     """A base class of sources that change the rows of another source, the wrapped source."""
 
     def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
-        """Wraps the source of the rows.
-
-        Args:
-          settings: the settings of the rows.
-          rows: the wrapped source.
-        """
+        """Wraps the source of the rows."""
         super().__init__(settings)
         self._rows = rows
 
@@ -85,9 +80,6 @@ class JoinedSource(RowsSource):
         """Wraps the source of the rows. The labels are read only when they are needed.
 
         Args:
-          settings: the settings of the rows.
-          labels: the path and the key of the labels.
-          rows: the wrapped source.
           make_source: a function that creates the source for the settings of a file of labels.
         """
         super().__init__(settings, rows)

@@ -35,11 +35,8 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     """Writes the model as an ONNX file.
 
     Args:
-      model: the model.
       precision: `float`; `float16`, in which inputs and outputs keep their dtypes; `int8`, in which
         layers have int8 weights with a scale per channel, and integer inputs (QDQ).
-      sample: transformed examples, with which the ranges of integers are calibrated.
-      folder: the folder for the file.
 
     Raises:
       TrainingError: ONNX lacks an operation of the model.
@@ -108,12 +105,7 @@ class CalibrationSample(CalibrationDataReader):
     """Reads the sample in batches, for ONNX Runtime's calibration."""
 
     def __init__(self, model: NumericModel, sample: Arrays) -> None:
-        """Creates a reader at the beginning of the sample.
-
-        Args:
-          model: the model, for the names of its inputs.
-          sample: transformed examples, by feature.
-        """
+        """Creates a reader at the beginning of the sample."""
         by_request = {f.request: sample[f.name] for f in model.interface.features}
         rows = len(next(iter(by_request.values())))
 

@@ -138,7 +138,6 @@ class KubernetesApi:
         """Yields the changes of pods whose labels match a selector, for `WATCH_SECONDS`.
 
         Args:
-          selector: the label selector.
           version: the resource version from which changes are yielded.
 
         Yields:
@@ -175,8 +174,6 @@ class KubernetesApi:
         character that is split between two chunks, and loses a last line without a line break.
 
         Args:
-          pod: the pod's name.
-          container: the container's name.
           since: the time of the first line to read, in RFC 3339, or None to read all lines.
           follow: whether to wait for further lines while the container runs.
 
@@ -306,9 +303,6 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 def configure(configuration: client.Configuration) -> str:
     """Sets the server and the credentials.
-
-    Args:
-      configuration: the configuration, which is changed.
 
     Returns:
       The namespace of this pod or of the kubeconfig.

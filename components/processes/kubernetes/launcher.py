@@ -54,7 +54,6 @@ class KubernetesLauncher:
         """Connects to the cluster of this process or of the kubeconfig.
 
         Args:
-          pods: the settings of the pods.
           identity: the identifier of the training, which all its attempts share. Objects of an
             earlier attempt are deleted before workers start.
 

@@ -86,7 +86,6 @@ class Gang:
         """Returns the metadata of an object of the gang.
 
         Args:
-          name: the name of the object.
           labels: the labels in addition to the gang's labels.
         """
         metadata: Object = {"name": name, "labels": {**self.labels, **labels}}
@@ -129,9 +128,7 @@ def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers
     """Returns a Job for all workers of a type.
 
     Args:
-      gang: the gang of the Job.
       specs: the workers, in the order of their indices.
-      pods: the settings of all pods.
       workers: the number of workers of the type `worker` in the gang.
 
     Raises:

@@ -187,8 +187,6 @@ class PodWorker:
         """Creates the worker, whose pod does not exist yet.
 
         Args:
-          api: the client that reads and deletes the pod.
-          place: the worker's place.
           earlier_pods: the unique ids of pods that had this place before.
           check_watch: raises the error that has ended the watch of the pods, if it has ended.
         """
@@ -360,7 +358,6 @@ class PodWatch:
         """Starts to watch the pods of a gang, whose Jobs were just created.
 
         Args:
-          gang: the gang.
           kinds: the types of the gang's workers. Each type has a Job.
         """
         self._thread = threading.Thread(

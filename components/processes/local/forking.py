@@ -58,7 +58,6 @@ class ForkedProcess:
         """Waits until the process has begun.
 
         Args:
-          requests: the socket to the server.
           reports: the descriptor on which the begin and the end of the process are reported.
 
         Raises:
@@ -113,8 +112,6 @@ def fork(
     """Sends a request to a server, and returns the forked process.
 
     Args:
-      requests: the socket to the server.
-      fork_request: the description of the process.
       descriptors: the descriptors to copy, in the order of `fork_request.descriptor_numbers`.
 
     Raises:
@@ -161,7 +158,6 @@ class Server:
             has its own connection.
           lifeline: a descriptor, such as a pipe. When its other end is closed, the server ends.
             None if the server ends when the other end of `requests` is closed.
-          on_end: called when the server ends.
         """
         self._requests = requests
         self._lifeline = lifeline

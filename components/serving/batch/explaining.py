@@ -57,8 +57,6 @@ class Explainer:
         without a certificate, rows of the first block of the input.
 
         Args:
-          model: the model.
-          inputs: the input files.
           shown: the number of columns in an explanation.
 
         Raises:
@@ -83,10 +81,6 @@ class Explainer:
 
     def explain(self, block: Block, answers: Arrays) -> dict[str, pa.Array]:
         """Returns the columns `explanation`, `others` and `base` for rows.
-
-        Args:
-          block: the rows.
-          answers: the predictions of the rows.
 
         Raises:
           DataError: the model cannot take a row.
@@ -118,7 +112,6 @@ def _to_columns(
       names: the name of each column, or an empty string for a group of columns.
       shares: the shares, [rows, columns].
       base: the mean prediction, [rows].
-      shown: the number of columns in an explanation.
     """
     single = np.array([bool(name) for name in names])
     strength = np.where(single, np.abs(shares), -1.0)

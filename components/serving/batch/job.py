@@ -93,7 +93,6 @@ def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> Predictio
     """Writes the predictions for each row.
 
     Args:
-      job: the input, model and output.
       on_progress: a callback for the number of rows that are done.
 
     Raises:

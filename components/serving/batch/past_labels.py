@@ -47,12 +47,7 @@ class PastLabels:
     """The labels that are known for the rows of files."""
 
     def __init__(self, series: PastSeries, columns: LagColumns) -> None:
-        """Sets the pipeline's data, which `read` reads.
-
-        Args:
-          series: the pipeline's data.
-          columns: the columns of past labels.
-        """
+        """Sets the pipeline's data, which `read` reads."""
         self._series, self._columns = series, columns
         self._history: History | None = None
 
@@ -79,10 +74,8 @@ class PastLabels:
         """Reads all labels that are known.
 
         Args:
-          source: the source of the files.
           files: the files whose rows are predicted. Their labels, if they have any, count more than
             the labels of the pipeline's data.
-          settings: the settings with which the files are read.
 
         Raises:
           DataError: a file cannot be read.
@@ -115,8 +108,6 @@ class PastLabels:
         Args:
           kinds: the kinds of the columns that the model reads.
           inferred: the kinds of the columns of the file, which are all text in CSV.
-          source: the source of the file.
-          file: the file.
         """
         needed, order_by = kinds.copy(), self._columns.order_by
         for name in self._columns.windows:

@@ -114,7 +114,6 @@ def to_rows(batches: Sequence[AnsweredBatch], dropped: Collection[str]) -> pa.Re
 
     Args:
       batches: batches of the same version and signature, with at least one row.
-      dropped: the columns to leave out.
     """
     first, parts = batches[0], [batch.columns for batch in batches]
     logged = [c for c in first.model.interface.columns if c.name not in dropped]

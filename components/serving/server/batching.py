@@ -213,8 +213,6 @@ class Batcher:
 
         Args:
           predict: the function that predicts. Requests with the same function are coalesced.
-          request: the input of the function.
-          rows: the number of rows of the request.
           future: the future of the response, which is set in the calling thread.
           size: the approximate memory of the request in bytes.
 

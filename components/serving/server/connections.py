@@ -84,7 +84,6 @@ class OpenConnections:
         """Closes the connection that has been idle for longest.
 
         Args:
-          connections: all connections of this process.
           now: the time of the event loop's clock.
 
         Returns:
@@ -626,9 +625,7 @@ def _check_head(
     Proxies may interpret such heads differently.
 
     Args:
-      version: the version of HTTP.
       headers: all headers, which may repeat a name.
-      by_name: the headers by name.
     """
     if version not in ("1.1", "1.0"):  # The parser returns 0.9 for a request without a version.
         status = 400 if version == "0.9" else 505

@@ -347,8 +347,6 @@ class Predictions:
         """Answers a request, immediately or later.
 
         Args:
-          request: the received request.
-          future: the future for the Reply.
           reservation: the memory reserved for the body, or None if no memory is reserved.
         """
         try:

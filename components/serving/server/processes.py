@@ -57,7 +57,6 @@ def serve(options: ServeOptions, on_bound: Callable[[str], None] | None = None) 
     """Runs the server until a signal is received.
 
     Args:
-      options: the checked options.
       on_bound: called with the address when the port is known. The server answers later.
 
     Raises:
@@ -146,9 +145,7 @@ def work(options: ServeOptions, bound: socket.socket, slot: WorkerSlot, errors: 
     """Runs a worker until a signal is received or the parent process has died.
 
     Args:
-      options: the checked options.
       bound: the socket that all workers share.
-      slot: the number of this worker and the state of all workers.
       errors: the pipe for the error message if no version can be served.
     """
     _log_as_json(slot.number)
@@ -198,8 +195,6 @@ class Supervisor:
         """Creates the supervisor. The workers are started later.
 
         Args:
-          options: the checked options.
-          bound: the socket of all workers.
           metrics: the folder of the workers' metrics.
         """
         self._options, self._bound, self._metrics = options, bound, metrics
