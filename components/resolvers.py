@@ -188,7 +188,6 @@ class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
     """
 
     def __init__(self, span: int) -> None:
-        """Sets the number of the span."""
         self._span = span
 
     def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:

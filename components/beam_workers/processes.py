@@ -89,7 +89,6 @@ class ForkedWorkers(environments.Environment):
     """A Beam environment whose functions run in forked workers."""
 
     def __init__(self, workers: int) -> None:
-        """Creates the environment for a number of processes on this machine."""
         super().__init__(capabilities=environments.python_sdk_capabilities())
         self._workers = workers
 

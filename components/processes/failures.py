@@ -30,7 +30,6 @@ class WorkerFailedError(Exception):
     """An unexpected error in a worker. The message is a single sentence."""
 
     def __init__(self, failure: Failure, log_tail: Sequence[str], suffix: str = "") -> None:
-        """Creates the error from a failure."""
         super().__init__(failure.sentence + suffix)
         self.worker = failure.worker
         """The worker's name."""

@@ -62,7 +62,6 @@ class AtomicPushExecutor(executor.Executor):
     """
 
     def __init__(self, context: base_executor.BaseExecutor.Context | None = None) -> None:
-        """Creates the executor, and stores the id of the pipeline run."""
         super().__init__(context)
         self._run = context.pipeline_run_id if context else None
 

@@ -53,7 +53,7 @@ def fill_gaps(schema: schema_pb2.Schema) -> None:
 
     If a later row lacks a value, its dense tensor gets the default value. A dense column takes
     little time to parse, and the model needs no additional input for missing values, which did not
-    occur in training. Columns with list_names values per row, or with missing values, are sparse.
+    occur in training. Columns with several values per row, or with missing values, are sparse.
     """
     representations = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
     # If the schema represents some columns, readers do not infer the others, so all are set.
@@ -218,7 +218,6 @@ def _choose_sizes(
       DataError: a column does not contain a picture.
     """
     examples = input_dict[EXAMPLES_KEY]
-    # Other columns lose their chosen types.
     strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
     for name in names:
         feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)

@@ -62,7 +62,6 @@ class Grouper:
     """Assigns the examples of one file to bootstrap groups."""
 
     def __init__(self, file: int, dependence: Dependence = INDEPENDENT) -> None:
-        """Creates a grouper for a file."""
         self._next = np.uint64(file) << _ROW_BITS
         self._dependence = dependence
 
@@ -96,7 +95,6 @@ class Parts:
     """The numbers of parts; a part is the rows of one slice that are in one bootstrap group."""
 
     def __init__(self) -> None:
-        """Creates an empty numbering."""
         self.keys = self._order = np.zeros(0, np.int64)
         """[parts], the key of each part that has rows: its slice times GROUPS, plus its group."""
 

@@ -111,7 +111,6 @@ class Slicer:
     """
 
     def __init__(self, columns: Sequence[Kind]) -> None:
-        """Creates a slicer with only the slice of all rows."""
         self.columns = [tuple(sorted(names)) for names in columns if names]
         self.keys: list[SliceKey] = [()]
         self.crowded: set[Kind] = set()

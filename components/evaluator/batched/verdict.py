@@ -83,7 +83,6 @@ class _SliceIntervals:
         settings: VerdictSettings,
         with_intervals: bool,
     ) -> None:
-        """Resamples the metrics of the slice."""
         self._metrics = metrics
         self._settings = settings
         self._classes = accumulator.computations.classes

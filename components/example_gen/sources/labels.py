@@ -40,7 +40,6 @@ class RowsSource(Source):
     """A base class of sources that change the rows of another source, the wrapped source."""
 
     def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
-        """Wraps the source of the rows."""
         super().__init__(settings)
         self._rows = rows
 
@@ -77,11 +76,6 @@ class JoinedSource(RowsSource):
         rows: Source,
         make_source: MakeSource,
     ) -> None:
-        """Wraps the source of the rows. The labels are read only when they are needed.
-
-        Args:
-          make_source: a function that creates the source for the settings of a file of labels.
-        """
         super().__init__(settings, rows)
         self._labels, self._make_source = labels, make_source
         self._label_survey: ColumnSurvey | None = None

@@ -101,7 +101,6 @@ class LaggedSource(RowsSource):
     """
 
     def __init__(self, settings: ExampleGenSettings, lags: LagsSettings, rows: Source) -> None:
-        """Wraps the source of the rows and their labels."""
         super().__init__(settings, rows)
         self._columns = LagColumns(lags, settings.label, settings.order_by)
         self._groups: list[Files] = []

@@ -105,7 +105,6 @@ class CalibrationSample(CalibrationDataReader):
     """Reads the sample in batches, for ONNX Runtime's calibration."""
 
     def __init__(self, model: NumericModel, sample: Arrays) -> None:
-        """Creates a reader at the beginning of the sample."""
         by_request = {f.request: sample[f.name] for f in model.interface.features}
         rows = len(next(iter(by_request.values())))
 

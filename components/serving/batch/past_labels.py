@@ -47,7 +47,6 @@ class PastLabels:
     """The labels that are known for the rows of files."""
 
     def __init__(self, series: PastSeries, columns: LagColumns) -> None:
-        """Sets the pipeline's data, which `read` reads."""
         self._series, self._columns = series, columns
         self._history: History | None = None
 

@@ -192,11 +192,6 @@ class Supervisor:
     """The parent process of several workers, which starts, restarts and stops them."""
 
     def __init__(self, options: ServeOptions, bound: socket.socket, metrics: str) -> None:
-        """Creates the supervisor. The workers are started later.
-
-        Args:
-          metrics: the folder of the workers' metrics.
-        """
         self._options, self._bound, self._metrics = options, bound, metrics
         self._workers = Workers(options.workers)
         self._running: dict[int, _Worker] = {}

@@ -107,9 +107,6 @@ class MemoryBudget:
     """
 
     def __init__(self, limit: int = sys.maxsize) -> None:
-        """Args:
-        limit: the most bytes for all requests.
-        """
         self._limit = limit
         self.taken = 0
 
