@@ -199,7 +199,6 @@ class History:
         order = np.lexsort((np.arange(len(keys)), keys))
         is_last = np.append(keys[order][1:] != keys[order][:-1], np.ones(min(len(keys), 1), bool))
         self._sorted, self._labels = keys[order][is_last], values[order][is_last]
-        self._sums = np.append(0.0, np.cumsum(self._labels, dtype=np.float64))
         self._starts = np.full(len(self._series), np.iinfo(np.int64).max)
         np.minimum.at(self._starts, series, times)
 
@@ -229,11 +228,14 @@ class History:
           window: the first and the last time, as units before the row's time.
         """
         left, right = self._positions(moments, window)
-        counts = right - left
-        means = (self._sums[right] - self._sums[left]) / np.maximum(counts, 1)
-        single = np.append(self._labels, np.nan)[np.minimum(left, len(self._labels))]
-        means = np.where(counts == 1, single, means)
-        return np.where(counts > 0, means, np.nan).astype(np.float32)
+        # Differences of cumulative sums would be imprecise beside a series of large labels. In this
+        # order, the sums between the windows take little time.
+        order, counts = np.argsort(left), right - left
+        bounds = np.stack([left, right], axis=1)[order].ravel()
+        sums = np.empty(len(order))
+        sums[order] = np.add.reduceat(np.append(self._labels, 0.0), bounds)[::2]
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return means.astype(np.float32)
 
     def begins_within(self, moments: Moments, window: tuple[int, int]) -> np.ndarray:
         """Returns whether the series of each row has begun when the window ends, bool [rows]."""
