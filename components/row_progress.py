@@ -22,7 +22,6 @@ _PERIOD = 0.5
 _counts = np.zeros((1, 2), np.int64)
 """The rows read, and the rows that will be read in addition to the known total, by process."""
 _line = 0
-"""The line of this process."""
 shared_path = ""
 """The path of the shared array, or an empty string if no pipeline runs in this process."""
 

@@ -70,9 +70,7 @@ class Facts:
     examples: tuple[str, ...] = ()
     """The distinct strings, the most frequent ones first."""
     mean_length: float = 0.0
-    """The mean number of characters of a string."""
     mean_spaces: float = 0.0
-    """The mean number of spaces in a string."""
     usual_length: int = 0
     """The number of characters that 99% of the strings do not exceed."""
     usual_words: int = 0

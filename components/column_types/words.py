@@ -23,9 +23,7 @@ from components.column_types.hints import are_codes, identifies
 from trainer_module.features.base import MAX_WORDS
 
 WORDS = 64
-"""The number of words of a column that are inputs."""
 MIN_ROWS = 100
-"""The minimum number of rows for the comparison."""
 MAX_ROWS = 6_000
 """The maximum number of rows for the comparison, which takes a fraction of a second per column."""
 _MIN_SPACES = 0.5

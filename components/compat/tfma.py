@@ -204,7 +204,6 @@ class Scale:
     width: float
     """The sum of the buckets' widths."""
     buckets: int
-    """The number of buckets."""
 
     @classmethod
     def of(cls, combiner: Any) -> Scale:

@@ -198,7 +198,6 @@ FORMULAS: dict[str, Formula] = {
 CLASSIFICATION_METRICS = frozenset(FORMULAS) - {
     "mse", "rmse", "mae", "r2", "squared_correlation", "poisson_deviance"
 }  # fmt: skip
-"""The metrics of tasks whose labels are classes."""
 
 
 def _share_margin(share: float, examples: int, z: float) -> float:

@@ -75,9 +75,7 @@ class Bounds:
     name: str
     higher_is_better: bool
     least: float | None = None
-    """The lower bound, or None."""
     most: float | None = None
-    """The upper bound, or None."""
     tolerance: float = 0.0
     """How much worse than for the model in service the metric may be."""
     is_compared: bool = True
@@ -188,7 +186,6 @@ class GateReport:
     notes: tuple[str, ...] = ()
     """Sentences for the summary of the run."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Details that the family stores with the report."""
 
 
 def decide(

@@ -65,7 +65,6 @@ class Anomaly:
     """An anomaly of a column."""
 
     splits: tuple[str, ...]
-    """The splits with the anomaly."""
     column: str
     description: str
     severe: bool

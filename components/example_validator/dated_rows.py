@@ -32,7 +32,6 @@ _MIN_DATES = 20
 """The minimum number of dates for the test. With fewer dates, a split by time would leave too few
 dates in eval."""
 _MIN_SUMS = 16
-"""The minimum number of sums for a correlation."""
 _MAX_CLASSES = 8
 """The maximum number of classes that are tested, the most frequent ones. Each date column reduces
 the number."""

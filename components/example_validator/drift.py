@@ -44,7 +44,6 @@ DRIFT = {
     _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH,
     _Type.COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH,
 }
-"""The kinds of TFDV's anomalies that mean drift."""
 
 Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
 MEASURES = {
@@ -82,7 +81,6 @@ class Drift:
     """The thresholds of columns, and the handling of drift."""
 
     columns: Mapping[str, Thresholds] = field(default_factory=dict)
-    """The thresholds of each column, by name."""
     on_drift: str = "warn"
     """The config's handling of drift: `fail`, `warn` or `retrain`."""
 

@@ -31,9 +31,7 @@ class Rows:
     """The number of anomalous rows of a column, and the first of them."""
 
     count: int
-    """The number of anomalous rows."""
     total: int
-    """The number of all rows."""
     first: Cell | None = None
     """The first anomalous cell, or None if it is not known."""
 

@@ -53,13 +53,11 @@ _FIRST_VALUES = 8
 """The number of first values that are part of a column's fingerprint. They distinguish columns in
 which all values are distinct."""
 _MIN_ROWS = 50
-"""The minimum number of rows for a review."""
 _IDENTIFIER_SHARE = 0.95
 """A column is an identifier if a larger share of the rows has distinct values."""
 _SENTENCE_SHARE = 0.5
 """A column may hold sentences if a larger share of the rows has distinct values."""
 _SENTENCE_SPACES = 3
-"""The minimum mean number of spaces in a sentence."""
 MAX_ROWS = 1_000_000
 """The approximate maximum number of rows of a split that `note_unreadable` reads."""
 _FEATURE: TypeAdapter[Feature] = TypeAdapter(Feature)

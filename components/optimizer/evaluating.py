@@ -39,7 +39,6 @@ from trainer_module.scratch import ScratchFolder
 logger = logging.getLogger(__name__)
 
 FLOAT_BYTES = 4
-"""The number of bytes of a float32."""
 
 
 def unmeasured_reason(variant: Variant) -> str:
@@ -115,9 +114,7 @@ class Evaluation:
     """The model, the examples, the split and TFMA's config of an evaluation of variants."""
 
     saved_model: str
-    """The folder of the exported model of the variants."""
     examples: Sequence[types.Artifact]
-    """The raw examples."""
     split: str
     schema: schema_pb2.Schema
     eval_config: tfma.EvalConfig

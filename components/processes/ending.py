@@ -26,7 +26,6 @@ SERVER_GRACE_SECONDS = 30
 SCHEDULED_RUN_GRACE_SECONDS = 60.0
 """The grace period of a scheduled run. Halfway through it, the signal is repeated."""
 POLL_SECONDS = 0.05
-"""The interval in seconds at which processes are polled."""
 
 Send = Callable[[signal.Signals], bool]
 """A function that sends a signal, and returns whether a process may receive further signals."""
@@ -86,7 +85,6 @@ class EndResult(NamedTuple):
     killed: list[psutil.Process]
     """The processes that received SIGKILL, as they had not ended before."""
     remaining: list[psutil.Process]
-    """The processes that still run."""
 
 
 def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) -> EndResult:

@@ -32,7 +32,6 @@ class WorkerFailedError(Exception):
     def __init__(self, failure: Failure, log_tail: Sequence[str], suffix: str = "") -> None:
         super().__init__(failure.sentence + suffix)
         self.worker = failure.worker
-        """The worker's name."""
         self.error_type = failure.error_type
         """The qualified name of the Python exception, or an empty string without an exception."""
         self.error_message = failure.message
@@ -51,7 +50,6 @@ class Failure:
     """The unexpected end of a worker."""
 
     worker: str
-    """The worker's name."""
     at: float
     """The time of the failure, in seconds since the epoch."""
     message: str

@@ -38,7 +38,6 @@ FOLDER = "cluster"
 """The folder for the servers' logs and the file with their addresses. It is in the output folder.
 """
 MODULE = "components.processes.server"
-"""The module that a server runs."""
 FILE = "cluster.json"
 START_SECONDS = 300.0
 """The timeout for all servers to be ready. A server may have to import a model first."""

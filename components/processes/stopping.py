@@ -44,13 +44,11 @@ class _State:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        """The first signal that was received, or None."""
         self.deferrals = 0
         """The number of active blocks that defer a stop."""
         self.is_settled = False
         """Whether signals are ignored, as there is nothing left to stop."""
         self.is_watched = False
-        """Whether the watching thread is running."""
         self.is_repeated = False
         """Whether the next signal comes from the watching thread."""
         self.end = threading.Lock()

@@ -36,7 +36,6 @@ numbers."""
 ABANDONED_SECONDS = 3600.0
 """The seconds without a change after which an unfinished copy of another machine is deleted."""
 OUTGOING_PREFIX = ".deleted-"
-"""The prefix of folders that are being deleted."""
 WITHDRAWN_PROPERTY = "withdrawn"
 """A custom property of a Model artifact: 1 if the model must not be used again."""
 WAITING_PROPERTY = "waits"
@@ -60,13 +59,11 @@ class Provenance:
     """The origin of a version."""
 
     model: str | None
-    """The URI of the Model artifact."""
     model_id: int | None = None
     model_created: int | None = None
     """The creation time of the artifact in milliseconds since 1970. It is needed because URIs and
     ids repeat after a restart with an empty metadata store."""
     run: str | None = None
-    """The id of the pipeline run."""
     pushed_at: str = ""
     """The time of the push in ISO 8601."""
     copy_of: int | None = None

@@ -122,7 +122,6 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
 
 
 Statistics: TypeAlias = dict[str, statistics_pb2.DatasetFeatureStatisticsList]
-"""The statistics by split."""
 _SAMPLED_SPLIT = "train"
 """The split whose examples determine the types of columns."""
 

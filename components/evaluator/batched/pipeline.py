@@ -46,9 +46,7 @@ class EvaluationPlan:
     prediction: PredictionPlan
     """The models to call and the columns to read."""
     columns: list[Kind]
-    """The columns of each kind of slice."""
     settings: VerdictSettings
-    """The settings for confidence intervals and ties."""
 
 
 class MeasureFile(beam.DoFn):

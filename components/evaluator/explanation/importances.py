@@ -21,7 +21,6 @@ from trainer_module.errors import counted
 _PLANS = ((2000, 5), (2000, 3), (1000, 3), (1000, 2), (500, 2), (250, 2))
 """The numbers of rows and of permutations, beginning with the most precise."""
 _MAX_LISTED = 100
-"""The maximum number of importances in the record."""
 _PARTS = 8
 """The number of parts into which a group of columns is divided."""
 _LEAK_SKILL, _LEAK_SHARE = 0.9, 0.97

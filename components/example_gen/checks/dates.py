@@ -55,7 +55,6 @@ class DateTally:
     """The number of values of a column, and the number of values in each date format."""
 
     values: int
-    """The number of values."""
     first: Cell
     """The first value."""
     fits: Mapping[str, _Fit]

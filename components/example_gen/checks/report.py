@@ -49,7 +49,6 @@ class ChunkReport:
     """The counts of one chunk of the data, or the sum of several chunks' counts."""
 
     columns: set[str] = field(default_factory=set)
-    """The names of the columns."""
     rows: Counter[str] = field(default_factory=Counter)
     """The number of rows by split."""
     shards: Counter[str] = field(default_factory=Counter)
@@ -66,7 +65,6 @@ class ChunkReport:
     unlabelled: list[Cell] = field(default_factory=list)
     """The first row without a label, or an empty list if all rows have labels."""
     unlabelled_rows: int = 0
-    """The number of rows without a label."""
     files: FileNotes = field(default_factory=FileNotes)
     """The counts of pictures that are converted or left out."""
     notations: dict[str, Notations] = field(default_factory=dict)

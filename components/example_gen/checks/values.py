@@ -34,7 +34,6 @@ class Notations:
     """The notations that fit all values of a column."""
 
     forms: tuple[str, ...]
-    """The names of the notations."""
     first: Cell
     """The first value."""
 

@@ -33,7 +33,6 @@ POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
 """The environment variable with the name of this process's pod. If it is not set, the name is
 HOSTNAME, which may be truncated."""
 _DELETION_SECONDS = 120.0
-"""The timeout for deleted pods to end."""
 _POLL_SECONDS = 0.5
 
 

@@ -35,7 +35,6 @@ LOST_SECONDS = 60.0
 _LOG_SECONDS = 15.0
 """The time for the rest of a log to arrive after the container has ended."""
 _DELETION_SECONDS = 60.0
-"""The timeout for a deleted pod to end."""
 _POLL_SECONDS = 0.1
 _EXTEND_SECONDS = 60.0
 """The interval at which the deadlines of the Jobs are extended."""
@@ -331,7 +330,6 @@ class PodWatch:
         self._api = api
         self._workers: list[PodWorker] = []
         self._states: dict[str, PodState] = {}
-        """The states by the pods' unique ids."""
         self._lock = threading.Lock()
         """A lock that is held while workers observe the pods."""
         self._stopped = threading.Event()

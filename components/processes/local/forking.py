@@ -29,7 +29,6 @@ _BEGUN = b"begun "
 """The prefix of the report that a process has begun, which contains its id. A report without this
 prefix is the status of a process that has ended."""
 _MAX_DESCRIPTORS = 253
-"""The most descriptors that Linux sends in one message."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,8 @@ class ForkRequest:
     """The function to call, as `module:function`, with `argument` and the process id of the server.
     The function should end the process. If the function returns, the exit status is 1."""
     argument: Any
-    """The argument of the function, as JSON."""
     environment: Mapping[str, str]
-    """The complete environment of the process."""
     folder: str
-    """The working folder of the process."""
     descriptor_numbers: Sequence[int]
     """The numbers of the sent descriptors in the process."""
     is_session: bool = True

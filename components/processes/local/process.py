@@ -87,11 +87,9 @@ class ProcessStart:
     """The arguments and descriptors of a worker's process. The descriptors are copied."""
 
     module: str
-    """The worker's module, whose `main` is called."""
     name: str
     """The worker's name in lists of processes."""
     environment: Mapping[str, str]
-    """The complete environment of the process."""
     stdin: int
     """The reading end of a pipe with the payload, a line of JSON. The process group ends when all
     copies of the writing end are closed."""

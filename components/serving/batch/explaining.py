@@ -43,7 +43,6 @@ class Explainer:
 
     model: Model
     shown: int
-    """The number of columns in an explanation."""
     background: Arrays
     """The rows with which rows are compared, by request name."""
     players: tuple[tuple[str, ...], ...]

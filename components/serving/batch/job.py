@@ -28,7 +28,6 @@ from trainer_module.errors import DataError, ScopelineError, counted
 from trainer_module.machine import count_cores
 
 BATCH_ROWS = 4096
-"""The number of rows in a batch."""
 _BLOCKS_AHEAD = 2
 """The number of blocks that are predicted while an earlier block is written."""
 

@@ -23,7 +23,6 @@ class PastSeries:
     settings: ExampleGenSettings
     """The settings with which the pipeline reads its data."""
     files: tuple[str, ...]
-    """The files of the data."""
 
     @property
     def columns(self) -> LagColumns | None:

@@ -54,7 +54,6 @@ class Block:
     """A block of rows that are read together."""
 
     count: int
-    """The number of rows."""
     first: Cell
     """The file and the row number of the first row."""
     rows: pa.RecordBatch | None
@@ -111,7 +110,6 @@ class Input:
     pictures: dict[str, str] = field(default_factory=dict)
     """The folders for relative paths of pictures, by column."""
     max_pixels: int = DATA_PIXELS
-    """The most pixels that a picture may have."""
     copied: tuple[str, ...] = ()
     """The columns that are copied to the output."""
     extra_columns: dict[str, ColumnKind] = field(default_factory=dict)

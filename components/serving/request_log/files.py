@@ -248,7 +248,6 @@ class CleanupResult(NamedTuple):
     """The result of `delete_oldest`."""
 
     deleted: int
-    """The number of deleted files."""
     error: OSError | None
     """The error of the last file that could not be deleted, or None."""
 

@@ -36,7 +36,6 @@ class LoggedRequest(NamedTuple):
 
     request_id: str
     rows: int
-    """The number of rows."""
     start: int | None = None
     """The index of the first row within its request, or None for a whole request."""
 

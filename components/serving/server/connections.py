@@ -160,7 +160,6 @@ class ClientConnection(HttpConnection):
         self._last_reply: Reply | None = None
         """The error response to send when all requests have been answered."""
         self._discarded = 0
-        """The number of bytes that were discarded."""
         self._is_silent = True
         """Whether the client has sent nothing yet."""
         self._awaits_head = True
@@ -693,7 +692,6 @@ class _FlowControl(FlowControl):
     """uvicorn's flow control, which does not read the socket while received bytes are pending."""
 
     is_blocked = False
-    """Whether received bytes are pending."""
 
     def resume_reading(self) -> None:
         """Resumes reading from the socket, unless bytes are pending."""
