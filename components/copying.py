@@ -38,6 +38,6 @@ def read_text(*parts: str) -> str | None:
 def write_text(text: str, *parts: str) -> None:
     """Writes a file, and creates its folder if the folder does not exist."""
     path = posixpath.join(*parts)
-    fileio.makedirs(posixpath.dirname(path))
+    fileio.makedirs(posixpath.dirname(path) or posixpath.curdir)
     with fileio.open(path, "w") as file:
         file.write(text)

@@ -14,6 +14,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 from tfx import types
 from tfx.dsl.io import fileio
 
+from components.copying import write_text
 from components.example_validator.drift import DRIFT, OlderData, describe_measured, measured_columns
 from components.example_validator.odd_rows import find_rows
 from components.example_validator.wording import (
@@ -148,8 +149,7 @@ def find_anomalies(
 
 def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
     """Writes the anomalies into an ExampleAnomalies artifact."""
-    with fileio.open(posixpath.join(artifact.uri, FILE), "w") as file:
-        file.write(json.dumps([asdict(anomaly) for anomaly in anomalies], indent=1))
+    write_text(json.dumps([asdict(anomaly) for anomaly in anomalies], indent=1), artifact.uri, FILE)
 
 
 def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,12 +21,12 @@ import tensorflow as tf
 from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
 from components.arrow_types import holds_bytes
 from components.column_types.choice import read_choices
 from components.column_types.facts import Counts
+from components.copying import read_text, write_text
 from components.example_gen.columns.encoded import excerpt, flat_columns
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
 from components.example_validator.leakage import Strength, Target, label_numbers, value_codes
@@ -178,19 +177,15 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
 
 def write_review(anomalies: types.Artifact, review: Review) -> None:
     """Writes a review into the artifact of the anomalies, and reports the first findings."""
-    with fileio.open(posixpath.join(anomalies.uri, FILE), "w") as file:
-        file.write(json.dumps(asdict(review), indent=1))
+    write_text(json.dumps(asdict(review), indent=1), anomalies.uri, FILE)
     for sentence in show_findings(review):
         report_notice(sentence)
 
 
 def read_review(anomalies: types.Artifact) -> Review:
     """Returns the review in the artifact of the anomalies, or a review without findings."""
-    path = posixpath.join(anomalies.uri, FILE)
-    if not fileio.exists(path):
-        return Review()
-    with fileio.open(path, "r") as file:
-        return _REVIEW.validate_python(json.loads(file.read()))
+    text = read_text(anomalies.uri, FILE)
+    return Review() if text is None else _REVIEW.validate_python(json.loads(text))
 
 
 def check_leakage(review: Review) -> None:

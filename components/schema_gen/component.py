@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -29,10 +28,11 @@ from components.column_types.decision import choose_types
 from components.column_types.facts import collect_facts, collect_list_facts, count_columns
 from components.column_types.pictures import choose_size
 from components.column_types.words import choose_words
+from components.copying import write_text
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.notes import read_notes
 from components.examples_reader import read_columns, read_sample
-from components.schema_gen.files import keep_schema, read_schema, schema_revision, write_text
+from components.schema_gen.files import keep_schema, read_schema, schema_revision
 from components.schema_gen.inference import infer_schema
 from trainer_module.errors import DataError
 from trainer_module.features.raw_columns import MISSING_INTEGER
@@ -169,7 +169,7 @@ class Executor(base_executor.BaseExecutor):
             strip_choices(schema, unsized)
         fill_gaps(schema)
         folder = artifact_utils.get_single_uri(output_dict[SCHEMA_KEY])
-        write_text(posixpath.join(folder, DEFAULT_FILE_NAME), text_format.MessageToString(schema))
+        write_text(text_format.MessageToString(schema), folder, DEFAULT_FILE_NAME)
 
 
 def _load_statistics(input_dict: Mapping[str, list[types.Artifact]]) -> Statistics:

@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 
+from components.copying import write_text
 from trainer_module.errors import DataError
 
 MARK = "# Inferred by Scopeline and kept; edit it to curate. sha256 of what follows: "
@@ -67,14 +68,8 @@ def keep_schema(path: str, schema: schema_pb2.Schema) -> None:
 def replace_text(path: str, text: str) -> None:
     """Writes a file at a path or URI atomically."""
     scratch = f"{path}.{uuid.uuid4().hex}.tmp"
-    write_text(scratch, text)
+    write_text(text, scratch)
     fileio.rename(scratch, path, overwrite=True)
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a file at a path or URI."""
-    with fileio.open(path, "w") as opened:
-        opened.write(text)
 
 
 def _read(path: str) -> bytes:
