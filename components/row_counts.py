@@ -110,11 +110,7 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
 
 
 def check_total(name: str, total: int, files: Sequence[str]) -> None:
-    """Compares a step's total with the stored row counts.
-
-    Raises:
-      InternalError: the numbers of rows differ.
-    """
+    """Compares a step's total with the stored row counts."""
     _compare(name, total, files, read_row_counts(files))
 
 

@@ -160,11 +160,7 @@ def listen_on_loopback() -> None:
 
 
 def check_listening() -> None:
-    """Checks that this process has opened no server to other machines since `listen_on_loopback`.
-
-    Raises:
-      InternalError: the process has opened a server to other machines.
-    """
+    """Raises InternalError if this process has since opened a server to other machines."""
     if find_exposed().keys() - _exposed_before:
         raise _unknown_beam()
 

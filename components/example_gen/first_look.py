@@ -101,11 +101,7 @@ _MAX_OPENED = 10_000
 def check_images(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks files of images, decodes the first images and returns the names of the columns.
-
-    Raises:
-      DataError: the images cannot be used.
-    """
+    """Checks files of images, decodes the first images and returns the names of the columns."""
     images = select_images(files)
     if settings.on_bad_file is OnBadFile.FAIL:
         _check_pictures(images[:: 1 + len(images) // _MAX_OPENED], settings.max_pixels)
@@ -119,11 +115,7 @@ def check_images(
 def check_idx(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks the headers and the pairs of IDX files, and returns the names of the columns.
-
-    Raises:
-      DataError: a file is not an IDX file, or a pair is not complete.
-    """
+    """Checks the headers and the pairs of IDX files, and returns the names of the columns."""
     del min_rows
     pair_files(files)
     return frozenset({IMAGE_FEATURE, settings.label})
@@ -174,11 +166,7 @@ class FirstRows:
 def check_table(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks all files of a table and returns the names of its columns.
-
-    Raises:
-      DataError: the files cannot be used.
-    """
+    """Checks all files of a table and returns the names of its columns."""
     settings = with_known_dates(settings)
     source, report = make_source(settings), ChunkReport()
     groups = source.plan(files)
@@ -206,9 +194,6 @@ def read_first_rows(
     Args:
       is_spread: whether the rows are taken at equal distances from all rows, as the first rows of
         sorted files may have only one class.
-
-    Raises:
-      DataError: the files cannot be used.
     """
     source = make_source(settings)
     groups = source.plan(files)

@@ -33,11 +33,7 @@ class PastSeries:
         return LagColumns(settings.lags, settings.label, settings.order_by)
 
     def read_labels(self) -> Labels | None:
-        """Returns the labels of the pipeline's data, or None if there are none.
-
-        Raises:
-          DataError: the data cannot be read.
-        """
+        """Returns the labels of the pipeline's data, or None if there are none."""
         source = make_source(self.settings.model_copy(update={"lags": None}))
         return read_labels(source, self.settings, self.files)
 
@@ -74,9 +70,6 @@ class PastLabels:
         Args:
           files: the files whose rows are predicted. Their labels, if they have any, count more than
             the labels of the pipeline's data.
-
-        Raises:
-          DataError: a file cannot be read.
         """
         parts = [self._series.read_labels()]
         for file in files:
