@@ -53,7 +53,8 @@ def read_sample(
         if size > _MAX_BYTES:
             # Every second row of the complete sample is dropped, so that the rows stay evenly
             # spaced.
-            batches, step = [_every_second(batch) for batch in batches], step * 2
+            batches = [b.take(pa.array(np.arange(0, b.num_rows, 2))) for b in batches]
+            step *= 2
             size = sum(batch.nbytes for batch in batches)
     return batches
 
@@ -96,7 +97,3 @@ def _count(file: str) -> int:
 def _decoder(features: Sequence[schema_pb2.Feature]) -> ExamplesToRecordBatchDecoder:
     columns = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
     return ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=columns).SerializeToString())
-
-
-def _every_second(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.take(pa.array(np.arange(0, batch.num_rows, 2)))

@@ -144,13 +144,10 @@ def _join_keys(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
         values = first_values(rows.column(name))
         if pa.types.is_floating(values.type):
             # A file in which a whole number is missing may hold the others as fractions.
-            values = pc.cast(values, pa.int64()) if _are_whole(values) else values
+            are_whole = pc.all(pc.equal(values, pc.floor(values))).as_py()
+            values = pc.cast(values, pa.int64()) if are_whole else values
         texts.append(pc.fill_null(values.cast(pa.string()), ""))
     return pc.binary_join_element_wise(*texts, _BETWEEN_KEYS)
-
-
-def _are_whole(values: pa.Array) -> bool:
-    return bool(pc.all(pc.equal(values, pc.floor(values))).as_py())
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,9 @@ def _by_column(
 ) -> dict[str, _Contradiction]:
     """Returns the contradictions between the data and the schema, by column."""
     contradictions: dict[str, _Contradiction] = {}
-    maybe_empty = {f.name for f in schema.feature if _may_be_empty(f)}
+    maybe_empty = {
+        f.name for f in schema.feature if not f.HasField("value_count") and not f.HasField("shape")
+    }
     for split, validation in checked.items():
         for name, info in _infos(validation.anomalies):
             # A row may lack the feature if it may lack a value.
@@ -192,11 +194,6 @@ def _by_column(
                 column.splits[split] = validation
                 column.reasons.extend(reasons)
     return contradictions
-
-
-def _may_be_empty(feature: schema_pb2.Feature) -> bool:
-    """Returns whether a schema allows rows without a value of a feature."""
-    return not feature.HasField("value_count") and not feature.HasField("shape")
 
 
 def _infos(

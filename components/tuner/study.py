@@ -49,15 +49,6 @@ class _Lock(JournalFileOpenLock):
         self._lock.release()
 
 
-def open_journal(path: str) -> JournalStorage:
-    """Returns the storage of a study, which several processes may open.
-
-    Args:
-      path: the file of the study, in an existing folder; it is created if it does not exist.
-    """
-    return JournalStorage(JournalFileBackend(path, lock_obj=_Lock(path)))
-
-
 def cut_half_line(path: str) -> None:
     """Removes an unterminated last line from a file."""
     if not os.path.exists(path):
@@ -111,7 +102,7 @@ class Study:
         path = os.path.join(folder, JOURNAL)
         self._ask_lock = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
         with self._ask_lock:
-            self._storage = open_journal(path)
+            self._storage = JournalStorage(JournalFileBackend(path, lock_obj=_Lock(path)))
             self._study = optuna.create_study(
                 storage=self._storage,
                 study_name=_NAME,

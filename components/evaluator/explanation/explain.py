@@ -129,7 +129,8 @@ def explain(
         Importances(),
     )
     columns = _by_importance(interface, importances)
-    strongest = [c for c in columns if c.request in _positive(importances)]
+    positive = {importance.column for importance in importances.columns if importance.increase > 0}
+    strongest = [c for c in columns if c.request in positive]
     if IMPORTANCES in explanation.failures:
         strongest = columns
     explanation.effects, effect_notes = parts.make(
@@ -247,7 +248,3 @@ def _by_importance(interface: ModelInterface, importances: Importances) -> list[
     """Returns all columns, beginning with the most important one."""
     rank = {importance.column: number for number, importance in enumerate(importances.columns)}
     return sorted(interface.columns, key=lambda c: rank.get(c.request, len(rank)))
-
-
-def _positive(importances: Importances) -> set[str]:
-    return {importance.column for importance in importances.columns if importance.increase > 0}

@@ -385,7 +385,8 @@ def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
     if any(map(is_number, names)):
         return not _count_up([name for name in names if is_number(name)])
     others = [row for row in others if row != first]  # Files that were joined repeat the header.
-    if any(_are_numbers(index, others) for index, name in enumerate(names) if _is_word(name)):
+    words = [index for index, name in enumerate(names) if name and not is_placeholder(name)]
+    if any(_are_numbers(index, others) for index in words):
         return False
     repeats = (
         sum(len(row) > index and row[index].strip() == name for row in others)
@@ -393,10 +394,6 @@ def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
         if name
     )
     return any(count >= _MIN_REPEATS for count in repeats)
-
-
-def _is_word(name: str) -> bool:
-    return bool(name) and not is_placeholder(name)
 
 
 def _are_numbers(index: int, rows: Sequence[Sequence[str]]) -> bool:

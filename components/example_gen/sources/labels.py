@@ -288,7 +288,10 @@ class ParsedLabelSource(RowsSource):
         encoded = first_values(column).dictionary_encode()
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]
-        numbers = [None if _is_missing(text) else number_format.read(text) for text in texts]
+        numbers = [
+            number_format.read(text) if text.strip(SPACES) and not is_placeholder(text) else None
+            for text in texts
+        ]
         # `texts` holds each distinct text once, in the order of the first rows.
         for index, number in enumerate(numbers):
             if number is not None and math.isnan(number):
@@ -299,7 +302,3 @@ class ParsedLabelSource(RowsSource):
         index = batch.rows.schema.get_field_index(name)
         rows = batch.rows.set_column(index, name, single_values(labels))
         return replace(batch, rows=rows, examples=None)
-
-
-def _is_missing(text: str) -> bool:
-    return not text.strip(SPACES) or is_placeholder(text)

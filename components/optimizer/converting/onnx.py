@@ -71,7 +71,8 @@ def write_float(model: NumericModel, path: Path) -> None:
         proto, _ = tf2onnx.convert.from_function(compute, input_signature=[specs], opset=OPSET)
     except Exception as error:  # tf2onnx raises errors of any type.
         raise _conversion_error(shorten(error)) from error
-    if missing := sorted({node.op_type for node in proto.graph.node if not _is_supported(node)}):
+    operations = {node.op_type for node in proto.graph.node if not node.domain}
+    if missing := sorted(name for name in operations if not onnx.defs.has(name, OPSET, "")):
         raise _conversion_error(f"ONNX lacks the operation {enumerate_names(missing, 'and')}")
     onnx.save(proto, path)
 
@@ -125,10 +126,6 @@ def float_nodes(proto: Any, model: NumericModel) -> list[str]:
     ]
     outputs = [output.name for output in proto.graph.output]
     return float_operations(operations, outputs, with_last_kernel=not model.interface.classes)
-
-
-def _is_supported(node: Any) -> bool:
-    return onnx.defs.has(node.op_type, OPSET, node.domain) if not node.domain else True
 
 
 def _conversion_error(reason: str) -> TrainingError:

@@ -14,7 +14,6 @@ from components.processes.kubernetes.pod import WORKERS_VARIABLE, pack
 from components.processes.kubernetes.pod_settings import (
     PodSettings,
     Resources,
-    Toleration,
     cores_of,
 )
 from components.processes.launcher import Cluster, Place, WorkerSpec
@@ -185,7 +184,9 @@ def _pod_spec(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, worker
         ],
         "volumes": _volumes(pods, resources),
         "nodeSelector": dict(resources.node_selector),
-        "tolerations": [_toleration(item) for item in resources.tolerations],
+        "tolerations": [
+            item.model_dump(mode="json", exclude_none=True) for item in resources.tolerations
+        ],
         "imagePullSecrets": [{"name": name} for name in pods.image_pull_secrets],
     }
     if pods.service_account:
@@ -223,10 +224,6 @@ def _resources(resources: Resources) -> Object:
     sections = {"requests": requests, "limits": limits}
     nonempty = {key: {k: v for k, v in value.items() if v} for key, value in sections.items()}
     return {key: value for key, value in nonempty.items() if value}
-
-
-def _toleration(toleration: Toleration) -> Object:
-    return toleration.model_dump(mode="json", exclude_none=True)
 
 
 def _mounts(pods: PodSettings, resources: Resources) -> list[Object]:
