@@ -24,6 +24,7 @@ from tfx.types.standard_component_specs import (
 
 from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
 from components.pusher.versions import WAITING_PROPERTY, WITHDRAWN_PROPERTY
+from components.split_files import Artifacts
 from trainer_module.errors import DataError
 
 CANDIDATE_KEY = "candidate"
@@ -37,9 +38,7 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
     Evaluator would compare the model with itself, and would never be cached.
     """
 
-    def resolve_artifacts(
-        self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
-    ) -> dict[str, list[artifact.Artifact]]:
+    def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
         """Resolves the model, its blessing and ExampleGen's Examples of its training data.
 
         The lists are empty if there is no such model.
@@ -79,9 +78,7 @@ class WarmStartModelStrategy(resolver.ResolverStrategy):
     before.
     """
 
-    def resolve_artifacts(
-        self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
-    ) -> dict[str, list[artifact.Artifact]]:
+    def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
         """Resolves the model and its blessing. Both lists are empty if there is no such model.
 
         Args:
@@ -122,9 +119,6 @@ def _blessed_models(
         if model.id in blessings and not model.get_int_custom_property(WITHDRAWN_PROPERTY)
     ]
     return sorted(blessed, key=lambda model: model.id, reverse=True)
-
-
-Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):

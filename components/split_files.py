@@ -1,4 +1,4 @@
-"""Lists the files of a split of examples."""
+"""Lists the files of a split of examples; the artifacts of an executor."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
+
+Artifacts = dict[str, list[types.Artifact]]
+"""The inputs or outputs of an executor, by key."""
 
 
 def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:

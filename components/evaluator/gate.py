@@ -29,7 +29,7 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.utils import path_utils
 
 from components.copying import read_text, write_text
-from components.split_files import split_files
+from components.split_files import Artifacts, split_files
 from trainer_module.errors import ScopelineError, TrainingError
 from trainer_module.families import EXAMPLES_KEY
 from trainer_module.families.measured import Estimate, Measured
@@ -254,10 +254,8 @@ def _compare(
     confidence: float | None,
 ) -> GateMetric:
     """Returns a metric of both models, with intervals if the family has resampled the metric."""
-    value, in_service = (
-        _finite_value(new),
-        None if old is None else _finite_value(old),
-    )
+    value = _finite_value(new)
+    in_service = None if old is None else _finite_value(old)
     interval = difference = None
     if confidence is not None and isinstance(new, Estimate) and value is not None:
         interval = _finite_interval(new.interval(confidence))
@@ -289,10 +287,7 @@ class GateExecutor(base_executor.BaseExecutor):
     """Measures the new model and the model in service, and blesses the new model if it passes."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[Artifact]],
-        output_dict: dict[str, list[Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Writes the report to `evaluation` and the decision to `blessing`.
 
@@ -307,10 +302,8 @@ class GateExecutor(base_executor.BaseExecutor):
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**fields) for fields in json.loads(exec_properties[BOUNDS_KEY])]
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])
-        (model,), models_in_service = (
-            input_dict[specs.MODEL_KEY],
-            input_dict.get(specs.BASELINE_MODEL_KEY),
-        )
+        (model,) = input_dict[specs.MODEL_KEY]
+        models_in_service = input_dict.get(specs.BASELINE_MODEL_KEY)
         measured = _to_measured(measure(_model_folder(model), custom_config))
         in_service, notes = None, measured.notes
         if models_in_service:

@@ -218,10 +218,8 @@ def _checked_columns(
     }
     checked_columns = {}
     for name in contradictions.keys() - {ALL_COLUMNS}:
-        feature, splits = (
-            features.get(name, schema_pb2.Feature(name=name)),
-            contradictions[name].splits,
-        )
+        feature = features.get(name, schema_pb2.Feature(name=name))
+        splits = contradictions[name].splits
         domain = feature.string_domain
         if feature.WhichOneof("domain_info") == "domain":
             domain = domains.get(feature.domain, domain)

@@ -125,10 +125,8 @@ def decide(
     accept, name = plan.settings.accept, plan.metric.name
     value, model_value = report.metrics.get(name), model.metrics.get(name)
     size, latency = report.bytes or 0, latency_of(report.measured)
-    size_ratio, latency_ratio = (
-        _ratio(size, measurements.bytes),
-        _ratio(latency, latency_of(measurements.measured)),
-    )
+    size_ratio = _ratio(size, measurements.bytes)
+    latency_ratio = _ratio(latency, latency_of(measurements.measured))
     worse_slices, remarks = (
         _slice_reasons(plan, report.slices, model) if accept.slices else ([], [])
     )

@@ -34,6 +34,7 @@ from components.example_gen.notes import read_notes
 from components.examples_reader import read_columns, read_sample
 from components.schema_gen.files import keep_schema, read_schema, schema_revision
 from components.schema_gen.inference import infer_schema
+from components.split_files import Artifacts
 from trainer_module.errors import DataError
 from trainer_module.features.raw_columns import MISSING_INTEGER
 from trainer_module.settings import Task
@@ -127,10 +128,7 @@ class Executor(base_executor.BaseExecutor):
     """An executor that writes the user's own, the stored or a new inferred schema."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Writes the schema to the output `schema`.
 

@@ -37,6 +37,7 @@ from components.copying import copy_folder
 from components.example_validator.anomalies import read_anomalies
 from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher
+from components.split_files import Artifacts
 from components.trainer.backups import backup_directory
 from components.trainer.best_values import find_earlier, read_best, write_best
 from components.trainer.options import TrainerOptions
@@ -50,14 +51,12 @@ from trainer_module.tuning.plan import SearchPlan
 _ARGUMENTS = ("train_files", "eval_files", "transform_graph_path", "custom_config")
 """The fields of TFX's FnArgs that a trial needs."""
 
-Inputs = dict[str, list[types.Artifact]]
-
 
 class SearchExecutor(base_executor.BaseExecutor):
     """Runs trials until their number or the time is reached, and writes the best values."""
 
     def Do(  # noqa: N802 - TFX's name
-        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Searches with the inputs and outputs of TFX's Tuner.
 
@@ -132,7 +131,7 @@ def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, sea
     return True
 
 
-def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: str) -> str:
+def _study_folder(input_dict: Artifacts, exec_properties: dict[str, Any], results: str) -> str:
     """Returns the folder of the study, which depends on the search space and the data.
 
     It does not depend on the duration of the search, and is not in the folder of an execution,
