@@ -109,6 +109,12 @@ def _predict_locked(job: PredictionJob, on_progress: Callable[[int], None]) -> P
     try:
         counted_blocks = _count_missing(blocks, missing)
         _predict_blocks(job, counted_blocks, parts, on_progress, unreadable)
+        if not parts.rows_so_far:
+            files = job.inputs.files
+            raise DataError(
+                f"The input has no rows ({counted(len(files), 'file')}, such as {files[0]}): name a"
+                " file with rows by --input."
+            )
         parts.join()
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.
