@@ -132,11 +132,7 @@ def _remember_modules(find_imported_submodules: Any) -> Any:
     return cached_lookup
 
 
-_HARNESS: Known = {
-    "apache_beam.runners.worker.sdk_worker": {
-        "SdkHarness._execute": "2a62fda30490",
-    },
-}
+_HARNESS: Known = {"apache_beam.runners.worker.sdk_worker": {"SdkHarness._execute": "2a62fda30490"}}
 
 _exposed_before: set[int] = set()
 """The sockets of this process that were open to other machines before Beam's servers started."""

@@ -122,9 +122,7 @@ _CALIBRATION: Known = {
         "TFLiteConverterBase._quantize": "708c2d3fb6df",
         "TFLiteConverterBase._optimize_tflite_model": "6137b7941caa",
     },
-    "tensorflow.lite.python.convert": {
-        "mlir_quantize": "988eae383bab",
-    },
+    "tensorflow.lite.python.convert": {"mlir_quantize": "988eae383bab"},
 }
 """The functions that calibrate and that quantise."""
 
