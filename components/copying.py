@@ -11,7 +11,6 @@ def copy_folder(source: str, target: str) -> None:
     """Copies all files in a folder and its subfolders.
 
     Args:
-      source: the path or URI of the folder.
       target: the path or URI of the target folder. If it exists, files with the same names are
         replaced.
     """
@@ -37,13 +36,8 @@ def read_text(*parts: str) -> str | None:
 
 
 def write_text(text: str, *parts: str) -> None:
-    """Writes a file, and creates its folder if the folder does not exist.
-
-    Args:
-      text: the content.
-      parts: the path or URI of the file, or its parts, which are joined.
-    """
+    """Writes a file, and creates its folder if the folder does not exist."""
     path = posixpath.join(*parts)
-    fileio.makedirs(posixpath.dirname(path))
+    fileio.makedirs(posixpath.dirname(path) or posixpath.curdir)
     with fileio.open(path, "w") as file:
         file.write(text)

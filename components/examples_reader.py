@@ -31,8 +31,6 @@ def read_columns(
 
     Args:
       examples: the examples of one or several spans.
-      split: the split to read.
-      features: the names and types of the columns to read.
     """
     decoder = _decoder(features)
     files = sorted(split_files(examples, split))
@@ -45,13 +43,7 @@ def read_columns(
 def read_sample(
     examples: types.Artifact, split: str, features: Sequence[schema_pb2.Feature]
 ) -> list[pa.RecordBatch]:
-    """Returns batches of evenly spaced rows of a split with some columns, whose values are lists.
-
-    Args:
-      examples: the examples.
-      split: the split to read.
-      features: the names and types of the columns to read.
-    """
+    """Returns batches of evenly spaced rows of a split, whose columns hold lists of values."""
     rows = min(_MAX_ROWS, max(_MAX_CELLS // max(len(features), 1), 1))
     decoder, step = _decoder(features), 1
     batches, size = list[pa.RecordBatch](), 0
@@ -61,7 +53,8 @@ def read_sample(
         if size > _MAX_BYTES:
             # Every second row of the complete sample is dropped, so that the rows stay evenly
             # spaced.
-            batches, step = [_every_second(batch) for batch in batches], step * 2
+            batches = [b.take(pa.array(np.arange(0, b.num_rows, 2))) for b in batches]
+            step *= 2
             size = sum(batch.nbytes for batch in batches)
     return batches
 
@@ -71,10 +64,6 @@ def read_spread(files: Sequence[str], max_rows: int) -> Iterator[np.ndarray]:
 
     No batch is empty. All files are read completely, as compressed files can only be read from the
     beginning.
-
-    Args:
-      files: gzipped TFRecord files.
-      max_rows: the maximum number of examples to yield.
 
     Raises:
       DataError: a file is damaged.
@@ -108,7 +97,3 @@ def _count(file: str) -> int:
 def _decoder(features: Sequence[schema_pb2.Feature]) -> ExamplesToRecordBatchDecoder:
     columns = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
     return ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=columns).SerializeToString())
-
-
-def _every_second(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.take(pa.array(np.arange(0, batch.num_rows, 2)))

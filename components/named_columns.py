@@ -15,7 +15,6 @@ def check_named_columns(
 
     Args:
       columns_by_key: the columns in the config, by the key whose value is the column.
-      columns: the existing columns.
       owner: the object that has the columns, for messages, such as `data` or `schema`.
     """
     existing = list(columns)

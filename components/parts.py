@@ -24,13 +24,7 @@ class Parts:
         self._whole, self._report_failure = whole, report_failure
 
     def make(self, part: str, make: Callable[[], _T], default: _T) -> _T:
-        """Returns a part, or the default if making the part raises an error.
-
-        Args:
-          part: the name of the part.
-          make: returns the part.
-          default: the value of a part that fails.
-        """
+        """Returns a part, or the default if making the part raises an error."""
         try:
             return make()
         except Exception as error:  # Models, files and data may raise any error.

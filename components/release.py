@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 NAME = "scopeline"
-"""The name of the package."""
 UNKNOWN = "unknown"
 """The version of copied code without pyproject.toml."""
 _PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"

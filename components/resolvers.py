@@ -24,6 +24,7 @@ from tfx.types.standard_component_specs import (
 
 from components.evaluator.intervals import BASELINE_EXAMPLES_KEY
 from components.pusher.versions import WAITING_PROPERTY, WITHDRAWN_PROPERTY
+from components.split_files import Artifacts
 from trainer_module.errors import DataError
 
 CANDIDATE_KEY = "candidate"
@@ -37,15 +38,12 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
     Evaluator would compare the model with itself, and would never be cached.
     """
 
-    def resolve_artifacts(
-        self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
-    ) -> dict[str, list[artifact.Artifact]]:
+    def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
         """Resolves the model, its blessing and ExampleGen's Examples of its training data.
 
         The lists are empty if there is no such model.
 
         Args:
-          store: the metadata store, which links a model to its Examples.
           input_dict: the candidate of the run, and all models, blessings and Examples of the
             pipeline. The Examples are those of ExampleGen.
         """
@@ -80,13 +78,10 @@ class WarmStartModelStrategy(resolver.ResolverStrategy):
     before.
     """
 
-    def resolve_artifacts(
-        self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
-    ) -> dict[str, list[artifact.Artifact]]:
+    def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
         """Resolves the model and its blessing. Both lists are empty if there is no such model.
 
         Args:
-          store: the metadata store, which links a model to its Examples.
           input_dict: all models and blessings of the pipeline, and ExampleGen's Examples of this
             run's training data.
         """
@@ -126,9 +121,6 @@ def _blessed_models(
     return sorted(blessed, key=lambda model: model.id, reverse=True)
 
 
-Artifacts = dict[str, list[artifact.Artifact]]
-
-
 class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
     """A strategy that resolves one artifact for each span of a window, the oldest span first.
 
@@ -162,7 +154,6 @@ class SpanWindowStrategy(span_range_strategy.SpanRangeStrategy):
         """Resolves one artifact per span for every input, or None if an input has no artifact.
 
         Args:
-          store: the metadata store.
           input_dict: all artifacts of each input, which have spans, such as Examples.
 
         Raises:
@@ -191,14 +182,12 @@ class StatisticsOfSpanStrategy(resolver.ResolverStrategy):
     """
 
     def __init__(self, span: int) -> None:
-        """Sets the number of the span."""
         self._span = span
 
     def resolve_artifacts(self, store: mlmd.MetadataStore, input_dict: Artifacts) -> Artifacts:
         """Resolves the examples and their statistics. Both lists are empty if either is missing.
 
         Args:
-          store: the metadata store.
           input_dict: all `examples` of the pipeline's ExampleGen, and all `statistics` of its
             StatisticsGen.
         """
@@ -226,7 +215,6 @@ class OlderAnalyzerCacheStrategy(resolver.ResolverStrategy):
         """Resolves the cache. The list is empty if there is no such cache.
 
         Args:
-          store: the metadata store.
           input_dict: all `analyzer_cache` artifacts of the pipeline's Transform, and the `examples`
             of this run's window.
         """

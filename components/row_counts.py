@@ -23,7 +23,6 @@ def write_row_counts(uri: str, rows: Mapping[str, int]) -> None:
     """Writes the row counts of the examples.
 
     Args:
-      uri: the folder of the examples.
       rows: the number of rows of each file, such as
         `Split-train/data_tfrecord-00000-of-00001.gz`.
     """
@@ -49,11 +48,7 @@ def read_row_counts(files: Iterable[str]) -> dict[str, int]:
 
 
 def rows_per_split(uri: str) -> dict[str, int]:
-    """Returns the stored number of rows by split, or an empty mapping if none is stored.
-
-    Args:
-      uri: the folder of the examples.
-    """
+    """Returns the stored number of rows by split, or an empty mapping if none is stored."""
     rows: Counter[str] = Counter()
     for file, count in _read(posixpath.join(uri, ROWS_FILE)).items():
         rows[posixpath.dirname(file).removeprefix("Split-")] += count
@@ -90,7 +85,6 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
     sum of the written rows must equal the rows of the files that were read for the split.
 
     Args:
-      metrics: the metrics of the finished pipeline.
       reading: the files that steps had to read, by the prefix of the steps' names.
 
     Raises:
@@ -116,16 +110,7 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
 
 
 def check_total(name: str, total: int, files: Sequence[str]) -> None:
-    """Compares a step's total with the stored row counts.
-
-    Args:
-      name: the description of the counted rows, for the message.
-      total: the number of rows that the step has counted.
-      files: the files of the examples.
-
-    Raises:
-      InternalError: the numbers of rows differ.
-    """
+    """Compares a step's total with the stored row counts."""
     _compare(name, total, files, read_row_counts(files))
 
 

@@ -22,7 +22,6 @@ _PERIOD = 0.5
 _counts = np.zeros((1, 2), np.int64)
 """The rows read, and the rows that will be read in addition to the known total, by process."""
 _line = 0
-"""The line of this process."""
 shared_path = ""
 """The path of the shared array, or an empty string if no pipeline runs in this process."""
 
@@ -100,7 +99,6 @@ def report_batches(batches: Iterable[np.ndarray], total: int) -> Iterator[np.nda
     """Yields batches of rows that this process reads, and reports how many were read.
 
     Args:
-      batches: the batches, [rows] each.
       total: the number of all rows, or 0 if unknown.
     """
     rows, reported = 0, time.monotonic()

@@ -1,4 +1,4 @@
-"""Lists the files of a split of examples."""
+"""Lists the files of a split of examples; the artifacts of an executor."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+Artifacts = dict[str, list[types.Artifact]]
+"""The inputs or outputs of an executor, by key."""
+
 
 def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:
     """Returns the files of a split in the order of the artifacts, and by name within an artifact.
@@ -18,7 +21,6 @@ def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:
 
     Args:
       examples: the examples of one or several spans, as read or as transformed.
-      split: the split's name.
     """
     return [
         file

@@ -21,7 +21,6 @@ class SpreadFiles(beam.PTransform):
         """Sets the elements and the files.
 
         Args:
-          elements: the elements that are distributed.
           files: all files that the elements contain. Their size determines the number of processes.
           runs_models: whether the pipeline runs models on the rows, which may use a GPU.
           is_counted: whether the step that reads the files counts its rows by `count_read`.

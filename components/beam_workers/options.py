@@ -27,11 +27,7 @@ _max_workers: Workers = AUTO
 
 @contextmanager
 def limit_workers(workers: Workers) -> Iterator[None]:
-    """Limits the number of processes of each pipeline that runs in the `with` block.
-
-    Args:
-      workers: the maximum number of processes, or AUTO.
-    """
+    """Limits the number of processes of each pipeline that runs in the `with` block."""
     global _max_workers
     previous, _max_workers = _max_workers, workers
     try:

@@ -44,12 +44,7 @@ _MARK = "\nThe error of "
 
 
 def describe_error(worker: str, error: BaseException) -> str:
-    """Returns an error in a worker as text for Beam: its traceback, and the error as JSON.
-
-    Args:
-      worker: the worker's name.
-      error: the error.
-    """
+    """Returns an error in a worker as text for Beam: its traceback, and the error as JSON."""
     text = "".join(traceback.format_exception(error))
     return text + _MARK + json.dumps([worker, describe(error)])
 
@@ -58,10 +53,8 @@ def describe_exit(worker: str, status: int, log_tail: Sequence[str]) -> str:
     """Returns the error of a worker that ended early as text for Beam, like `describe_error`.
 
     Args:
-      worker: the worker's name.
       status: the exit status of the worker's process, or minus the number of the signal that ended
         the process.
-      log_tail: the last lines of the worker's output.
     """
     failure = Failure.of_exit(worker, status)
     last_line = (
@@ -96,7 +89,6 @@ class ForkedWorkers(environments.Environment):
     """A Beam environment whose functions run in forked workers."""
 
     def __init__(self, workers: int) -> None:
-        """Creates the environment for a number of processes on this machine."""
         super().__init__(capabilities=environments.python_sdk_capabilities())
         self._workers = workers
 
@@ -167,12 +159,6 @@ class ForkedWorker(GrpcWorkerHandler):
 
     def __init__(self, workers: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
         """Creates the worker with the arguments that Beam passes.
-
-        Args:
-          workers: the number of workers.
-          state: Beam's state handler.
-          provision_info: Beam's provision info.
-          grpc_server: Beam's server, to which the worker connects.
 
         Raises:
           InternalError: Beam's server accepts connections from other machines.

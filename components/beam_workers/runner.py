@@ -40,7 +40,6 @@ def choose_workers(reads: Sequence[SpreadFiles], limit: Workers = AUTO) -> int:
     """Returns the number of processes for a pipeline. With 1 the pipeline runs in this process.
 
     Args:
-      reads: the steps with which the pipeline begins to read files.
       limit: the number of processes, which the numbers of cores and elements limit further. AUTO
         chooses the number that saves time and fits into memory.
     """
@@ -56,11 +55,7 @@ def choose_workers(reads: Sequence[SpreadFiles], limit: Workers = AUTO) -> int:
 
 
 def note_cores(workers: Workers) -> list[str]:
-    """Returns a note if the config sets more processes than this machine has cores.
-
-    Args:
-      workers: the config's setting.
-    """
+    """Returns a note if the config sets more processes than this machine has cores."""
     cores = count_cores()
     if workers == AUTO or workers <= cores:
         return []

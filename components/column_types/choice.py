@@ -78,10 +78,6 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
 def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dict[str, Choice]:
     """Returns the choices in a schema, by column. Tags that are not JSON objects are ignored.
 
-    Args:
-      schema: a schema, possibly edited by a user.
-      origin: the name of the schema's file, for messages.
-
     Raises:
       DataError: an annotation is not the valid settings of a feature.
     """
@@ -95,12 +91,7 @@ def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dic
 
 
 def strip_choices(schema: schema_pb2.Schema, except_columns: Collection[str] = ()) -> None:
-    """Removes the choices from a schema.
-
-    Args:
-      schema: the schema, which is changed.
-      except_columns: columns whose choices are kept.
-    """
+    """Removes the choices from a schema."""
     for feature in schema.feature:
         if feature.name in except_columns:
             continue
@@ -115,7 +106,6 @@ def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) ->
 
     Args:
       custom_config: the result of `TrainerSettings.to_custom_config`.
-      schema: the schema with annotations.
     """
     settings = custom_config[SETTINGS_KEY]
     kind = settings.get("model", {}).get("kind")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from trainer_module.features.date_formats import MONTHS, WEEKDAYS, find_format
 
 DAYS_FORMAT = "%Y%m%d"
-"""The format of days written as integers."""
 DAYS = range(10_000_000, 100_000_000)
 """The range of integers that have eight digits, like a day."""
 MIN_DATE_SHARE = 0.9
@@ -27,7 +26,6 @@ class Dates:
     format: str
     """The format of most values."""
     values: int
-    """The number of values."""
     shown: str
     """An example of a value in the format."""
     mismatches: int = 0

@@ -169,9 +169,7 @@ _SENTENCE_SPACES = 3
 _SENTENCE_LENGTH = 10
 """The minimum average number of characters in a sentence without spaces."""
 _MAX_TOKENS = 512
-"""The largest chosen length of a text, in tokens."""
 _MIN_TOKENS = 8
-"""The smallest chosen length of a text, in tokens."""
 _TOKENS_PER_WORD = 1.1
 """The number of tokens per word; punctuation adds tokens."""
 

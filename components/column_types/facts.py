@@ -70,9 +70,7 @@ class Facts:
     examples: tuple[str, ...] = ()
     """The distinct strings, the most frequent ones first."""
     mean_length: float = 0.0
-    """The mean number of characters of a string."""
     mean_spaces: float = 0.0
-    """The mean number of spaces in a string."""
     usual_length: int = 0
     """The number of characters that 99% of the strings do not exceed."""
     usual_words: int = 0
@@ -117,7 +115,6 @@ def collect_facts(
 
     Args:
       columns: the numbers or bytes of each column, [rows]; null where a value is missing.
-      dates: the dates of each date column.
       total_rows: the number of rows of all data, if `columns` are a part of the data.
       counts: the counts of all rows of the split, if `columns` are a sample of it.
     """
@@ -138,7 +135,6 @@ def collect_list_facts(
 
     Args:
       columns: the number of values of each row, and all values, by column.
-      counts: the counts of all rows of the split, if `columns` are a sample of it.
     """
     all_facts = []
     for name, (lengths, values) in columns.items():
@@ -257,11 +253,7 @@ _PLACEHOLDERS = {"__BYTES_VALUE__", "__LARGE_BYTES__"}
 def count_columns(
     statistics: statistics_pb2.DatasetFeatureStatisticsList,
 ) -> dict[str, Counts]:
-    """Returns the counts of each column of numbers or text, by name.
-
-    Args:
-      statistics: the statistics of a split, by StatisticsGen.
-    """
+    """Returns the counts of each column of numbers or text, by name."""
     dataset = statistics.datasets[0]
     features = {f.path.step[-1] if f.path.step else f.name: f for f in dataset.features}
     return {name: _count(feature, dataset.num_examples) for name, feature in features.items()}

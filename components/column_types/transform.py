@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfx import types
 from tfx.components.transform.component import Transform as StockTransform
 from tfx.components.transform.executor import Executor as StockExecutor
 from tfx.dsl.components.base import executor_spec
 
 from components.column_types.injection import add_choices
+from components.split_files import Artifacts
 from trainer_module.runtime import report_step
 
 
@@ -17,10 +17,7 @@ class Executor(StockExecutor):
     """TFX's executor, with the schema's choices added to the `custom_config`."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Transforms the examples with TFX's inputs and outputs."""
         report_step("traces the graph of the transformations")

@@ -23,9 +23,7 @@ from components.column_types.hints import are_codes, identifies
 from trainer_module.features.base import MAX_WORDS
 
 WORDS = 64
-"""The number of words of a column that are inputs."""
 MIN_ROWS = 100
-"""The minimum number of rows for the comparison."""
 MAX_ROWS = 6_000
 """The maximum number of rows for the comparison, which takes a fraction of a second per column."""
 _MIN_SPACES = 0.5
@@ -56,11 +54,9 @@ def choose_words(
     """Returns the new choices of columns whose words help to predict the label of unseen rows.
 
     Args:
-      columns: the facts about the columns.
       choices: the choice of each column by the facts alone.
       values: the values of the columns in a sample, [rows]; null where a value is missing.
       label: the label in the sample, [rows]; null where it is missing.
-      is_class: whether the label is a class, not a number.
     """
     has_others = any(not choice.is_ignored and choice.type != "text" for choice in choices.values())
     candidates = [f.name for f in columns if _may_have_words(f, choices[f.name], has_others)]
@@ -84,8 +80,6 @@ def _may_have_words(facts: Facts, choice: Choice, has_others: bool) -> bool:
     """Returns whether a column holds categories, names or sentences of several words.
 
     Args:
-      facts: the facts about the column.
-      choice: the choice by the facts alone.
       has_others: whether a column is not text. Otherwise, the model reads all words anyway.
     """
     if not facts.is_text or facts.longest or facts.dates is not None or are_codes(facts.examples):

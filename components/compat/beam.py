@@ -132,11 +132,7 @@ def _remember_modules(find_imported_submodules: Any) -> Any:
     return cached_lookup
 
 
-_HARNESS: Known = {
-    "apache_beam.runners.worker.sdk_worker": {
-        "SdkHarness._execute": "2a62fda30490",
-    },
-}
+_HARNESS: Known = {"apache_beam.runners.worker.sdk_worker": {"SdkHarness._execute": "2a62fda30490"}}
 
 _exposed_before: set[int] = set()
 """The sockets of this process that were open to other machines before Beam's servers started."""
@@ -160,11 +156,7 @@ def listen_on_loopback() -> None:
 
 
 def check_listening() -> None:
-    """Checks that this process has opened no server to other machines since `listen_on_loopback`.
-
-    Raises:
-      InternalError: the process has opened a server to other machines.
-    """
+    """Raises InternalError if this process has since opened a server to other machines."""
     if find_exposed().keys() - _exposed_before:
         raise _unknown_beam()
 
@@ -210,8 +202,6 @@ class DescribingHarness(SdkHarness):
 
         Args:
           describe: a function that returns an error as text for the run.
-          arguments: Beam's arguments.
-          options: Beam's keyword arguments.
 
         Raises:
           InternalError: the installed Beam reports errors differently.

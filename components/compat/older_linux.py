@@ -185,7 +185,6 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
     """Edits an extension module in place.
 
     Args:
-      data: the module's bytes.
       provides: a function of the file name of a library and a version that returns whether the
         system's library defines the version.
 

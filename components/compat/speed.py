@@ -22,7 +22,7 @@ class Change:
     """A function of this package that changes a library."""
 
     library: str
-    """The module that has to be imported_libraries before the change is applied."""
+    """The module that has to be imported before the change is applied."""
     function: str
     """The name of a module of this package and of a function in the module."""
     known: Known
@@ -34,17 +34,11 @@ CHANGES = (
         "apache_beam",
         "beam.remember_lookups",
         {
-            "apache_beam.options.pipeline_options": {
-                "PipelineOptions.view_as": "3fd63693be9c",
-            },
-            "apache_beam.transforms.userstate": {
-                "get_dofn_specs": "eeb36145d311",
-            },
-            "apache_beam.transforms.core": {
-                "get_signature": "35bbf98cd713",
-            },
+            "apache_beam.options.pipeline_options": {"PipelineOptions.view_as": "3fd63693be9c"},
+            "apache_beam.transforms.userstate": {"get_dofn_specs": "eeb36145d311"},
+            "apache_beam.transforms.core": {"get_signature": "35bbf98cd713"},
             "apache_beam.internal.cloudpickle.cloudpickle": {
-                "_find_imported_submodules": "72a2f8605bfd",
+                "_find_imported_submodules": "72a2f8605bfd"
             },
         },
     ),
@@ -55,16 +49,14 @@ CHANGES = (
             "tfx_bsl.coders.batch_util": {
                 "_UseByteSizeBatching": "a4fe2883dc1c",
                 "GetBatchElementsKwargs": "492e79455de9",
-            },
+            }
         },
     ),
     Change(
         "tfx.components.util.tfxio_utils",
         "tfx_bsl.read_by_batches",
         {
-            "tfx.components.util.tfxio_utils": {
-                "make_tfxio": "23fc2cc75522",
-            },
+            "tfx.components.util.tfxio_utils": {"make_tfxio": "23fc2cc75522"},
             "tfx_bsl.tfxio.tf_example_record": {
                 "TFExampleRecord": "4451a042806b",
                 "_TFExampleRecordBase": "8d8a8a68e9d1",
@@ -89,7 +81,7 @@ CHANGES = (
                 "InitializableGraphAnalyzer.__init__": "38a666635283",
                 "InitializableGraphAnalyzer.get_dependent_inputs": "d6e73c14fa8f",
                 "get_dependent_inputs": "5e6e681a129e",
-            },
+            }
         },
     ),
     Change(
@@ -99,7 +91,7 @@ CHANGES = (
             "tensorflow_transform.beam.impl": {
                 "_RunMetaGraphDoFn._make_graph_state": "2a4ed264c690",
                 "_RunMetaGraphDoFn._GraphStateV2": "fa8ee9b06947",
-            },
+            }
         },
     ),
     Change(
@@ -109,14 +101,14 @@ CHANGES = (
             "tfx.components.transform.executor": {
                 "TransformProcessor._EncodeAndWrite": "72f94ad38ce2",
                 "TransformProcessor._RecordBatchToExamplesFn": "a6fa2cb55ccd",
-            },
+            }
         },
     ),
 )
 
 
 def speed_up() -> None:
-    """Applies the changes to the libraries that this process has imported_libraries.
+    """Applies the changes to the libraries that this process has imported.
 
     Repeated calls have no effect. A library with other code is not changed, because its
     results might differ.
@@ -128,7 +120,7 @@ def speed_up() -> None:
 
 
 def imported_libraries() -> list[str]:
-    """Returns the imported_libraries libraries for which there are changes."""
+    """Returns the imported libraries for which there are changes."""
     return [library for library in {c.library: None for c in CHANGES} if library in sys.modules]
 
 

@@ -93,7 +93,6 @@ def make_callable(
     Args:
       session: a tf.compat.v1.Session.
       feeds: the names of the input tensors, in order.
-      fetches: the names of the output tensors.
       is_parallel: whether independent operations run in parallel.
     """
     from tensorflow.core.protobuf import config_pb2
@@ -123,9 +122,7 @@ _CALIBRATION: Known = {
         "TFLiteConverterBase._quantize": "708c2d3fb6df",
         "TFLiteConverterBase._optimize_tflite_model": "6137b7941caa",
     },
-    "tensorflow.lite.python.convert": {
-        "mlir_quantize": "988eae383bab",
-    },
+    "tensorflow.lite.python.convert": {"mlir_quantize": "988eae383bab"},
 }
 """The functions that calibrate and that quantise."""
 
@@ -148,7 +145,6 @@ def quantise(calibrated: bytes, left_out: Sequence[str]) -> bytes:
     """Returns the quantised model as TFLite bytes.
 
     Args:
-      calibrated: the result of `calibrate`.
       left_out: the output names of the operations that remain in float32.
     """
     from tensorflow.lite.python.convert import mlir_quantize

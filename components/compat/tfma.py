@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from tensorflow_model_analysis.contrib.aggregates import (
-    binary_confusion_matrices as aggregates,
-)
+from tensorflow_model_analysis.contrib.aggregates import binary_confusion_matrices as aggregates
 from tensorflow_model_analysis.metrics import binary_confusion_matrices
 
 from trainer_module.compat.insides import Known
@@ -53,7 +51,7 @@ BINARY_MATRICES = _combiners(
     {"_BinaryConfusionMatrixCombiner": "f67b98fc2067"},
     {
         "tensorflow_model_analysis.contrib.aggregates.binary_confusion_matrices": {
-            "BinaryConfusionMatrices": "95bc34319392",
+            "BinaryConfusionMatrices": "95bc34319392"
         },
         **_INPUTS,
     },
@@ -171,7 +169,6 @@ def matrix_accumulator(thresholds: Sequence[float], counts: Iterable[Sequence[fl
     """Returns the accumulator of a combiner of BINARY_MATRICES.
 
     Args:
-      thresholds: the thresholds.
       counts: the sums of weights for each threshold, in the order of the fields of TFMA's `Matrix`.
     """
     no_examples: list[str] = []
@@ -205,7 +202,6 @@ class Scale:
     width: float
     """The sum of the buckets' widths."""
     buckets: int
-    """The number of buckets."""
 
     @classmethod
     def of(cls, combiner: Any) -> Scale:

@@ -9,8 +9,8 @@ from trainer_module.compat.insides import Known, require_known
 
 _PIPELINES: Known = {
     "tfx.dsl.components.base.base_beam_executor": {
-        "BaseBeamExecutor._make_beam_pipeline": "36227afec0ae",
-    },
+        "BaseBeamExecutor._make_beam_pipeline": "36227afec0ae"
+    }
 }
 
 

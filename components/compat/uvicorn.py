@@ -36,7 +36,6 @@ class HttpConnection(HttpToolsProtocol):
 
         Args:
           cycle: uvicorn's RequestResponseCycle of the request.
-          app: the ASGI application.
         """
         super()._start_asgi_task(cycle, app)
 

@@ -72,16 +72,10 @@ class Evaluator(TfxEvaluator):
             None if these Examples are unknown.
           training_examples: a channel of the raw Examples that `model` was trained on.
           warm_start: whether training begins with the weights of the model in service.
-          eval_config: TFMA's config.
-          schema: a channel of Schema.
-          label: the raw column of the label.
-          task: the task.
-          split: the split to measure on.
           constant_metric: the metric in which the model is compared with the best constant
             prediction, or None if there is no formula for a constant prediction.
           constant_decides: whether the model has to beat the constant prediction.
           past_labels: the columns of past labels, the best of which is the naive prediction.
-          verdict: the settings for confidence intervals and ties.
           explains: whether the model is explained after its evaluation.
         """
         spec = EvaluatorSpec(

@@ -62,7 +62,6 @@ def predict_constant(
     """Returns the best constant prediction for a metric in `FORMULAS`.
 
     Args:
-      metric: the metric's name.
       labels: [examples]; indices of classes, 0 and 1 for a binary task, or numbers.
       units: [examples], the number of each example's unit, counted from 0; examples of the same
         unit depend on one another. None if all examples are independent.
@@ -199,7 +198,6 @@ FORMULAS: dict[str, Formula] = {
 CLASSIFICATION_METRICS = frozenset(FORMULAS) - {
     "mse", "rmse", "mae", "r2", "squared_correlation", "poisson_deviance"
 }  # fmt: skip
-"""The metrics of tasks whose labels are classes."""
 
 
 def _share_margin(share: float, examples: int, z: float) -> float:

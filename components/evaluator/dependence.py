@@ -55,7 +55,6 @@ class Dependence:
         """Returns the unit of each row: the hash of its group, or the number of its block of time.
 
         Args:
-          rows: a batch whose columns are lists.
           row_ids: [rows] uint64, a unique number of each row in the evaluation.
 
         Returns:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
 from tfx.components.evaluator import executor as tfx_evaluator
-from tfx.types import Artifact, artifact_utils
+from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import json_utils, path_utils, proto_utils
 
@@ -39,12 +39,10 @@ from components.evaluator.train_overlap import find_train_overlap
 from components.example_gen.columns.encoded import flat_columns
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
-from components.split_files import split_files
+from components.split_files import Artifacts, split_files
 from trainer_module.errors import DataError
 from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
-
-Inputs = dict[str, list[Artifact]]
 
 VERDICT_KEY = "verdict"
 """The execution property of the `VerdictSettings`, as JSON."""
@@ -76,7 +74,7 @@ class Executor(tfx_evaluator.Executor):
     """
 
     def Do(  # noqa: N802 - TFX's name
-        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Evaluates the model and blesses it or not, as TFX's own `Do` does, and explains it.
 
@@ -92,13 +90,9 @@ class Executor(tfx_evaluator.Executor):
                 _explain(input_dict, output_dict, exec_properties, settings)
 
     def _judge(
-        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> VerdictSettings:
-        """Evaluates the model, blesses it or not, and returns the settings with all blocks of time.
-
-        Raises:
-          The errors of `Do`.
-        """
+        """Evaluates the model, blesses it or not, and returns the settings with blocks of time."""
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
         input_dict, settings = _drop_overlapping_model(input_dict, exec_properties, settings)
         constant_settings = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
@@ -149,8 +143,8 @@ class Executor(tfx_evaluator.Executor):
 
     def _evaluate(
         self,
-        input_dict: Inputs,
-        output_dict: Inputs,
+        input_dict: Artifacts,
+        output_dict: Artifacts,
         exec_properties: dict[str, Any],
         settings: VerdictSettings,
     ) -> None:
@@ -174,8 +168,8 @@ class Executor(tfx_evaluator.Executor):
 
 
 def _explain(
-    input_dict: Inputs,
-    output_dict: Inputs,
+    input_dict: Artifacts,
+    output_dict: Artifacts,
     exec_properties: dict[str, Any],
     settings: VerdictSettings,
 ) -> None:
@@ -192,7 +186,7 @@ def _explain(
 
 
 def _write_naive_prediction(
-    naive: dict[str, Any], input_dict: Inputs, output_dict: Inputs, splits: Sequence[str]
+    naive: dict[str, Any], input_dict: Artifacts, output_dict: Artifacts, splits: Sequence[str]
 ) -> None:
     """Measures past labels as predictions, and stores the best."""
     names = [naive["label"], *naive["columns"]]
@@ -216,7 +210,7 @@ def evaluated_splits(exec_properties: dict[str, Any]) -> list[str]:
     return sorted(splits)
 
 
-def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.EvalConfig:
+def _read_config(input_dict: Artifacts, exec_properties: dict[str, Any]) -> tfma.EvalConfig:
     """Returns TFMA's config, with the defaults that TFX adds."""
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(exec_properties[specs.EVAL_CONFIG_KEY], config)
@@ -228,7 +222,7 @@ def _read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.Ev
     return config
 
 
-def _models(config: tfma.EvalConfig, input_dict: Inputs) -> dict[str, str]:
+def _models(config: tfma.EvalConfig, input_dict: Artifacts) -> dict[str, str]:
     """Returns the folder of each model by TFMA's name of the model.
 
     If there is only one model, its name is empty.
@@ -243,7 +237,7 @@ def _models(config: tfma.EvalConfig, input_dict: Inputs) -> dict[str, str]:
 
 
 def _bless(
-    input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any], evaluation: str
+    input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any], evaluation: str
 ) -> None:
     """Writes the result of the validation into the blessing artifact, as TFX does."""
     blessing = artifact_utils.get_single_instance(output_dict[specs.BLESSING_KEY])
@@ -255,18 +249,14 @@ def _bless(
 
 
 def read_constant_prediction(uri: str) -> ConstantPrediction | None:
-    """Returns the constant prediction that an evaluation stored, or None.
-
-    Args:
-      uri: the folder of the evaluation artifact.
-    """
+    """Returns the constant prediction that an evaluation stored, or None."""
     text = read_text(uri, CONSTANT_FILE)
     return None if text is None else ConstantPrediction(**json.loads(text))
 
 
 def _drop_overlapping_model(
-    input_dict: Inputs, exec_properties: dict[str, Any], settings: VerdictSettings
-) -> tuple[Inputs, VerdictSettings]:
+    input_dict: Artifacts, exec_properties: dict[str, Any], settings: VerdictSettings
+) -> tuple[Artifacts, VerdictSettings]:
     """Returns the inputs and settings, without a model in service trained on the eval rows.
 
     Raises:
@@ -301,13 +291,11 @@ def _drop_overlapping_model(
 
 
 def _drop_model_in_service(
-    input_dict: Inputs, settings: VerdictSettings, reason: str
-) -> tuple[Inputs, VerdictSettings]:
+    input_dict: Artifacts, settings: VerdictSettings, reason: str
+) -> tuple[Artifacts, VerdictSettings]:
     """Returns the inputs and settings of an evaluation without the model in service.
 
     Args:
-      input_dict: inputs that include the model in service.
-      settings: the settings for confidence intervals and ties.
       reason: the reason as a predicate of the model in service, such as "cannot read this data".
     """
     remaining = {
@@ -316,7 +304,7 @@ def _drop_model_in_service(
     return remaining, replace(settings, not_compared=reason)
 
 
-def _have_same_data(input_dict: Inputs) -> bool:
+def _have_same_data(input_dict: Artifacts) -> bool:
     """Returns whether both models were trained on the same data, or False if that is unknown."""
     baseline_ids, training_ids = (
         {artifact.id for artifact in input_dict.get(key) or []}
@@ -380,7 +368,7 @@ class _Rows:
 
 
 def _read_rows(
-    input_dict: Inputs,
+    input_dict: Artifacts,
     splits: Sequence[str],
     label: str,
     dependence: Dependence,
@@ -388,10 +376,7 @@ def _read_rows(
     """Reads the labels and keys of the splits in one pass.
 
     Args:
-      input_dict: inputs with `examples` and `schema`.
-      splits: the splits to evaluate.
       label: the label's column, or an empty string if neither labels nor groups are needed.
-      dependence: the column by which rows depend on one another.
     """
     column = dependence.column if label or dependence.order_by else ""
     schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))

@@ -29,7 +29,7 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from tfx.utils import path_utils
 
 from components.copying import read_text, write_text
-from components.split_files import split_files
+from components.split_files import Artifacts, split_files
 from trainer_module.errors import ScopelineError, TrainingError
 from trainer_module.families import EXAMPLES_KEY
 from trainer_module.families.measured import Estimate, Measured
@@ -75,9 +75,7 @@ class Bounds:
     name: str
     higher_is_better: bool
     least: float | None = None
-    """The lower bound, or None."""
     most: float | None = None
-    """The upper bound, or None."""
     tolerance: float = 0.0
     """How much worse than for the model in service the metric may be."""
     is_compared: bool = True
@@ -188,7 +186,6 @@ class GateReport:
     notes: tuple[str, ...] = ()
     """Sentences for the summary of the run."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Details that the family stores with the report."""
 
 
 def decide(
@@ -201,8 +198,6 @@ def decide(
 
     Args:
       bounds: the bounds of the metrics that decide; other metrics are only reported.
-      measured: the measurements of the model.
-      in_service: the measurements of the model in service, or None.
       confidence: the confidence of the intervals, or None to compare only the values.
 
     Raises:
@@ -259,10 +254,8 @@ def _compare(
     confidence: float | None,
 ) -> GateMetric:
     """Returns a metric of both models, with intervals if the family has resampled the metric."""
-    value, in_service = (
-        _finite_value(new),
-        None if old is None else _finite_value(old),
-    )
+    value = _finite_value(new)
+    in_service = None if old is None else _finite_value(old)
     interval = difference = None
     if confidence is not None and isinstance(new, Estimate) and value is not None:
         interval = _finite_interval(new.interval(confidence))
@@ -285,11 +278,7 @@ def _finite_value(measured: float | Estimate) -> float | None:
 
 
 def read_report(uri: str) -> GateReport | None:
-    """Returns the report of an evaluation, or None if TFMA has written the evaluation.
-
-    Args:
-      uri: the folder of the evaluation artifact.
-    """
+    """Returns the report of an evaluation, or None if TFMA has written the evaluation."""
     text = read_text(uri, REPORT_FILE)
     return None if text is None else TypeAdapter(GateReport).validate_python(json.loads(text))
 
@@ -298,10 +287,7 @@ class GateExecutor(base_executor.BaseExecutor):
     """Measures the new model and the model in service, and blesses the new model if it passes."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[Artifact]],
-        output_dict: dict[str, list[Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Writes the report to `evaluation` and the decision to `blessing`.
 
@@ -316,10 +302,8 @@ class GateExecutor(base_executor.BaseExecutor):
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**fields) for fields in json.loads(exec_properties[BOUNDS_KEY])]
         confidence = json.loads(exec_properties[CONFIDENCE_KEY])
-        (model,), models_in_service = (
-            input_dict[specs.MODEL_KEY],
-            input_dict.get(specs.BASELINE_MODEL_KEY),
-        )
+        (model,) = input_dict[specs.MODEL_KEY]
+        models_in_service = input_dict.get(specs.BASELINE_MODEL_KEY)
         measured = _to_measured(measure(_model_folder(model), custom_config))
         in_service, notes = None, measured.notes
         if models_in_service:
@@ -361,8 +345,6 @@ def mark_blessing(
 
     Args:
       input_dict: inputs with `model`, and with `baseline_model` if there is a model in service.
-      blessing: the blessing artifact.
-      is_good: whether to bless the model.
     """
     names = {
         specs.MODEL_KEY: (
@@ -422,16 +404,11 @@ class GateEvaluator(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          model: a channel of Model.
           baseline_model: a channel of Model with the model in service; the channel may be empty.
           measure: the import path of the measuring function. Its arguments are the folder of an
             exported model and the `custom_config`. It returns the values of metrics by name, or a
             `Measured`.
-          bounds: the bounds of the metrics that decide.
-          custom_config: the second argument of `measure`.
           examples: a channel of Examples, whose files `measure` may read.
-          confidence: the confidence of the intervals of resampled metrics, or None for no
-            intervals.
         """
         spec = GateSpec(
             model=model,

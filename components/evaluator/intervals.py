@@ -57,7 +57,6 @@ class VerdictSettings:
 
 _AS_JSON = TypeAdapter(VerdictSettings)
 NO_INTERVALS = VerdictSettings()
-"""The settings without intervals."""
 
 
 INTERVALS_FILE = "noise.json"
@@ -112,7 +111,6 @@ class EvaluationIntervals(BaseModel):
     """The reason why there was no comparison, as a predicate of the model in service, such as
     "cannot read this data". Empty if there was a comparison."""
     notes: list[str] = []
-    """Notes on the evaluation for the run's summary."""
 
     def find(self, metric: str, slice_name: str = "") -> MetricIntervals:
         """Returns the intervals of a metric in a slice, or an entry without intervals."""
@@ -122,9 +120,6 @@ class EvaluationIntervals(BaseModel):
 def read_intervals(uri: str) -> EvaluationIntervals:
     """Returns the confidence intervals of an evaluation, or no intervals if TFMA computed the
     metrics.
-
-    Args:
-      uri: the folder of the evaluation artifact.
     """
     text = read_text(uri, INTERVALS_FILE)
     return EvaluationIntervals() if text is None else EvaluationIntervals.model_validate_json(text)

@@ -23,14 +23,7 @@ def keep_models() -> Iterator[None]:
 
 
 def load_model(path: str) -> Any:
-    """Returns a SavedModel, which may have been loaded before within `keep_models`.
-
-    Args:
-      path: the folder of the SavedModel.
-
-    Raises:
-      Exception: any error of TensorFlow; damaged files cause errors of various types.
-    """
+    """Returns a SavedModel, which may have been loaded before within `keep_models`."""
     kept = {} if _kept is None else _kept
     if path not in kept:
         kept[path] = load_exported(path)

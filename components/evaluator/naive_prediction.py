@@ -43,9 +43,6 @@ class NaivePrediction:
     def compare(self, measured: Mapping[str, float]) -> str:
         """Returns a sentence that compares a model with the past label, in the first metric that
         both have; an empty string without such a metric.
-
-        Args:
-          measured: the model's metrics by name.
         """
         name = next((name for name in measured if name in self.values), None)
         if name is None:
@@ -66,7 +63,6 @@ def predict_naively(labels: np.ndarray, past: Mapping[str, np.ndarray]) -> Naive
     """Returns the best past label for each metric, or None if no row has a past label.
 
     Args:
-      labels: [examples].
       past: the past labels by column, [examples] each; NaN, for which the mean of the labels is
         predicted, if it is missing.
     """
@@ -90,10 +86,6 @@ def write_naive_prediction(naive: NaivePrediction, uri: str) -> None:
 
 
 def read_naive_prediction(uri: str) -> NaivePrediction | None:
-    """Returns the naive prediction that an evaluation stored, or None.
-
-    Args:
-      uri: the folder of the evaluation artifact.
-    """
+    """Returns the naive prediction that an evaluation stored, or None."""
     text = read_text(uri, _FILE)
     return None if text is None else NaivePrediction(**json.loads(text))

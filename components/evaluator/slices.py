@@ -46,9 +46,6 @@ def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
     """Returns the values of metrics that are numbers, by slice, by model, and by metric.
 
     The whole split is the slice with an empty name.
-
-    Args:
-      uri: the folder that TFMA wrote to.
     """
     values: dict[str, dict[str, dict[str, float]]] = {}
     for slice_metrics in tfma.load_metrics(uri):

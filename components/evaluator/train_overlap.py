@@ -67,8 +67,6 @@ def find_train_overlap(
     few categories has many equal rows in different splits; their share is subtracted.
 
     Args:
-      evaluated: the examples of the evaluation.
-      split: the split to evaluate.
       baseline_examples: the training examples of the model in service that still exist.
       new_examples: the training examples of the new model. Artifacts that are also in
         `baseline_examples` are not read, because both models use the same splits of them.
@@ -155,7 +153,6 @@ def _hashes(rows: pa.RecordBatch, columns: Mapping[str, bool]) -> np.ndarray:
     """Returns a hash of each row's values in some columns, [rows].
 
     Args:
-      rows: a batch, which may have more columns.
       columns: the names of the columns. The value is True if numbers are compared as integers,
         and False if they are compared as float32.
     """

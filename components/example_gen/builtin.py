@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DIGITS_SIDE = 8
-"""The width and height of a digit, in pixels."""
 DIGITS_LEVELS = 16
 """The largest value of a pixel; the smallest is 0."""
 

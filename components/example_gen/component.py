@@ -103,7 +103,6 @@ class ArrowExampleGen(FileBasedExampleGen):
         """Creates the component with the arguments of TFX's FileBasedExampleGen and the settings.
 
         Args:
-          settings: the settings for reading and checking the files.
           input_base: the folder that split patterns are relative to.
           input_config: a glob for all data, or a glob for each split; by default `*`.
           output_config: the number of hash buckets of each split. By default, data with one glob is

@@ -72,7 +72,6 @@ def kind_by_name(kind: str, file: str) -> str:
 
     Args:
       kind: the kind by the first bytes, or an empty string.
-      file: the path.
     """
     ending = posixpath.splitext(file)[1].lower()
     return _ZIP_KINDS.get(ending, kind) if kind == _ZIP else kind
@@ -83,8 +82,6 @@ def remedy(kind: str, file: str, expected: str = "CSV") -> str:
 
     Args:
       kind: the kind, by `kind_by_name`.
-      file: the path.
-      expected: the kind that could be read.
     """
     root = posixpath.splitext(file)[0]
     names = {"file": file, "parquet": f"{root}.parquet", "csv": f"{root}.csv"}

@@ -61,6 +61,7 @@ from components.example_gen.splits import (
 )
 from components.row_counts import lost_rows_error, write_row_counts
 from components.row_progress import count_rows, expect_rows
+from components.split_files import Artifacts
 from components.spreading import SpreadFiles
 from components.tfrecords import open_writer, write_all
 
@@ -182,18 +183,9 @@ class Executor(BaseExampleGenExecutor):
         raise NotImplementedError("ArrowExampleGen writes examples in chunks, not one by one.")
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Writes gzipped TFRecord shards of tf.Examples into the artifact's split folders.
-
-        Args:
-          input_dict: empty.
-          output_dict: a dict with the output artifact, `examples`.
-          exec_properties: the properties of TFX's FileBasedExampleGen, with the settings in
-            `custom_config`.
 
         Raises:
           DataError: the data cannot be used. Beam may wrap a worker's DataError in a RuntimeError.

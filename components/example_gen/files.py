@@ -170,11 +170,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def read_head(file: str) -> bytes:
-    """Returns the first bytes of a file; a .gz file is decompressed.
-
-    Raises:
-      DataError: the file cannot be read.
-    """
+    """Returns the first bytes of a file; a .gz file is decompressed."""
     try:
         with open_stream(file) as stream:
             return bytes(stream.read(_HEAD_BYTES))
@@ -192,13 +188,9 @@ def check_is_text(
 
     Args:
       file: the path; a .gz file is decompressed.
-      expected: the expected kind, for messages.
       is_declared: whether the config names the delimiter or the encoding; control characters may
         then be delimiters, or bytes of letters.
       may_begin_with_values: whether the file has no header; its first value may then be a list.
-
-    Raises:
-      DataError: the file is of another kind or cannot be read.
     """
     head = read_head(file)
     kind = kind_of_file(head[:MAGIC_BYTES])

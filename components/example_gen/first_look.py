@@ -101,16 +101,7 @@ _MAX_OPENED = 10_000
 def check_images(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks files of images, decodes the first images and returns the names of the columns.
-
-    Args:
-      settings: the settings of example generation.
-      files: the local files.
-      min_rows: the minimum number of images.
-
-    Raises:
-      DataError: the images cannot be used.
-    """
+    """Checks files of images, decodes the first images and returns the names of the columns."""
     images = select_images(files)
     if settings.on_bad_file is OnBadFile.FAIL:
         _check_pictures(images[:: 1 + len(images) // _MAX_OPENED], settings.max_pixels)
@@ -124,16 +115,7 @@ def check_images(
 def check_idx(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks the headers and the pairs of IDX files, and returns the names of the columns.
-
-    Args:
-      settings: the settings of example generation.
-      files: the local files.
-      min_rows: ignored, as only the headers are read.
-
-    Raises:
-      DataError: a file is not an IDX file, or a pair is not complete.
-    """
+    """Checks the headers and the pairs of IDX files, and returns the names of the columns."""
     del min_rows
     pair_files(files)
     return frozenset({IMAGE_FEATURE, settings.label})
@@ -184,16 +166,7 @@ class FirstRows:
 def check_table(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks all files of a table and returns the names of its columns.
-
-    Args:
-      settings: the settings of example generation.
-      files: the local files.
-      min_rows: the minimum number of rows.
-
-    Raises:
-      DataError: the files cannot be used.
-    """
+    """Checks all files of a table and returns the names of its columns."""
     settings = with_known_dates(settings)
     source, report = make_source(settings), ChunkReport()
     groups = source.plan(files)
@@ -219,13 +192,8 @@ def read_first_rows(
     """Reads the first rows of a table in the same way as ExampleGen.
 
     Args:
-      settings: the settings of example generation.
-      files: the local files.
       is_spread: whether the rows are taken at equal distances from all rows, as the first rows of
         sorted files may have only one class.
-
-    Raises:
-      DataError: the files cannot be used.
     """
     source = make_source(settings)
     groups = source.plan(files)
@@ -253,14 +221,7 @@ def read_first_rows(
 def make_first_rows(
     batches: Sequence[pa.RecordBatch], is_complete: bool, total: int, dates: dict[str, Dates]
 ) -> FirstRows:
-    """Returns batches of rows, whose columns are lists, as columns.
-
-    Args:
-      batches: the batches.
-      is_complete: whether the files have no further rows.
-      total: the number of rows in all files, as far as it has been counted.
-      dates: the date columns.
-    """
+    """Returns batches of rows, whose columns are lists, as columns."""
     lists, vectors = {}, {}
     for name, (lengths, values) in list_columns(batches).items():
         if lengths.min() < lengths.max():

@@ -31,7 +31,6 @@ class FileNotes:
     broken: list[str] = field(default_factory=list)
     """The first broken files, each with the reason."""
     broken_files: int = 0
-    """The number of broken files."""
     lagged_rows: int = 0
     """The number of rows to which past labels are added."""
     early_lags: Counter[str] = field(default_factory=Counter)
@@ -105,7 +104,6 @@ class DataNotes:
     """The notes on the data, and the data's date columns."""
 
     sentences: list[str]
-    """The notes for the summary."""
     dates: dict[str, Dates]
     """The date columns that the config does not declare, by name."""
 

@@ -107,7 +107,6 @@ def resolve_input(path: str, data_format: str) -> tuple[str, str]:
     A remote path is a folder only if it ends with a slash, as a request to the store would be slow.
 
     Args:
-      path: the path in the config.
       data_format: a name in `FORMATS`, whose pattern selects the files in a folder.
     """
     fixed, rest = [], path.split("/")
@@ -207,8 +206,6 @@ def no_file_error(path: str, neighbours: Iterable[str] = (), key: str = "data.pa
     """Returns the error for a pattern that matches no file.
 
     Args:
-      path: the pattern, with its folder.
-      neighbours: the files that the folder contains.
       key: the config key or command-line option to correct.
     """
     names = sorted(neighbours)
@@ -251,11 +248,7 @@ def find_label_files(path: str) -> list[str]:
 
 
 def label_format(file: str) -> str:
-    """Returns the format of a file of labels, by its name.
-
-    Raises:
-      DataError: the format is unknown.
-    """
+    """Returns the format of a file of labels, by its name."""
     file_format = format_by_name(file)
     if file_format not in LABEL_FORMATS:
         endings = (ending for name in LABEL_FORMATS for ending in FORMATS[name].endings)

@@ -68,10 +68,6 @@ def is_system_name(path: str) -> bool:
 def open_picture(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
     """Yields a picture as opened by Pillow, which has only read the header.
 
-    Args:
-      data: the encoded picture.
-      max_pixels: the maximum number of pixels.
-
     Raises:
       DataError: the data is not a picture, or is damaged. Some damage is found only when the caller
         decodes the picture. The message is the reason, without the name of the file.
@@ -128,9 +124,7 @@ def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list
     """Returns the picture file of each row.
 
     Args:
-      name: the column's name, for messages.
       column: a column of lists with one path per row.
-      first: the cell of the first row.
       folder: the folder that the paths are relative to, or an empty string for the folder of the
         rows' file.
 
@@ -196,13 +190,7 @@ def broken_picture_error(
 
 
 def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
-    """Raises DataError for the first row with a picture that the model cannot decode.
-
-    Args:
-      rows: a batch whose columns are lists.
-      first: the cell of the first row.
-      settings: the settings, with the columns of encoded pictures and the maximum of pixels.
-    """
+    """Raises DataError for the first row with a picture that the model cannot decode."""
     for name in settings.encoded_pictures:
         column = rows.column(name) if name in rows.schema.names else pa.nulls(0)
         values = values_of(column)
@@ -224,7 +212,6 @@ def folder_revision(folders: Iterable[str], excluded: Collection[str] = ()) -> s
     Hidden files and folders are left out, as they belong to Git and other tools.
 
     Args:
-      folders: folders with pictures.
       excluded: subfolders that are left out, as each run changes them.
     """
     excluded = {os.path.realpath(folder) for folder in excluded}

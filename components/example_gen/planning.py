@@ -47,7 +47,6 @@ class Chunk:
     first_shard: int
     """The number of the chunk's first shard."""
     shards: int
-    """The number of the chunk's shards."""
     all_shards: int
     """The number of shards of all chunks of the input split."""
 

@@ -31,8 +31,6 @@ def read_first_records(file: str, max_rows: int, max_bytes: int) -> pa.RecordBat
 
     Args:
       file: a local file of tf.Examples; a .gz file is decompressed.
-      max_rows: the maximum number of records.
-      max_bytes: the number of bytes after which no further record is read.
 
     Raises:
       DataError: the file is empty, cannot be read, is cut off, or holds no tf.Examples.

@@ -58,12 +58,6 @@ class Moments:
 def read_moments(rows: pa.RecordBatch, first: Cell, order_by: str, lags: LagsSettings) -> Moments:
     """Returns the series and the times of a batch.
 
-    Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
-      order_by: the column of the times.
-      lags: the columns of the series and the unit of time.
-
     Raises:
       DataError: a column is missing, or a value is neither a time nor a whole number.
     """
@@ -150,13 +144,10 @@ def _join_keys(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
         values = first_values(rows.column(name))
         if pa.types.is_floating(values.type):
             # A file in which a whole number is missing may hold the others as fractions.
-            values = pc.cast(values, pa.int64()) if _are_whole(values) else values
+            are_whole = pc.all(pc.equal(values, pc.floor(values))).as_py()
+            values = pc.cast(values, pa.int64()) if are_whole else values
         texts.append(pc.fill_null(values.cast(pa.string()), ""))
     return pc.binary_join_element_wise(*texts, _BETWEEN_KEYS)
-
-
-def _are_whole(values: pa.Array) -> bool:
-    return bool(pc.all(pc.equal(values, pc.floor(values))).as_py())
 
 
 @dataclass(frozen=True)
@@ -188,7 +179,6 @@ class History:
         Args:
           labels: the labels of parts of the data, at least one. The times of a part's series
             differ.
-          unit: the unit of time.
 
         Raises:
           DataError: two rows of a part have the same series and time.
@@ -206,7 +196,6 @@ class History:
         order = np.lexsort((np.arange(len(keys)), keys))
         is_last = np.append(keys[order][1:] != keys[order][:-1], np.ones(min(len(keys), 1), bool))
         self._sorted, self._labels = keys[order][is_last], values[order][is_last]
-        self._sums = np.append(0.0, np.cumsum(self._labels, dtype=np.float64))
         self._starts = np.full(len(self._series), np.iinfo(np.int64).max)
         np.minimum.at(self._starts, series, times)
 
@@ -233,15 +222,17 @@ class History:
         is known.
 
         Args:
-          moments: the series and the times of the rows.
           window: the first and the last time, as units before the row's time.
         """
         left, right = self._positions(moments, window)
-        counts = right - left
-        means = (self._sums[right] - self._sums[left]) / np.maximum(counts, 1)
-        single = np.append(self._labels, np.nan)[np.minimum(left, len(self._labels))]
-        means = np.where(counts == 1, single, means)
-        return np.where(counts > 0, means, np.nan).astype(np.float32)
+        # Differences of cumulative sums would be imprecise beside a series of large labels. In this
+        # order, the sums between the windows take little time.
+        order, counts = np.argsort(left), right - left
+        bounds = np.stack([left, right], axis=1)[order].ravel()
+        sums = np.empty(len(order))
+        sums[order] = np.add.reduceat(np.append(self._labels, 0.0), bounds)[::2]
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return means.astype(np.float32)
 
     def begins_within(self, moments: Moments, window: tuple[int, int]) -> np.ndarray:
         """Returns whether the series of each row has begun when the window ends, bool [rows]."""

@@ -31,12 +31,7 @@ _BUCKETS = 2**63 - 1
 
 
 def assign_splits(hashes: np.ndarray, hash_buckets: list[int]) -> np.ndarray:
-    """Returns the index of each row's split, int64 of shape [rows].
-
-    Args:
-      hashes: the result of `split_hashes`.
-      hash_buckets: the number of buckets of each split.
-    """
+    """Returns the index of each row's split, int64 of shape [rows]."""
     ends = np.cumsum(hash_buckets).astype(np.uint64)
     return np.searchsorted(ends, hashes % ends[-1], side="right")
 
@@ -45,7 +40,6 @@ def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> 
     """Returns the hash by which each row is assigned to a split, uint64 of shape [rows].
 
     Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
       partition_feature: the column to hash, so that rows with equal values are in the same split;
         None hashes all columns.
 
@@ -159,11 +153,6 @@ def rank_rows(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -
     With `order_by`, rows are ordered by the column. Otherwise the groups are the classes, and the
     rows of a class are ordered by their hash.
 
-    Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
-      settings: the settings of example generation.
-
     Raises:
       DataError: a value cannot be ordered, or there is no such column.
     """
@@ -179,9 +168,7 @@ def cut_groups(
     """Returns the boundaries of the splits in each group, from the ranks of all rows.
 
     Args:
-      parts: the ranks of all batches, in any order.
       split_names: the names of the splits. Train is filled first, then the other splits in order.
-      shares: the number of hash buckets of each split.
       order_by: the column that orders the rows, or an empty string for stratified splits.
     """
     order = np.array(sorted(range(len(shares)), key=lambda i: split_names[i] != TRAIN_SPLIT))

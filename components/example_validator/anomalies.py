@@ -14,6 +14,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 from tfx import types
 from tfx.dsl.io import fileio
 
+from components.copying import write_text
 from components.example_validator.drift import DRIFT, OlderData, describe_measured, measured_columns
 from components.example_validator.odd_rows import find_rows
 from components.example_validator.wording import (
@@ -65,7 +66,6 @@ class Anomaly:
     """An anomaly of a column."""
 
     splits: tuple[str, ...]
-    """The splits with the anomaly."""
     column: str
     description: str
     severe: bool
@@ -116,11 +116,7 @@ def find_anomalies(
     """Returns the anomalies of all splits. Severe anomalies come first.
 
     Args:
-      checked: the statistics and TFDV's anomalies, by split.
-      schema: the schema with which the statistics were compared.
-      label: the label's column.
       ignored: columns that are not inputs of the model.
-      drift_is_severe: whether drift is severe.
       examples: the examples, whose original files are searched for anomalous rows.
     """
     all_anomalies = _describe_drift(checked, drift_is_severe)
@@ -153,8 +149,7 @@ def find_anomalies(
 
 def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
     """Writes the anomalies into an ExampleAnomalies artifact."""
-    with fileio.open(posixpath.join(artifact.uri, FILE), "w") as file:
-        file.write(json.dumps([asdict(anomaly) for anomaly in anomalies], indent=1))
+    write_text(json.dumps([asdict(anomaly) for anomaly in anomalies], indent=1), artifact.uri, FILE)
 
 
 def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
@@ -186,7 +181,9 @@ def _by_column(
 ) -> dict[str, _Contradiction]:
     """Returns the contradictions between the data and the schema, by column."""
     contradictions: dict[str, _Contradiction] = {}
-    maybe_empty = {f.name for f in schema.feature if _may_be_empty(f)}
+    maybe_empty = {
+        f.name for f in schema.feature if not f.HasField("value_count") and not f.HasField("shape")
+    }
     for split, validation in checked.items():
         for name, info in _infos(validation.anomalies):
             # A row may lack the feature if it may lack a value.
@@ -197,11 +194,6 @@ def _by_column(
                 column.splits[split] = validation
                 column.reasons.extend(reasons)
     return contradictions
-
-
-def _may_be_empty(feature: schema_pb2.Feature) -> bool:
-    """Returns whether a schema allows rows without a value of a feature."""
-    return not feature.HasField("value_count") and not feature.HasField("shape")
 
 
 def _infos(
@@ -226,10 +218,8 @@ def _checked_columns(
     }
     checked_columns = {}
     for name in contradictions.keys() - {ALL_COLUMNS}:
-        feature, splits = (
-            features.get(name, schema_pb2.Feature(name=name)),
-            contradictions[name].splits,
-        )
+        feature = features.get(name, schema_pb2.Feature(name=name))
+        splits = contradictions[name].splits
         domain = feature.string_domain
         if feature.WhichOneof("domain_info") == "domain":
             domain = domains.get(feature.domain, domain)

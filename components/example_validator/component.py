@@ -45,6 +45,7 @@ from components.example_validator.verdict import check_anomalies
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
+from components.split_files import Artifacts
 from trainer_module.errors import InternalError
 from trainer_module.runtime import report_notice
 from trainer_module.settings import Task
@@ -95,10 +96,7 @@ class Executor(base_executor.BaseExecutor):
     """An executor that finds anomalies with TFDV, measures drift and reviews the columns."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> execution_result_pb2.ExecutorOutput:
         """Writes the anomalies and the review of the columns to `anomalies`.
 
@@ -126,10 +124,8 @@ class Executor(base_executor.BaseExecutor):
         excluded = {n for n, choice in choices if choice.is_ignored} - {*(settings.declared or ())}
         statistics = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
         anomalies_artifact = artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY])
-        anomalies_artifact.split_names, anomalies_artifact.span = (
-            statistics.split_names,
-            statistics.span,
-        )
+        anomalies_artifact.split_names = statistics.split_names
+        anomalies_artifact.span = statistics.span
         checked = {
             split: _validate(
                 _load_statistics([statistics], split),
@@ -253,9 +249,6 @@ class ExampleValidator(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          statistics: a channel of ExampleStatistics.
-          schema: a channel of Schema.
-          settings: the settings.
           previous_statistics: a channel of the ExampleStatistics of older data, from which drift is
             measured; the channel may be empty.
           examples: a channel of Examples. Their original files are searched for anomalous rows, and

@@ -32,7 +32,6 @@ _MIN_DATES = 20
 """The minimum number of dates for the test. With fewer dates, a split by time would leave too few
 dates in eval."""
 _MIN_SUMS = 16
-"""The minimum number of sums for a correlation."""
 _MAX_CLASSES = 8
 """The maximum number of classes that are tested, the most frequent ones. Each date column reduces
 the number."""
@@ -75,7 +74,6 @@ def review_split(
     Args:
       columns: the features, [rows] each of numbers or bytes, null where a value is missing.
       labels: the labels, or the indices of classes, [rows], with NaN for missing labels.
-      task: the label's kind of task.
       formats: the date columns with their formats, or None for a column whose format is not known.
       group: the column by which rows are grouped into splits, or an empty string for no column.
 

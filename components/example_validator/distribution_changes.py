@@ -84,12 +84,7 @@ def _moves_of_values(old: dict[str, float], new: dict[str, float]) -> Iterator[s
 
 
 def describe_most_moved(before: Statistics, now: Statistics) -> list[str]:
-    """Returns the columns with the largest significant changes, each with the change.
-
-    Args:
-      before: the statistics of a split of older data.
-      now: the statistics of the same split of newer data.
-    """
+    """Returns the columns with the largest significant changes, each with the change."""
     older = {column.path.step[0]: column for column in before.datasets[0].features}
     newer = {column.path.step[0]: column for column in now.datasets[0].features}
     pairs = {name: (older.get(name), column) for name, column in newer.items()}

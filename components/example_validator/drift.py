@@ -44,7 +44,6 @@ DRIFT = {
     _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH,
     _Type.COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH,
 }
-"""The kinds of TFDV's anomalies that mean drift."""
 
 Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
 MEASURES = {
@@ -82,7 +81,6 @@ class Drift:
     """The thresholds of columns, and the handling of drift."""
 
     columns: Mapping[str, Thresholds] = field(default_factory=dict)
-    """The thresholds of each column, by name."""
     on_drift: str = "warn"
     """The config's handling of drift: `fail`, `warn` or `retrain`."""
 
@@ -106,9 +104,7 @@ class Drift:
         """Returns all anomalies of the statistics: differences from the schema, and drift.
 
         Args:
-          statistics: the statistics of a split.
           schema: the schema. Its own drift comparators apply to columns without thresholds here.
-          previous: the statistics of the same split of older data.
           values: all numbers of the split, by column. The rows of these columns are counted between
             the deciles of the older data. In small splits, their thresholds are raised to the
             largest distance that chance explains.
@@ -145,10 +141,6 @@ class Drift:
     def check_measures(self, schema: schema_pb2.Schema, section: str = "drift") -> None:
         """Checks that the measures suit the types of the columns.
 
-        Args:
-          schema: the schema with the columns' types.
-          section: the section of the config, for messages.
-
         Raises:
           DataError: a numeric column has a threshold for the infinity norm. TFDV counts values only
             for text, so the infinity norm of numbers is always 0.
@@ -174,9 +166,6 @@ def describe_measured(
 
     Args:
       measured: TFDV's measurement, which may be below its threshold.
-      column: the column's name.
-      now: the statistics of the new data.
-      older: the older data, or None if it is not known.
     """
     key, quantity = MEASURES[measured.type]
     result = f"{measured.value:.3g}"
@@ -196,8 +185,6 @@ def with_equal_bins(
     """Returns copies of two statistics whose histograms of numbers have the same bins.
 
     Args:
-      before: the statistics of older data.
-      now: the statistics of new data.
       values: all numbers of the new data, by column. Columns that are not numeric in both
         statistics are not changed.
     """
@@ -223,11 +210,6 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
 
     The deciles of the older data only give bounds for the share of a frequent number. Within these
     bounds, its share is assumed to be about the share in the new data.
-
-    Args:
-      before: the column in the older data.
-      now: the column in the new data.
-      values: all numbers of the new data.
     """
     quantiles = [
         h for h in before.num_stats.histograms if h.type == statistics_pb2.Histogram.QUANTILES
@@ -261,7 +243,6 @@ def _set_bins(column: Column, cumulative: Iterable[float]) -> None:
     """Sets a histogram whose bins have the ends 0, 1, 2 ..., as TFDV compares bins with equal ends.
 
     Args:
-      column: the statistics to change.
       cumulative: the share of rows below the end of each bin, except for the last bin.
     """
     other_histograms = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
@@ -291,8 +272,6 @@ def chance_distance(measure: str, before: Column | None, now: Column | None) -> 
 
     Args:
       measure: `infinity_norm` or `jensen_shannon`.
-      before: the column in one sample.
-      now: the column in the other sample.
     """
     rows = [known_rows(column) for column in (before, now)]
     if not all(rows):
@@ -347,11 +326,6 @@ def measure_skew(
     requests: pa.RecordBatch, drift: Drift, training_data: OlderData
 ) -> list[ColumnSkew]:
     """Returns the distance of each column in requests from the training data.
-
-    Args:
-      requests: a batch of encoded columns.
-      drift: the thresholds of the columns.
-      training_data: the statistics of the training data.
 
     Raises:
       DataError: the requests or the training data lack a column, or a measure does not suit the

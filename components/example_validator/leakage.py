@@ -68,7 +68,6 @@ class Target:
 
         Args:
           labels: the labels, or the indices of classes, [rows], with NaN for missing labels.
-          task: the label's kind of task.
           groups: the group of each row, [rows], or None if rows are independent.
         """
         self._groups = np.arange(len(labels)) if groups is None else value_codes(groups)
@@ -93,8 +92,6 @@ class Target:
         rows with a value. The better result is returned.
 
         Args:
-          column: the column's name.
-          values: the values, [rows].
           numbers: the values as numbers, [rows], with NaN for missing values, or None if the values
             are not numbers.
         """

@@ -31,9 +31,7 @@ class Rows:
     """The number of anomalous rows of a column, and the first of them."""
 
     count: int
-    """The number of anomalous rows."""
     total: int
-    """The number of all rows."""
     first: Cell | None = None
     """The first anomalous cell, or None if it is not known."""
 
@@ -51,7 +49,6 @@ def find_rows(
     """Returns the anomalous rows of the original files of examples, in one pass.
 
     Args:
-      examples: the artifact of the examples.
       searches: the column and the test of each search, by the name of the search.
 
     Returns:
@@ -107,11 +104,7 @@ def other_than(size: int) -> Test:
 
 
 def any_value(is_anomalous: Callable[[pa.Array], np.ndarray]) -> Test:
-    """Returns a test for rows with at least one anomalous value.
-
-    Args:
-      is_anomalous: a function that returns whether each of the flat values is anomalous.
-    """
+    """Returns a test for rows with at least one anomalous value."""
 
     def test(column: pa.Array) -> np.ndarray:
         result, values = np.zeros(len(column), bool), values_of(column)

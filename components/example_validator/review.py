@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,12 +21,12 @@ import tensorflow as tf
 from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
 from components.arrow_types import holds_bytes
 from components.column_types.choice import read_choices
 from components.column_types.facts import Counts
+from components.copying import read_text, write_text
 from components.example_gen.columns.encoded import excerpt, flat_columns
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
 from components.example_validator.leakage import Strength, Target, label_numbers, value_codes
@@ -53,13 +52,11 @@ _FIRST_VALUES = 8
 """The number of first values that are part of a column's fingerprint. They distinguish columns in
 which all values are distinct."""
 _MIN_ROWS = 50
-"""The minimum number of rows for a review."""
 _IDENTIFIER_SHARE = 0.95
 """A column is an identifier if a larger share of the rows has distinct values."""
 _SENTENCE_SHARE = 0.5
 """A column may hold sentences if a larger share of the rows has distinct values."""
 _SENTENCE_SPACES = 3
-"""The minimum mean number of spaces in a sentence."""
 MAX_ROWS = 1_000_000
 """The approximate maximum number of rows of a split that `note_unreadable` reads."""
 _FEATURE: TypeAdapter[Feature] = TypeAdapter(Feature)
@@ -109,13 +106,8 @@ def review_examples(
     """Reviews the columns in a sample, and the split of dated rows.
 
     Args:
-      examples: the artifact of the examples.
-      schema: the schema with the chosen types.
-      label: the label's column.
-      task: the label's kind of task.
       exempt: columns that are not reviewed, for instance because the config declares them.
       group: the column by which rows are grouped into splits, or an empty string for no column.
-      counts: the counts of all rows of the split, by column.
       dates: exempt columns that may hold the date of a row, with the config's format, or None if
         the split is not reviewed.
     """
@@ -168,9 +160,6 @@ def find_in_split(
 def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
     """Returns the numbers or days in a column of text, parsed in the same way as by a model.
 
-    Args:
-      texts: the values as bytes, [rows]; null where a value is missing.
-
     Returns:
       The numbers or days, [rows], NaN where a value cannot be parsed. None if the column holds
         neither numbers nor dates.
@@ -188,19 +177,15 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
 
 def write_review(anomalies: types.Artifact, review: Review) -> None:
     """Writes a review into the artifact of the anomalies, and reports the first findings."""
-    with fileio.open(posixpath.join(anomalies.uri, FILE), "w") as file:
-        file.write(json.dumps(asdict(review), indent=1))
+    write_text(json.dumps(asdict(review), indent=1), anomalies.uri, FILE)
     for sentence in show_findings(review):
         report_notice(sentence)
 
 
 def read_review(anomalies: types.Artifact) -> Review:
     """Returns the review in the artifact of the anomalies, or a review without findings."""
-    path = posixpath.join(anomalies.uri, FILE)
-    if not fileio.exists(path):
-        return Review()
-    with fileio.open(path, "r") as file:
-        return _REVIEW.validate_python(json.loads(file.read()))
+    text = read_text(anomalies.uri, FILE)
+    return Review() if text is None else _REVIEW.validate_python(json.loads(text))
 
 
 def check_leakage(review: Review) -> None:
@@ -243,14 +228,11 @@ def review_columns(
     Args:
       columns: the label and the features to review, by name, [rows] each of numbers or bytes; null
         where a value is missing.
-      label: the label's name.
-      task: the label's kind of task.
       numbers: the numbers or days in columns of text, by name, [rows] each, with NaN where a value
         cannot be parsed.
       typed: columns of other types than numeric or categorical, which may be constant in the
         sample.
       groups: the group of each row, [rows], or None if rows are independent.
-      counts: the counts of all rows of the split, if `columns` are a sample of the split.
     """
     counts = counts or {}
     if len(columns[label]) < _MIN_ROWS:
@@ -338,11 +320,6 @@ def note_unreadable(
     """Returns notes on text that cannot be parsed, so that the values count as missing.
 
     The notes do not contain dates, which ExampleGen reports.
-
-    Args:
-      examples: the artifact of the examples.
-      schema: the schema with the chosen types.
-      exempt: columns that are left out, for instance because the config declares them.
     """
     readers = {
         name: reader

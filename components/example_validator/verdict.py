@@ -29,7 +29,6 @@ def check_anomalies(anomalies: Sequence[Anomaly], stops: bool) -> None:
     """Raises an error if there are severe anomalies.
 
     Args:
-      anomalies: all anomalies.
       stops: whether severe contradictions of the schema stop the run. Severe drift always does.
 
     Raises:

@@ -15,7 +15,6 @@ class ModelVariants(Artifact):
     """The variants of a model: a folder `NAME` with `variant.json` for each, and `report.json`."""
 
     TYPE_NAME = "components.ModelVariants"
-    """The name of the type in metadata stores."""
 
 
 def write_report(folder: str, report: OptimizerReport) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
-from tfx import types
 from tfx.dsl.components.base import base_beam_component, base_beam_executor, executor_spec
 from tfx.dsl.io import fileio
 from tfx.types import BaseChannel, Channel, artifact_utils, component_spec, standard_artifacts
@@ -54,6 +53,7 @@ from components.optimizer.gating import (
 from components.optimizer.making import make_variants, read_sample, reuse_variants
 from components.optimizer.report import OptimizerReport, VariantReport
 from components.schema_reader import read_schema_artifact
+from components.split_files import Artifacts
 from components.trainer.backups import backup_directory
 from components.trainer.options import TrainerOptions
 from trainer_module.export.interface import read_interface
@@ -65,8 +65,6 @@ SPLIT_KEY = "split"
 TRAIN_SPLIT_KEY = "train_split"
 """The execution property of the split from which the sample is read."""
 
-Inputs = dict[str, list[types.Artifact]]
-
 
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Writes the output `variants`: a folder for each converted variant, and the report.
@@ -75,7 +73,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     """
 
     def Do(  # noqa: N802 - TFX's name
-        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Converts, measures and evaluates the variants of a blessed model.
 
@@ -142,7 +140,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         shutil.rmtree(folder)
 
     def _evaluation(
-        self, input_dict: Inputs, exec_properties: dict[str, Any], saved_model: str
+        self, input_dict: Artifacts, exec_properties: dict[str, Any], saved_model: str
     ) -> Evaluation:
         eval_config = tfma.EvalConfig()
         proto_utils.json_to_proto(exec_properties[EVAL_CONFIG_KEY], eval_config)
@@ -156,17 +154,17 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         )
 
 
-def _uri(input_dict: Inputs, key: str) -> str:
+def _uri(input_dict: Artifacts, key: str) -> str:
     return str(artifact_utils.get_single_uri(input_dict[key]))
 
 
-def _skip_reason(input_dict: Inputs) -> str:
+def _skip_reason(input_dict: Artifacts) -> str:
     """Returns the reason why no variants are made, or an empty string."""
     validation = tfma.load_validation_result(_uri(input_dict, EVALUATION_KEY))
     return "" if validation.validation_ok else "the model is not blessed"
 
 
-def _variants_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: str) -> Path:
+def _variants_folder(input_dict: Artifacts, exec_properties: dict[str, Any], output: str) -> Path:
     """Returns a folder that is the same for every execution with the same model and sample.
 
     The folder does not depend on the conditions for accepting variants. It is not in the folder of
@@ -184,7 +182,7 @@ def _variants_folder(input_dict: Inputs, exec_properties: dict[str, Any], output
 
 
 @contextmanager
-def _local_model(input_dict: Inputs) -> Iterator[Path]:
+def _local_model(input_dict: Artifacts) -> Iterator[Path]:
     """Yields the folder of the exported model on this machine."""
     model = artifact_utils.get_single_instance(input_dict[MODEL_KEY])
     path = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
@@ -202,10 +200,8 @@ def _describe(
     """Returns the report of a variant without the decision: `accepted` is False.
 
     Args:
-      name: the name of the variant.
       variant: the measured variant, or None if the conversion has failed.
       evaluated: the metrics of the variant, or None if the evaluation has failed.
-      failure: the reason of a failure, or None.
     """
     if variant is None or evaluated is None or failure:
         reason = failure or "the conversion failed"
@@ -265,18 +261,12 @@ class Optimizer(base_beam_component.BaseBeamComponent):
         """Constructs the TFX component.
 
         Args:
-          model: a channel of Model.
           evaluation: a channel of ModelEvaluation, with the validation and the metrics of the
             model. The blessing is not an input, because it is changed while the model waits for a
             push: a cached Optimizer would run again.
           examples: a channel of raw Examples, on which variants are evaluated.
           transformed_examples: a channel of transformed Examples, from which a sample is taken.
-          transform_graph: a channel of TransformGraph.
-          schema: a channel of Schema.
-          eval_config: TFMA's config for the model.
-          split: the split on which variants are evaluated.
           train_split: the split from which the sample is read.
-          plan: the variants to make, and the conditions for accepting them.
         """
         spec = OptimizerSpec(
             model=model,

@@ -39,7 +39,6 @@ from trainer_module.scratch import ScratchFolder
 logger = logging.getLogger(__name__)
 
 FLOAT_BYTES = 4
-"""The number of bytes of a float32."""
 
 
 def unmeasured_reason(variant: Variant) -> str:
@@ -53,10 +52,6 @@ def unmeasured_reason(variant: Variant) -> str:
 
 def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelMeasurements:
     """Measures the model itself: the size of its weights, and the latency of `from_transformed`.
-
-    Args:
-      saved_model: the folder of the exported model.
-      sample: transformed examples by feature.
 
     Raises:
       TrainingError: the model was not exported by this project's export.
@@ -76,9 +71,7 @@ def measure_variants(
     runtime.
 
     Args:
-      variants: the variants by name.
       folder: the folder of the variants; the measurements are written to their manifests.
-      sample: transformed examples by feature.
     """
     measured = dict(variants)
     with ScratchFolder() as temporary:
@@ -121,9 +114,7 @@ class Evaluation:
     """The model, the examples, the split and TFMA's config of an evaluation of variants."""
 
     saved_model: str
-    """The folder of the exported model of the variants."""
     examples: Sequence[types.Artifact]
-    """The raw examples."""
     split: str
     schema: schema_pb2.Schema
     eval_config: tfma.EvalConfig
@@ -134,10 +125,6 @@ def evaluate(
     evaluation: Evaluation, variants: Mapping[str, Path]
 ) -> tuple[dict[str, VariantMetrics], dict[str, str]]:
     """Evaluates all variants in one pass over the examples. If the pass fails, one by one.
-
-    Args:
-      evaluation: the model, the examples and the config.
-      variants: the variants' folders, by name.
 
     Returns:
       The metrics by the name of the variant, and the reasons of failed evaluations by name.
@@ -160,11 +147,7 @@ def evaluate(
 
 
 def read_model_metrics(uri: str) -> VariantMetrics:
-    """Returns the metrics of the model itself, which the Evaluator has measured.
-
-    Args:
-      uri: the folder of the Evaluator's evaluation.
-    """
+    """Returns the metrics of the model itself, which the Evaluator has measured."""
     return _read_metrics(uri, CANDIDATE)
 
 
@@ -239,12 +222,7 @@ def _measure_by_tfma(
 
 
 def shared_models(saved_model: str, variants: Mapping[str, Path]) -> Any:
-    """Returns the variants as models for TFMA, by the names in the config of `make_config`.
-
-    Args:
-      saved_model: the folder of the exported model of the variants.
-      variants: the folder of each variant, by the variant's name.
-    """
+    """Returns the variants as models for TFMA, by the names in the config of `make_config`."""
     shared = [
         tfma.types.EvalSharedModel(
             model_path=saved_model,

@@ -39,10 +39,6 @@ class DecidingMetric(BaseModel):
 
         The drop is negative if the variant is better. If the metric has a unit, the drop is divided
         by the model's value, and infinite if that value is 0.
-
-        Args:
-          model: the model's value.
-          variant: the variant's value.
         """
         if self.higher_is_better is None:
             drop = abs(model - variant)
@@ -121,21 +117,16 @@ def decide(
     """Returns the report of a variant, with the decision and the reasons for a rejection.
 
     Args:
-      plan: the conditions for accepting variants.
       report: the report without the decision. If it already has reasons, the variant could not be
         converted or evaluated.
-      model: the metrics of the model on the same examples.
-      measurements: the size and latency of the model.
     """
     if report.reasons:
         return report
     accept, name = plan.settings.accept, plan.metric.name
     value, model_value = report.metrics.get(name), model.metrics.get(name)
     size, latency = report.bytes or 0, latency_of(report.measured)
-    size_ratio, latency_ratio = (
-        _ratio(size, measurements.bytes),
-        _ratio(latency, latency_of(measurements.measured)),
-    )
+    size_ratio = _ratio(size, measurements.bytes)
+    latency_ratio = _ratio(latency, latency_of(measurements.measured))
     worse_slices, remarks = (
         _slice_reasons(plan, report.slices, model) if accept.slices else ([], [])
     )

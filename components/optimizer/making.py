@@ -40,10 +40,7 @@ def read_sample(
     """Returns a sample of the transformed examples of a split: [rows, ...] for each feature.
 
     Args:
-      examples: the transformed examples of one or several spans.
-      split: the split to read.
       transform_graph: the folder of the transform graph, for the types of features.
-      interface: the model's interface, for the names of features.
 
     Raises:
       TrainingError: there are no examples.
@@ -78,9 +75,7 @@ def make_variants(
     """Converts the variants that the folder does not contain yet.
 
     Args:
-      names: the names of the variants.
       folder: the folder of all variants, which remains if the run is killed.
-      convert: converts one variant.
 
     Returns:
       The variants by name, and the reasons of failed conversions by name.
@@ -121,8 +116,6 @@ def reuse_variants(names: Sequence[str], folder: Path, output: str, made_from: s
     """Copies the variants of the same model that earlier executions have converted.
 
     Args:
-      names: the names of the variants to copy.
-      folder: the target folder.
       output: the folder of this execution's artifact; its parent has the folders of all executions.
       made_from: the hash of the model, the sample and the code of the variants.
     """

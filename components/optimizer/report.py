@@ -20,9 +20,7 @@ class VariantReport(BaseModel):
     name: str
     accepted: bool
     reasons: list[str] = []
-    """The reasons why the variant is rejected."""
     remarks: list[str] = []
-    """Further remarks for the summary."""
     unmeasured: str = ""
     """The reason why the variant was not measured on its target device, or an empty string."""
     bytes: int | None = None
@@ -54,7 +52,6 @@ class OptimizerReport(BaseModel):
     unmet: list[str] = []
     """Sentences about rejected variants that are required; if there are any, nothing is pushed."""
     skipped: str = ""
-    """The reason why there are no variants."""
     made_from: str = ""
     """The hash of the model, the sample and the code of the variants."""
     weight_bytes: int | None = None

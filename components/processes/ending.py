@@ -26,7 +26,6 @@ SERVER_GRACE_SECONDS = 30
 SCHEDULED_RUN_GRACE_SECONDS = 60.0
 """The grace period of a scheduled run. Halfway through it, the signal is repeated."""
 POLL_SECONDS = 0.05
-"""The interval in seconds at which processes are polled."""
 
 Send = Callable[[signal.Signals], bool]
 """A function that sends a signal, and returns whether a process may receive further signals."""
@@ -44,12 +43,7 @@ class Ending:
     """The steps that end processes. The caller's loop takes the steps one by one."""
 
     def __init__(self, send: Send, steps: Sequence[Step]) -> None:
-        """Creates the sequence, and sends no signal yet.
-
-        Args:
-          send: sends a signal.
-          steps: the steps in order.
-        """
+        """Creates the sequence, and sends no signal yet."""
         self._send = send
         self._remaining = list(steps)
         self._next_time = 0.0
@@ -74,11 +68,6 @@ class Ending:
 def end(send: Send, has_ended: Callable[[], bool], steps: Sequence[Step]) -> bool:
     """Sends signals until the processes have ended or no step is left.
 
-    Args:
-      send: sends a signal to the processes.
-      has_ended: returns whether the processes have ended.
-      steps: the signals and their grace periods.
-
     Returns:
       Whether the processes have ended.
     """
@@ -96,7 +85,6 @@ class EndResult(NamedTuple):
     killed: list[psutil.Process]
     """The processes that received SIGKILL, as they had not ended before."""
     remaining: list[psutil.Process]
-    """The processes that still run."""
 
 
 def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) -> EndResult:
@@ -104,7 +92,6 @@ def end_processes(processes: Sequence[psutil.Process], steps: Sequence[Step]) ->
 
     Args:
       processes: the processes, which need not be children of this process.
-      steps: the signals and their grace periods.
 
     Raises:
       psutil.AccessDenied: a process belongs to another user.

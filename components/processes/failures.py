@@ -30,16 +30,8 @@ class WorkerFailedError(Exception):
     """An unexpected error in a worker. The message is a single sentence."""
 
     def __init__(self, failure: Failure, log_tail: Sequence[str], suffix: str = "") -> None:
-        """Creates the error from a failure.
-
-        Args:
-          failure: the failure.
-          log_tail: the last lines of the worker's output.
-          suffix: text that is appended to the sentence.
-        """
         super().__init__(failure.sentence + suffix)
         self.worker = failure.worker
-        """The worker's name."""
         self.error_type = failure.error_type
         """The qualified name of the Python exception, or an empty string without an exception."""
         self.error_message = failure.message
@@ -58,7 +50,6 @@ class Failure:
     """The unexpected end of a worker."""
 
     worker: str
-    """The worker's name."""
     at: float
     """The time of the failure, in seconds since the epoch."""
     message: str
@@ -84,9 +75,7 @@ class Failure:
         """Returns the failure of a worker that ended without describing an error.
 
         Args:
-          worker: the worker's name.
           status: the exit status, or minus the number of the signal that ended the worker.
-          remark: the reason why the worker ended, or an empty string.
         """
         name = name_signal(status)
         description = f"was killed by {name}" if name else f"ended early, with exit status {status}"

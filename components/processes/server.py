@@ -20,7 +20,6 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
     """Serves as a worker of a cluster until the process is killed.
 
     Args:
-      config: the cluster, and this worker's place in it.
       model: the import path of a user's builder, or None. The builder is imported first, as it may
         register operations.
       on_ready: called as soon as coordinators can connect.

@@ -38,7 +38,6 @@ FOLDER = "cluster"
 """The folder for the servers' logs and the file with their addresses. It is in the output folder.
 """
 MODULE = "components.processes.server"
-"""The module that a server runs."""
 FILE = "cluster.json"
 START_SECONDS = 300.0
 """The timeout for all servers to be ready. A server may have to import a model first."""
@@ -146,9 +145,7 @@ def start_cluster(
 
     Args:
       folder: the folder for cluster.json and the servers' output.
-      places: the places of the workers and parameter servers.
       model: the import path of a user's builder that the servers import, or None.
-      report: reports the progress.
 
     Raises:
       ConfigError: a cluster is running already, or the folder cannot be written.
@@ -185,10 +182,6 @@ def start_cluster(
 
 def stop_cluster(folder: Path, report: Report) -> None:
     """Ends a cluster's servers, with SIGKILL if necessary, and deletes the cluster's file.
-
-    Args:
-      folder: the cluster's folder.
-      report: reports the result for each server.
 
     Raises:
       NoClusterError: the folder contains no cluster.
@@ -256,9 +249,6 @@ def _check_none_runs(folder: Path, report: Report) -> None:
 
 def _end(running: Mapping[str, psutil.Process]) -> list[str]:
     """Ends the processes of servers.
-
-    Args:
-      running: the processes by name of the server.
 
     Returns:
       The names of the servers whose processes had to be killed.

@@ -44,13 +44,11 @@ class _State:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        """The first signal that was received, or None."""
         self.deferrals = 0
         """The number of active blocks that defer a stop."""
         self.is_settled = False
         """Whether signals are ignored, as there is nothing left to stop."""
         self.is_watched = False
-        """Whether the watching thread is running."""
         self.is_repeated = False
         """Whether the next signal comes from the watching thread."""
         self.end = threading.Lock()
@@ -77,10 +75,6 @@ def handle_signals(
     """Installs a signal handler in a `with` block of the main thread.
 
     At the end of the block, the earlier handlers are restored.
-
-    Args:
-      handle: the handler, as for `signal.signal`.
-      signals: the signals.
     """
     earlier = [(number, signal.signal(number, handle)) for number in signals]
     try:
@@ -101,11 +95,7 @@ def received_signal() -> str | None:
 
 
 def check_stop() -> None:
-    """Raises KeyboardInterrupt if a signal has stopped this process.
-
-    Raises:
-      KeyboardInterrupt: a signal was received and signals are not ignored.
-    """
+    """Raises KeyboardInterrupt if a signal has stopped this process."""
     if _state.signal is not None and not _state.is_settled:
         raise KeyboardInterrupt
 
@@ -119,11 +109,7 @@ def ignore_signals() -> None:
 
 
 def commit_or_abort() -> None:
-    """Raises KeyboardInterrupt if a signal has stopped this process. Later signals are ignored.
-
-    Raises:
-      KeyboardInterrupt: a signal was received.
-    """
+    """Raises KeyboardInterrupt if a signal has stopped this process. Later signals are ignored."""
     was_settled = _state.is_settled
     # Signals are ignored before the check, so that none can arrive between check and commit.
     ignore_signals()
@@ -157,7 +143,6 @@ def attempt(
     """Calls a function in the main thread. A stop ends the call within the grace period.
 
     Args:
-      work: the function.
       record_stop: records the stop if the main thread does not react to it.
       exit_code: the exit code of the process if the main thread does not react to a stop.
 
@@ -187,16 +172,8 @@ def attempt_last(work: Callable[[], None], record_stop: Callable[[], None], exit
     """Calls a function after `attempt`, such as one that writes a report. A stop ends only this
     call; before and after it, signals are ignored.
 
-    Args:
-      work: the function.
-      record_stop: as for `attempt`.
-      exit_code: as for `attempt`.
-
     Returns:
       Whether the function returned.
-
-    Raises:
-      Exception: the error of the function.
     """
     try:
         error = attempt(work, record_stop, exit_code)
@@ -210,12 +187,7 @@ def attempt_last(work: Callable[[], None], record_stop: Callable[[], None], exit
 
 @contextmanager
 def _watched(record_stop: Callable[[], None], exit_code: int) -> Iterator[None]:
-    """Watches the main thread in a `with` block.
-
-    Args:
-      record_stop: as for `attempt`.
-      exit_code: as for `attempt`.
-    """
+    """Watches the main thread in a `with` block."""
     state, has_ended = _state, threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

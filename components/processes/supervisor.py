@@ -68,8 +68,6 @@ class WatchedWorker:
         """Watches a worker that was just started.
 
         Args:
-          spec: the worker's description.
-          handle: the running worker.
           on_event: called with events of the worker's work, such as its progress.
         """
         self.spec = spec
@@ -274,7 +272,8 @@ class Supervisor:
         elif failure.is_transient and self._retries_left > 0:
             self._note(failure, "all workers restart")
         else:
-            tail = self._member_of(failure).handle.log_tail()
+            member = next(member for member in self._members if member.failure is failure)
+            tail = member.handle.log_tail()
             logger.error("The last lines of %s:\n%s", failure.worker, "\n".join(tail))
             raise failure.to_exception(tail, self._describe_restarts(failure))
 
@@ -288,9 +287,6 @@ class Supervisor:
         if not self._restarts or not failure.is_transient:
             return ""
         return f"; {counted(len(self._restarts), 'restart')} did not help"
-
-    def _member_of(self, failure: Failure) -> WatchedWorker:
-        return next(member for member in self._members if member.failure is failure)
 
     def _check_started(self) -> None:
         """Raises StartTimeoutError if a worker has not begun, or is not ready, in time."""

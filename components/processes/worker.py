@@ -28,7 +28,6 @@ class Channel:
         """Opens the writing end of a pipe, which the worker's child processes do not inherit.
 
         Args:
-          descriptor: the file descriptor of the pipe.
           mark: the beginning of each line, which identifies events in a pipe with other writers.
         """
         os.set_inheritable(descriptor, False)
@@ -111,7 +110,6 @@ def limit_memory(memory: float, error: Exception, channel: Channel) -> None:
     Args:
       memory: the limit in bytes.
       error: the error that the channel sends.
-      channel: the channel of this process.
     """
     process = psutil.Process()
 

@@ -29,7 +29,6 @@ class CertificateLimits:
 CERTIFICATE_FOLDER = "certificate"
 """The folder of an InfraBlessing that is copied to `assets.extra` of the version."""
 CERTIFICATE_FILE = "certificate.json"
-"""The file of the certificate in this folder."""
 
 
 OF_EVAL = " of eval"
@@ -55,7 +54,6 @@ class GoldenRow:
 EXTRA_FOLDER = "assets.extra"
 """The folder of a version for additional files, which model servers and loaders ignore."""
 CERTIFICATE_PATH = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
-"""The path of the certificate's folder in a version."""
 PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
 """The path, in a version, of the file with the version's `Provenance`."""
 GOLDEN_FILE = "golden.parquet"
@@ -77,7 +75,6 @@ class Agreement:
     row: str
     """The description of the golden row with the largest difference."""
     output: str
-    """The output with the largest difference."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +84,7 @@ class Certificate:
     """
 
     tolerance: float
-    """The tolerance of the `CertificateLimits`."""
     rows: int
-    """The number of golden rows."""
     expected_by: str
     """The interface that gives the expected predictions."""
     ways: dict[str, Agreement] = field(default_factory=dict)

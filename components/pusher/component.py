@@ -42,6 +42,7 @@ from components.pusher.versions import (
     push_new_version,
     read_provenance,
 )
+from components.split_files import Artifacts
 from trainer_module.errors import shorten
 from trainer_module.runtime import report_notice, report_step
 from trainer_module.scratch import ScratchFolder
@@ -62,15 +63,11 @@ class AtomicPushExecutor(executor.Executor):
     """
 
     def __init__(self, context: base_executor.BaseExecutor.Context | None = None) -> None:
-        """Creates the executor, and stores the id of the pipeline run."""
         super().__init__(context)
         self._run = context.pipeline_run_id if context else None
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[Artifact]],
-        output_dict: dict[str, list[Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Pushes the model if it is blessed, with the inputs and outputs of TFX's own executor.
 
@@ -192,7 +189,7 @@ def _mark(pushed: Artifact, version: Path | None = None) -> None:
 
 
 def _read_variants(
-    input_dict: dict[str, list[Artifact]],
+    input_dict: Artifacts,
 ) -> tuple[str | None, OptimizerReport | None]:
     """Returns the folder and the report of the variants, or None if the config has no variants."""
     if not input_dict.get(VARIANTS_KEY):
@@ -226,8 +223,6 @@ class Pusher(base_component.BaseComponent):
         """Constructs the component from channels.
 
         Args:
-          model: a channel of Model.
-          model_blessing: a channel of ModelBlessing.
           infra_blessing: a channel of InfraBlessing, or None if the config disables certificates.
           variants: a channel of ModelVariants, or None if the config has no variants.
           base_directory: the serving folder.

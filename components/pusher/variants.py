@@ -27,7 +27,6 @@ def add_variants(artifact: Path, version: Path) -> None:
 
     Args:
       artifact: the folder of the Optimizer's artifact.
-      version: the folder of the version.
 
     Raises:
       DataError: the files of a variant differ from the accepted files.
@@ -55,11 +54,7 @@ def to_manifest(variants: Mapping[str, Variant]) -> str:
 
 
 def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
-    """Returns the manifest's entry of each variant of a version, or {} if there are no variants.
-
-    Raises:
-      DamagedFileError: the manifest cannot be read.
-    """
+    """Returns the manifest's entry of each variant of a version, or {} if there are no variants."""
     path = version / VARIANTS_FOLDER / MANIFEST_FILE
     try:
         return dict(json.loads(path.read_text())["variants"])
@@ -71,11 +66,7 @@ def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
 
 
 def accepted_variants(artifact: Path) -> list[str]:
-    """Returns the names of the accepted variants, or an empty list if there is no report.
-
-    Args:
-      artifact: the folder of the Optimizer's artifact.
-    """
+    """Returns the names of the accepted variants, or an empty list if there is no report."""
     path = artifact / REPORT_FILE
     return OptimizerReport.model_validate_json(path.read_text()).accepted if path.is_file() else []
 
@@ -86,7 +77,6 @@ def has_variants(version: Path, artifact: Path | None) -> bool:
     If not, the Pusher pushes the model again.
 
     Args:
-      version: the folder of a version of the model.
       artifact: the folder of the Optimizer's artifact, or None if the config has no variants: then
         the result is True.
     """
@@ -106,11 +96,7 @@ def _sha256(manifest: Path) -> str:
 
 
 def find_variant(version: Path, name: str) -> Path:
-    """Returns the folder of a variant in a version.
-
-    Raises:
-      ConfigError: the version does not have the variant.
-    """
+    """Returns the folder of a variant in a version."""
     names = list(read_manifest(version))
     if name not in names:
         available = (

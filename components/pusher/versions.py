@@ -36,7 +36,6 @@ numbers."""
 ABANDONED_SECONDS = 3600.0
 """The seconds without a change after which an unfinished copy of another machine is deleted."""
 OUTGOING_PREFIX = ".deleted-"
-"""The prefix of folders that are being deleted."""
 WITHDRAWN_PROPERTY = "withdrawn"
 """A custom property of a Model artifact: 1 if the model must not be used again."""
 WAITING_PROPERTY = "waits"
@@ -60,13 +59,11 @@ class Provenance:
     """The origin of a version."""
 
     model: str | None
-    """The URI of the Model artifact."""
     model_id: int | None = None
     model_created: int | None = None
     """The creation time of the artifact in milliseconds since 1970. It is needed because URIs and
     ids repeat after a restart with an empty metadata store."""
     run: str | None = None
-    """The id of the pipeline run."""
     pushed_at: str = ""
     """The time of the push in ISO 8601."""
     copy_of: int | None = None
@@ -167,11 +164,7 @@ def read_withdrawal(version: Path) -> str | None:
 
 
 def mark_withdrawn(version: Path, reason: str | None) -> None:
-    """Marks a version as withdrawn, and flushes the marker to disk.
-
-    Raises:
-      OSError: the marker cannot be written.
-    """
+    """Marks a version as withdrawn, and flushes the marker to disk."""
     file = version / WITHDRAWN_FILE
     if file.exists():
         return
@@ -184,11 +177,7 @@ def mark_withdrawn(version: Path, reason: str | None) -> None:
 
 
 def lift_withdrawal(version: Path) -> None:
-    """Deletes the marker of a withdrawn version.
-
-    Raises:
-      OSError: the marker cannot be deleted.
-    """
+    """Deletes the marker of a withdrawn version."""
     file = version / WITHDRAWN_FILE
     if file.exists():
         file.unlink()
@@ -217,7 +206,6 @@ def push_new_version(
     The copy is compared with the certificate before it becomes visible.
 
     Args:
-      model: the folder of the SavedModel.
       base: the serving folder, which is created if missing. Several pipelines may push to it at the
         same time.
       provenance: the origin of the version; by default the provenance in `model`.
@@ -251,9 +239,6 @@ def push_version(model: Path, version: Path) -> None:
     Args:
       model: the folder of the SavedModel, with its provenance.
       version: the folder of the version in the serving folder, which is created if missing.
-
-    Raises:
-      DataError: a file differs from the certified file, or a variant from the accepted variant.
     """
     with _incoming(model, version.parent) as incoming:
         commit_or_abort()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -29,11 +28,13 @@ from components.column_types.decision import choose_types
 from components.column_types.facts import collect_facts, collect_list_facts, count_columns
 from components.column_types.pictures import choose_size
 from components.column_types.words import choose_words
+from components.copying import write_text
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.notes import read_notes
 from components.examples_reader import read_columns, read_sample
-from components.schema_gen.files import keep_schema, read_schema, schema_revision, write_text
+from components.schema_gen.files import keep_schema, read_schema, schema_revision
 from components.schema_gen.inference import infer_schema
+from components.split_files import Artifacts
 from trainer_module.errors import DataError
 from trainer_module.features.raw_columns import MISSING_INTEGER
 from trainer_module.settings import Task
@@ -53,7 +54,7 @@ def fill_gaps(schema: schema_pb2.Schema) -> None:
 
     If a later row lacks a value, its dense tensor gets the default value. A dense column takes
     little time to parse, and the model needs no additional input for missing values, which did not
-    occur in training. Columns with list_names values per row, or with missing values, are sparse.
+    occur in training. Columns with several values per row, or with missing values, are sparse.
     """
     representations = tensor_representation_util.GetTensorRepresentationsFromSchema(schema) or {}
     # If the schema represents some columns, readers do not infer the others, so all are set.
@@ -86,11 +87,6 @@ def make_whole(
 ) -> set[str]:
     """Changes the type of columns in a schema to integer if their values are integers in the data.
 
-    Args:
-      schema: the schema, which is changed.
-      names: the columns that may be changed.
-      statistics: the statistics of each split.
-
     Returns:
       The names of the changed columns.
     """
@@ -111,12 +107,8 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
     """Checks that a schema may be changed, as no user has written or edited it.
 
     Args:
-      path: the path of the schema.
       curated: the path of the user's own schema, or an empty string if there is none.
       columns: the columns that are integers in the data and floats in the schema.
-
-    Raises:
-      DataError: a user has written or edited the schema.
     """
     if curated or schema_revision(None, path):
         column, *others = sorted(columns)
@@ -128,7 +120,6 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
 
 
 Statistics: TypeAlias = dict[str, statistics_pb2.DatasetFeatureStatisticsList]
-"""The statistics by split."""
 _SAMPLED_SPLIT = "train"
 """The split whose examples determine the types of columns."""
 
@@ -137,10 +128,7 @@ class Executor(base_executor.BaseExecutor):
     """An executor that writes the user's own, the stored or a new inferred schema."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Writes the schema to the output `schema`.
 
@@ -176,7 +164,7 @@ class Executor(base_executor.BaseExecutor):
             strip_choices(schema, unsized)
         fill_gaps(schema)
         folder = artifact_utils.get_single_uri(output_dict[SCHEMA_KEY])
-        write_text(posixpath.join(folder, DEFAULT_FILE_NAME), text_format.MessageToString(schema))
+        write_text(text_format.MessageToString(schema), folder, DEFAULT_FILE_NAME)
 
 
 def _load_statistics(input_dict: Mapping[str, list[types.Artifact]]) -> Statistics:
@@ -224,7 +212,6 @@ def _choose_sizes(
       DataError: a column does not contain a picture.
     """
     examples = input_dict[EXAMPLES_KEY]
-    # Other columns lose their chosen types.
     strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
     for name in names:
         feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)
@@ -280,13 +267,10 @@ class SchemaGen(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          statistics: a channel of ExampleStatistics.
           examples: a channel of the Examples of the statistics. A sample determines the types of
             columns.
-          curated: the path of the user's own schema.pbtxt, or None if there is none.
           kept: the path at which the inferred schema is stored.
           revision: the result of `schema_revision(curated, kept)`.
-          label: the label's column.
           task: the label's kind of task. For a classification, the schema lists the classes.
           images: columns of encoded images, for which the schema lists no values.
           aside: columns that are not features, such as the label. The types of the other columns

@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 
+from components.copying import write_text
 from trainer_module.errors import DataError
 
 MARK = "# Inferred by Scopeline and kept; edit it to curate. sha256 of what follows: "
@@ -24,7 +25,6 @@ def schema_revision(curated: str | None, kept: str) -> str:
     The result is empty for an inferred schema, which depends on the statistics alone.
 
     Args:
-      curated: the path of the user's own schema, or None if there is none.
       kept: the path of the stored schema, which a user may have edited.
     """
     if curated is not None:
@@ -68,14 +68,8 @@ def keep_schema(path: str, schema: schema_pb2.Schema) -> None:
 def replace_text(path: str, text: str) -> None:
     """Writes a file at a path or URI atomically."""
     scratch = f"{path}.{uuid.uuid4().hex}.tmp"
-    write_text(scratch, text)
+    write_text(text, scratch)
     fileio.rename(scratch, path, overwrite=True)
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a file at a path or URI."""
-    with fileio.open(path, "w") as opened:
-        opened.write(text)
 
 
 def _read(path: str) -> bytes:
@@ -109,8 +103,6 @@ def edit_schema(text: str, before: schema_pb2.Schema, after: schema_pb2.Schema) 
     Comments outside of the changed blocks are preserved.
 
     Args:
-      text: the old schema in text format.
-      before: the old schema.
       after: the new schema, in which only features and lists of values may differ.
     """
     old = {(kind, item.name): item for kind in _KINDS for item in getattr(before, kind)}

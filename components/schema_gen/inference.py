@@ -17,14 +17,7 @@ def infer_schema(
     task: Task,
     images: Iterable[str],
 ) -> schema_pb2.Schema:
-    """Returns a schema with which all splits agree, and which lists the label's classes.
-
-    Args:
-      statistics: the statistics of each split.
-      label: the label's column.
-      task: the label's kind of task.
-      images: columns of encoded images.
-    """
+    """Returns a schema with which all splits agree, and which lists the label's classes."""
     schema, known = schema_pb2.Schema(), set[str]()
     for split in statistics:
         schema = _widen(schema, split, known)
@@ -52,8 +45,6 @@ def _widen(
     column. This function keeps the type of the other splits and allows missing values.
 
     Args:
-      schema: the schema of the previous splits.
-      statistics: the statistics of the split.
       known: the columns with a value in the previous splits.
     """
     before = {feature.name: feature for feature in schema.feature if feature.name in known}
@@ -139,14 +130,6 @@ def accept_data(
     A column that no longer exists is removed. If a column is new or its type has changed, it is
     inferred from the data. If a column has missing values, the schema allows missing values. Bounds
     and lists of values are extended.
-
-    Args:
-      schema: the schema that the data contradicts.
-      statistics: the statistics of each split.
-      columns: the columns whose data is accepted.
-      label: the label's column.
-      task: the label's kind of task.
-      images: columns of encoded images.
     """
     inferred = infer_schema(list(statistics), label, task, images)
     with_values = set[str]().union(*(columns_with_values(split) for split in statistics))

@@ -49,9 +49,6 @@ def write_certificate(
 
     Args:
       certificate: the certificate. The digest of the golden rows is added to its files.
-      folder: an existing folder.
-      rows: the golden rows.
-      answers: the expected outputs of the golden rows, by name.
     """
     columns = {
         _DESCRIPTION: pa.array([row.description for row in rows]),
@@ -70,9 +67,6 @@ def write_certificate(
 
 def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
     """Returns the golden rows, and their expected outputs by name.
-
-    Args:
-      folder: the folder of the certificate.
 
     Raises:
       DamagedFileError: the file of the golden rows cannot be read.
@@ -124,8 +118,6 @@ def compare(expected: Arrays, actual: Arrays, rows: Sequence[GoldenRow]) -> Agre
 
     Args:
       expected: the expected outputs by name. Each output has the shape [rows, ...].
-      actual: the outputs of another interface for the same rows.
-      rows: the golden rows that were predicted.
     """
     agreement = Agreement(0.0, "", "")
     if actual.keys() != expected.keys():
@@ -261,8 +253,6 @@ def read_columns(
     """Returns serialised tf.Examples in the form in which ExampleGen's sources read rows.
 
     Args:
-      examples: the serialised tf.Examples.
-      interface: the interface of the model.
       row: the name of a row in the error message.
       remedy: the advice of the error message.
 
@@ -302,7 +292,6 @@ def load_certified(version: Path, variant: str | None = None) -> Model:
     A version without a certificate is loaded without a check.
 
     Args:
-      version: the folder of the version.
       variant: the name of a variant that predicts in place of the SavedModel's network, or None.
         The variant's file is checked, but not its predictions, which may differ from the
         SavedModel's predictions.
@@ -323,10 +312,6 @@ def load_certified_variant(version: Path, variant: str) -> TransformedModel:
 
     The files are compared with the certificate. The predictions of the SavedModel are not checked,
     as that would require TensorFlow.
-
-    Raises:
-      ConfigError: the version has no variant of that name.
-      DataError: the files have changed, or the variant cannot be loaded.
     """
     check_certified_files(version)
     return load_transformed(version, variant)

@@ -34,7 +34,6 @@ def example_row(model: Servable, hidden: Collection[str] | None) -> dict[str, An
     """Returns a row that the model can predict, by request name.
 
     Args:
-      model: the model.
       hidden: the columns of the data whose values must not be shown, or None if no values of the
         data may be shown. These columns have a neutral value.
     """

@@ -103,7 +103,6 @@ class Signatures:
         """Loads the SavedModel of a folder into a session.
 
         Args:
-          folder: the folder of the SavedModel.
           is_parallel: whether independent operations of a call run in parallel. This is faster for
             pictures, as each picture is decoded by an operation of its own.
 
@@ -176,11 +175,6 @@ def _without_advice() -> Iterator[None]:
 
 def load_variant(version: Path, name: str, interface: ModelInterface) -> RunnableVariant:
     """Loads a variant, and checks that it has the same classes as the version in the same order.
-
-    Args:
-      version: the folder of the version.
-      name: the name of the variant.
-      interface: the interface of the version.
 
     Raises:
       ConfigError: the version has no variant of that name.
@@ -283,13 +277,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     """Loads a version, and optionally a variant that predicts in place of its network.
 
     Args:
-      folder: the folder of the version.
       variant: the name of the variant, or None for the SavedModel's own network.
-
-    Raises:
-      ConfigError: the version has no variant of that name.
-      DataError: the version or the variant is damaged, the folder is not a pushed version, or the
-        variant's runtime is not installed.
     """
     interface = read_interface(folder)
     runnable = None
@@ -351,16 +339,7 @@ Servable = Model | TransformedModel
 
 
 def load_transformed(version: Path, variant: str) -> TransformedModel:
-    """Loads only a variant of a version, without the SavedModel.
-
-    Args:
-      version: the folder of the version.
-      variant: the name of the variant.
-
-    Raises:
-      ConfigError: the version has no variant of that name.
-      DataError: the variant is damaged, or its runtime is not installed.
-    """
+    """Loads only a variant of a version, without the SavedModel."""
     version_interface = read_interface(version)
     opened = load_variant(version, variant, version_interface)
     inputs = opened.variant.inputs

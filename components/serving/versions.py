@@ -14,7 +14,6 @@ def find_version(serving: str, number: int | None) -> Path:
     """Returns the folder of a version in a folder of versions.
 
     Args:
-      serving: the folder of the versions.
       number: the number of the version, or None for the newest version that was not withdrawn.
 
     Raises:
@@ -42,12 +41,7 @@ def newest_version(folder: Path) -> Path | None:
 
 
 def _checked(version: Path | None, folder: Path) -> Path:
-    """Returns the version after checking its files.
-
-    Raises:
-      ConfigError: the version is None, because all versions in the folder were withdrawn.
-      DamagedFileError: the files of the version differ from its certificate.
-    """
+    """Returns the version after checking its files."""
     if version is None:
         raise ConfigError(
             f"{folder}: all versions were withdrawn; to use a withdrawn version, give its folder."

@@ -20,17 +20,14 @@ from tfx.types import standard_component_specs as specs
 
 from components.examples_reader import read_columns
 from components.row_counts import check_total
-from components.split_files import split_files
+from components.split_files import Artifacts, split_files
 
 
 class Executor(StockExecutor):
     """TFX's executor, which also checks the number of rows and counts all classes of the label."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Writes the statistics of each split to the output `statistics`.
 
@@ -62,8 +59,6 @@ def add_values(
 
     Args:
       statistics: the statistics of the split, which are changed if the histogram lacks values.
-      examples: the examples of the statistics.
-      split: the split's name.
       column: the column's name. A missing or numeric column is not changed.
 
     Returns:
@@ -126,7 +121,6 @@ class StatisticsGen(base_beam_component.BaseBeamComponent):
         """Constructs the TFX component.
 
         Args:
-          examples: a channel of Examples.
           classes: the label's column of a classification, whose histogram contains all values. The
             histograms of other columns contain the 1,000 most frequent values.
         """

@@ -53,7 +53,6 @@ def backup_directory(
     execution.
 
     Args:
-      input_dict: the Trainer's input artifacts by key.
       exec_properties: the Trainer's execution properties; they contain no paths or timeouts, as
         they are part of TFX's cache key.
       model_run_uri: the folder `<Trainer's folder>/model_run/<execution>`.
@@ -65,9 +64,6 @@ def backup_directory(
 
 def find_interrupted(backup: str) -> list[str]:
     """Returns the backups of other, interrupted training runs of the same Trainer.
-
-    Args:
-      backup: the folder of this training's backup.
 
     Returns:
       The sorted folders. The list is empty if this training has a backup, from which it resumes.
@@ -147,7 +143,6 @@ def keep_backup(backup: str, model_run_uri: str, key: str, settings: CheckpointS
     """Moves the backup of a completed training to its model run.
 
     Args:
-      backup: the folder of the backup.
       model_run_uri: the folder of this execution, with the record of the training.
       key: the `steps_key` of the training.
       settings: the settings for the checkpoints to keep, and their names.

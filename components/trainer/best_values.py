@@ -26,8 +26,6 @@ def write_best(folder: str, values: Mapping[str, Any], search: str) -> None:
     """Writes the best values into the folder of a HyperParameters artifact.
 
     Args:
-      folder: an existing folder.
-      values: the values by config key.
       search: the fingerprint of the search space and the code, which does not depend on the data.
     """
     content = {VALUES_KEY: dict(values), SEARCH_KEY: search}
@@ -44,7 +42,6 @@ def find_earlier(folder: str, search: str) -> str | None:
 
     Args:
       folder: the folder of this execution's artifact; its parent has the folders of all executions.
-      search: the fingerprint of the search, as for `write_best`.
     """
     earlier = fileio.glob(posixpath.join(posixpath.dirname(folder.rstrip("/")), "*", BEST_FILE))
     folders = [posixpath.dirname(path) for path in earlier if _read(path).get(SEARCH_KEY) == search]

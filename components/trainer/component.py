@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tfx import types
 from tfx.components.trainer.executor import GenericExecutor
 from tfx.components.trainer.fn_args_utils import FnArgs, get_common_fn_args
 from tfx.dsl.components.base import base_component, executor_spec
@@ -39,7 +38,7 @@ from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher, run_one
 from components.processes.ports import answers
 from components.processes.supervisor import ClusterJob, Supervisor
-from components.split_files import split_files
+from components.split_files import Artifacts, split_files
 from components.trainer.backups import (
     backup_directory,
     find_interrupted,
@@ -102,10 +101,7 @@ class ClusterTrainerExecutor(GenericExecutor):
     """Calls `run_fn` in the processes of the strategy, and restarts lost processes."""
 
     def Do(  # noqa: N802 - TFX's name
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Trains with the inputs and outputs of TFX's Trainer.
 
@@ -148,10 +144,7 @@ class ClusterTrainerExecutor(GenericExecutor):
         remove_backup(backup)
 
     def make_arguments(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> FnArgs:
         """Returns the arguments of `run_fn`: its inputs, and the folders of its outputs."""
         fn_args = self.read_inputs(input_dict, exec_properties)
@@ -161,9 +154,7 @@ class ClusterTrainerExecutor(GenericExecutor):
         fn_args.model_run_dir = artifact_utils.get_single_uri(output_dict[MODEL_RUN_KEY])
         return fn_args
 
-    def read_inputs(
-        self, input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]
-    ) -> FnArgs:
+    def read_inputs(self, input_dict: Artifacts, exec_properties: dict[str, Any]) -> FnArgs:
         """Returns the inputs that TFX's own Trainer passes to `run_fn`."""
         fn_args = get_common_fn_args(input_dict, exec_properties)
         fn_args.transform_output = fn_args.transform_graph_path
@@ -278,12 +269,7 @@ def _missing_peers(tf_config: TFConfig) -> list[str]:
 
 
 def _missing_peers_error(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
-    """Returns the error that lists the peers that do not answer, or None if all peers answer.
-
-    Args:
-      tf_config: the TF_CONFIG of the cluster.
-      limit: the timeout in seconds, for the message.
-    """
+    """Returns the error that lists the peers that do not answer, or None if all peers answer."""
     missing = _missing_peers(tf_config)
     if not missing:
         return None
@@ -296,9 +282,7 @@ def _missing_peers_error(tf_config: TFConfig, limit: float) -> StartTimeoutError
 class FamilyTrainerExecutor(ClusterTrainerExecutor):
     """Calls the `run_fn` of a task's family in the processes of the strategy."""
 
-    def read_inputs(
-        self, input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
-    ) -> FnArgs:
+    def read_inputs(self, input_dict: Artifacts, exec_properties: dict[str, Any]) -> FnArgs:
         """Returns the inputs of `run_fn`. The lists of files are empty if there are no examples."""
         base_models = input_dict.get(specs.BASE_MODEL_KEY)
         return FnArgs(
@@ -349,7 +333,6 @@ class Trainer(base_component.BaseComponent):
 
         Args:
           run_fn: the import path of the training function.
-          custom_config: the settings for the training function.
           examples: a channel of Examples, or None if training needs no examples.
           base_model: a channel of Model with the model that training starts from, or None.
           schema: a channel of Schema, or None; the types and sizes in the schema complete the

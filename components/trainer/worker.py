@@ -69,7 +69,6 @@ def _user_arguments(runtime: WorkerContext, values: dict[str, Any]) -> Any:
     """Returns TFX's FnArgs for a user's `run_fn`, with an additional `runtime`.
 
     Args:
-      runtime: the runtime of this process.
       values: the JSON values of TFX's FnArgs; the data accessor cannot be JSON.
     """
     from tfx.components.trainer.fn_args_utils import DataAccessor, FnArgs
@@ -122,9 +121,6 @@ def await_names(tf_config: TFConfig) -> None:
 
     The host names of new pods cannot be resolved at first, and gRPC would wait for minutes after a
     few failed attempts. The supervisor limits the time.
-
-    Args:
-      tf_config: the TF_CONFIG of the cluster.
     """
     hosts = {address.rpartition(":")[0].strip("[]") for _, address in tf_config.peers}
     while hosts:

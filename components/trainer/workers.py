@@ -39,7 +39,6 @@ def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) 
     """Returns the processes that train; the first process exports the resulting model.
 
     Args:
-      training: the training.
       strategy: the name of the strategy, after `auto` is resolved.
       tf_config: the TF_CONFIG of an external cluster that this run joins, or None.
 

@@ -57,7 +57,6 @@ def chosen_kinds(settings: TrainerSettings, chosen: Values) -> tuple[str, str | 
     """Returns the kinds of a trial's model and optimizer; other keys depend on these kinds.
 
     Args:
-      settings: the settings of the config.
       chosen: the values of the trial so far, by key.
     """
     kind = chosen.get(KIND, settings.model.kind)
@@ -116,7 +115,6 @@ class TopTrialsPruner(optuna.pruners.BasePruner):
 
         Args:
           first: the number of epochs of the first rung.
-          higher_is_better: whether higher values of the objective are better.
         """
         self._first = first
         self._sign = 1 if higher_is_better else -1

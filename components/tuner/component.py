@@ -37,6 +37,7 @@ from components.copying import copy_folder
 from components.example_validator.anomalies import read_anomalies
 from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher
+from components.split_files import Artifacts
 from components.trainer.backups import backup_directory
 from components.trainer.best_values import find_earlier, read_best, write_best
 from components.trainer.options import TrainerOptions
@@ -50,14 +51,12 @@ from trainer_module.tuning.plan import SearchPlan
 _ARGUMENTS = ("train_files", "eval_files", "transform_graph_path", "custom_config")
 """The fields of TFX's FnArgs that a trial needs."""
 
-Inputs = dict[str, list[types.Artifact]]
-
 
 class SearchExecutor(base_executor.BaseExecutor):
     """Runs trials until their number or the time is reached, and writes the best values."""
 
     def Do(  # noqa: N802 - TFX's name
-        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Searches with the inputs and outputs of TFX's Tuner.
 
@@ -119,12 +118,6 @@ def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, sea
     """Copies the result of the latest search of the same space, unless the data has drifted.
 
     Returns whether a result was copied.
-
-    Args:
-      anomalies: the anomalies of this run's data.
-      best: the folder of the artifact of best values.
-      results: the folder of the artifact of all trials.
-      search: the fingerprint of the search.
     """
     earlier = find_earlier(best, search)
     has_drifted = any(a.is_drift for artifact in anomalies for a in read_anomalies(artifact))
@@ -138,7 +131,7 @@ def reuse_best(anomalies: Sequence[types.Artifact], best: str, results: str, sea
     return True
 
 
-def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: str) -> str:
+def _study_folder(input_dict: Artifacts, exec_properties: dict[str, Any], results: str) -> str:
     """Returns the folder of the study, which depends on the search space and the data.
 
     It does not depend on the duration of the search, and is not in the folder of an execution,
@@ -186,15 +179,12 @@ class Tuner(base_component.BaseComponent):
         """Constructs the TFX component.
 
         Args:
-          examples: a channel of transformed Examples.
-          transform_graph: a channel of TransformGraph.
           schema: a channel of Schema, with the chosen types of columns.
           anomalies: a channel of ExampleAnomalies, or None. It is needed for `tune.reuse`, which
             reuses the result of an earlier search until the data drifts.
           train_split: the split on which trials are trained.
           eval_split: the split on which trials are measured. If it equals `train_split`, a part of
             the split is held out for measuring.
-          custom_config: the settings for the executor.
         """
         spec = TunerSpec(
             examples=examples,

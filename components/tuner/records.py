@@ -135,8 +135,6 @@ def plan_finals(
     There are as many finalists as can be trained on `MIN_ROUNDS` parts within the limit.
 
     Args:
-      trials: the ended trials.
-      objective: the objective of the search.
       seconds: the remaining seconds, summed over processes, or None if the number of trials limits
         the search.
     """
@@ -166,7 +164,6 @@ def choose(
 
     Args:
       trials: the trials in the order of their numbers.
-      objective: the objective of the search.
       is_automatic: whether the first trial is the config itself. It is then chosen, unless another
         trial is better by more than the standard error.
       searches_members: whether the trials train members of an ensemble. The ensemble of the best

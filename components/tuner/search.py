@@ -76,11 +76,7 @@ class Search:
     """Runs one search to its end."""
 
     def __init__(self, launcher: Launcher, job: SearchJob) -> None:
-        """Opens the study of the search.
-
-        Raises:
-          ConfigError: the folder has a study of another search space.
-        """
+        """Opens the study of the search."""
         self._launcher = launcher
         self._job = job
         self._tune = job.plan.tune

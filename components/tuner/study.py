@@ -49,15 +49,6 @@ class _Lock(JournalFileOpenLock):
         self._lock.release()
 
 
-def open_journal(path: str) -> JournalStorage:
-    """Returns the storage of a study, which several processes may open.
-
-    Args:
-      path: the file of the study, in an existing folder; it is created if it does not exist.
-    """
-    return JournalStorage(JournalFileBackend(path, lock_obj=_Lock(path)))
-
-
 def cut_half_line(path: str) -> None:
     """Removes an unterminated last line from a file."""
     if not os.path.exists(path):
@@ -98,10 +89,6 @@ class Study:
     def __init__(self, folder: str, plan: SearchPlan) -> None:
         """Opens the study of a folder, or creates it.
 
-        Args:
-          folder: an existing folder.
-          plan: the plan of the search.
-
         Raises:
           ConfigError: the folder has a study of another search space.
         """
@@ -115,7 +102,7 @@ class Study:
         path = os.path.join(folder, JOURNAL)
         self._ask_lock = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
         with self._ask_lock:
-            self._storage = open_journal(path)
+            self._storage = JournalStorage(JournalFileBackend(path, lock_obj=_Lock(path)))
             self._study = optuna.create_study(
                 storage=self._storage,
                 study_name=_NAME,
@@ -148,11 +135,7 @@ class Study:
         return [trial.number for trial in self.trials() if not trial.has_ended]
 
     def ask(self, worker: str) -> Proposal | None:
-        """Returns the next trial, or None if the maximum number of trials is reached.
-
-        Args:
-          worker: the name of the process that runs the trial.
-        """
+        """Returns the next trial, or None if the maximum number of trials is reached."""
         with self._ask_lock:
             number = len(self._study.get_trials(deepcopy=False))
             max_trials = self._plan.tune.max_trials
@@ -265,7 +248,6 @@ class Study:
         Args:
           final: the trial, and the part that was held out.
           value: the value of the objective, or None if the training has failed.
-          seconds: the duration of the training.
         """
         number, part = final
         # The study stores the result, because Optuna allows no new attributes of an ended trial.

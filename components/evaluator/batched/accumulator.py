@@ -62,22 +62,11 @@ class Grouper:
     """Assigns the examples of one file to bootstrap groups."""
 
     def __init__(self, file: int, dependence: Dependence = INDEPENDENT) -> None:
-        """Creates a grouper for a file.
-
-        Args:
-          file: the file's number in the evaluation.
-          dependence: the column by which examples share a group.
-        """
         self._next = np.uint64(file) << _ROW_BITS
         self._dependence = dependence
 
     def groups(self, rows: int, columns: pa.RecordBatch) -> np.ndarray:
-        """Returns the groups of the next examples, [rows] int64.
-
-        Args:
-          rows: the number of examples.
-          columns: the raw columns, including the column of the dependence.
-        """
+        """Returns the groups of the next examples, [rows] int64."""
         with np.errstate(over="ignore"):
             row_ids = self._next + np.arange(rows, dtype=np.uint64)
             self._next += np.uint64(rows)
@@ -106,7 +95,6 @@ class Parts:
     """The numbers of parts; a part is the rows of one slice that are in one bootstrap group."""
 
     def __init__(self) -> None:
-        """Creates an empty numbering."""
         self.keys = self._order = np.zeros(0, np.int64)
         """[parts], the key of each part that has rows: its slice times GROUPS, plus its group."""
 
@@ -140,8 +128,6 @@ class Accumulator:
         """Creates an empty accumulator for a file.
 
         Args:
-          config: TFMA's config.
-          columns: the columns of each kind of slice.
           grouper: assigns the file's rows to bootstrap groups; if None, all rows are in one group,
             and there are no intervals.
         """
@@ -248,11 +234,7 @@ class Accumulator:
         return -float(self._rows[number]), str(self.slicer.keys[number])
 
     def results(self, numbers: Iterable[int] | None = None) -> Iterator[tuple[SliceKey, Metrics]]:
-        """Yields the metrics and plots of each slice, with the differences to the model in service.
-
-        Args:
-          numbers: the numbers of the slices; by default all slices.
-        """
+        """Yields each slice's metrics and plots, with the differences to the model in service."""
         self._add_waiting()
         keys = self.slicer.keys
         for number in range(len(keys)) if numbers is None else numbers:
@@ -272,7 +254,6 @@ class Accumulator:
         """Returns the values of a slice's metrics in all resamples, by model and metric name.
 
         Args:
-          number: the slice's number.
           counts: [resamples, GROUPS], the number of times that each group is drawn.
         """
         self._add_waiting()

@@ -44,7 +44,6 @@ class Source:
         computation.
 
         Args:
-          computation: a computation of TFMA.
           classes: the class of each metric in the config, by the metric's name.
           plain: the names of the metrics that have no settings; the formulas of derived metrics
             support no settings.

@@ -46,9 +46,7 @@ class EvaluationPlan:
     prediction: PredictionPlan
     """The models to call and the columns to read."""
     columns: list[Kind]
-    """The columns of each kind of slice."""
     settings: VerdictSettings
-    """The settings for confidence intervals and ties."""
 
 
 class MeasureFile(beam.DoFn):
@@ -156,12 +154,6 @@ def evaluate(
     """Adds an evaluation to a Beam pipeline.
 
     The evaluation writes TFMA's files, and the confidence intervals for `read_intervals`.
-
-    Args:
-      pipeline: the Beam pipeline.
-      files: gzipped TFRecords of serialized tf.Examples.
-      plan: the models, metrics and slices.
-      output: the folder for TFMA's files.
     """
     config, settings = plan.config, plan.settings
     evaluations = (
@@ -208,14 +200,9 @@ def evaluate_if_possible(
     If not, TFMA has to evaluate: a metric or slice has no implementation in batches.
 
     Args:
-      make_pipeline: returns a new Beam pipeline.
       files: gzipped TFRecords of serialized tf.Examples.
-      config: TFMA's config.
-      schema: the schema of the raw columns.
       models: the folder of each model, by TFMA's name of the model; the name of a single model is
         empty.
-      output: the folder for TFMA's files.
-      settings: the settings for confidence intervals and ties.
       variants: the folder of the variant that predicts in the place of a model, by the model's
         name.
 

@@ -33,7 +33,6 @@ def make_variant_module(exported: Any, folder: str) -> tf.Module:
 
     Args:
       exported: the loaded model, which parses and transforms the examples and returns the labels.
-      folder: the folder of the variant.
 
     Raises:
       DataError: the variant is damaged, or its runtime is not installed.
@@ -120,11 +119,7 @@ class PredictionPlan:
         """Returns the plan for an EvalConfig.
 
         Args:
-          config: TFMA's config.
-          schema: the schema of the raw columns.
           columns: the columns to read in addition to the weight.
-          models: the value of the attribute `models`.
-          variants: the value of the attribute `variants`.
         """
         spec = config.model_specs[0]
         names = {*columns, spec.example_weight_key} - {""}

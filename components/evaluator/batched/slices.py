@@ -111,7 +111,6 @@ class Slicer:
     """
 
     def __init__(self, columns: Sequence[Kind]) -> None:
-        """Creates a slicer with only the slice of all rows."""
         self.columns = [tuple(sorted(names)) for names in columns if names]
         self.keys: list[SliceKey] = [()]
         self.crowded: set[Kind] = set()
@@ -123,7 +122,6 @@ class Slicer:
         """Returns the pairs of rows and slices of a batch.
 
         Args:
-          rows: the number of rows.
           batch: the raw columns, as lists of values, including the columns of all slices.
 
         Raises:

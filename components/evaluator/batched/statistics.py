@@ -79,7 +79,6 @@ class Statistic(ABC):
         """Adds the sums of another statistic of the same combiner.
 
         Args:
-          other: the other statistic.
           numbers: [parts of the other], the number of each of its parts here, or a negative number
             for a part that is left out.
           count: the number of parts here, including new parts.
@@ -394,8 +393,6 @@ class RowsCombiner(beam.CombineFn):
 
         Args:
           key: the key of the statistic's output; it also contains the model and the model's output.
-          eval_config: TFMA's config.
-          kind: the class of the statistic.
           metric: the metric that computes the value of each row, or None if the statistic needs no
             metric.
         """

@@ -312,10 +312,6 @@ class Histogram(CellStatistic):
         TFMA derives these matrices in a Python loop, which takes 0.1 seconds per slice; here NumPy
         derives them. TFMA still derives matrices at other thresholds, such as the thresholds of
         plots.
-
-        Args:
-          parts: the numbers of the parts to add up.
-          keys: the keys of all derived results.
         """
         buckets, sums = self.sum_cells(parts)
         output = self.combiner.extract_output(self.accumulator(buckets, sums))

@@ -49,10 +49,7 @@ def compute_intervals(
     """Returns the confidence intervals of an evaluation.
 
     Args:
-      accumulator: the accumulator of all rows.
       sliced: the metrics of the reported slices by number; the largest slices come first.
-      settings: the settings for confidence intervals and ties.
-      has_thresholds: returns whether the slice with a key has thresholds.
     """
     intervals, others = {}, 0
     for number, metrics in sliced.items():
@@ -86,15 +83,6 @@ class _SliceIntervals:
         settings: VerdictSettings,
         with_intervals: bool,
     ) -> None:
-        """Resamples the metrics of the slice.
-
-        Args:
-          accumulator: the accumulator of all rows.
-          number: the slice's number.
-          metrics: TFMA's metrics of the slice.
-          settings: the settings for confidence intervals and ties.
-          with_intervals: whether to compute intervals.
-        """
         self._metrics = metrics
         self._settings = settings
         self._classes = accumulator.computations.classes
@@ -168,7 +156,6 @@ class _SliceIntervals:
         2008): it is widened to the quantiles of Student's t.
 
         Args:
-          values: the metric of the resamples.
           comparisons: the number of intervals among which the error is divided (Bonferroni).
         """
         if not _is_mostly_defined(values):
@@ -247,12 +234,6 @@ def validate(
     - A bound that has to be met with confidence fails if an end of the interval violates it.
     - An undefined metric fails on the whole split, but not on a slice.
     - On a slice with too few examples, the difference does not fail.
-
-    Args:
-      sliced: the key of the slice, and its metrics.
-      config: TFMA's config.
-      intervals: the confidence intervals.
-      settings: the config's settings for intervals and ties.
     """
     key, metrics = sliced
     result = metrics_validator.validate_metrics(sliced, config)

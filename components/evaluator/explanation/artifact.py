@@ -12,22 +12,13 @@ from components.evaluator.explanation.record import (
 
 
 def write_explanation(explanation: Explanation, worst: WorstExamples, uri: str) -> None:
-    """Writes an explanation and its worst examples.
-
-    Args:
-      explanation: the explanation.
-      worst: the worst examples.
-      uri: the folder of the evaluation artifact.
-    """
+    """Writes an explanation and its worst examples."""
     write_text(worst.model_dump_json(exclude_defaults=True), uri, EXAMPLES_FILE)
     write_text(explanation.model_dump_json(), uri, EXPLANATION_FILE)
 
 
 def read_explanation(uri: str) -> Explanation | None:
     """Returns the explanation that an evaluation stored, or None.
-
-    Args:
-      uri: the folder of the evaluation artifact.
 
     Raises:
       ValidationError: another release wrote the file.

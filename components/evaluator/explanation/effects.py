@@ -28,8 +28,6 @@ def measure_effects(
     """Returns the effects of columns, and notes on effects that were left out.
 
     Args:
-      model: the model, which has measured its speed.
-      sample: the rows.
       columns: the columns, beginning with the most important one.
       seconds: the time for the predictions. In less time, fewer rows and then fewer columns are
         predicted.
@@ -94,10 +92,8 @@ def _measure(
     """Returns the effect of one column.
 
     Args:
-      model: the model.
       sample: the rows to predict.
       counted: the rows to count by value.
-      column: the column.
       grid: its values, [values].
     """
     name, rows = column.request, len(sample)

@@ -44,11 +44,9 @@ def find_worst_examples(
     """Returns the rows with the largest losses, and notes on what was left out.
 
     Args:
-      model: the model, which has measured its speed.
       sample: the rows; rows of weight 0 are never shown.
       columns: the columns, beginning with the most important one.
       seconds: the time for the predictions of the shares.
-      seed: the seed of the shares.
       parts: computes the shares of columns, pixels and words, of which each may fail.
     """
     losses = model.target.losses(sample.outputs, sample.labels)

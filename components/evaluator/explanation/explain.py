@@ -71,9 +71,6 @@ def try_explain(
 
     Args:
       files: gzipped TFRecords of serialized tf.Examples of the evaluated splits.
-      folder: the folder of the SavedModel.
-      schema: the schema of the raw columns.
-      dependence: the column by which rows depend on one another.
       output: the folder of the evaluation artifact, in which the files are stored.
     """
     try:
@@ -107,14 +104,6 @@ def explain(
 ) -> tuple[Explanation, WorstExamples] | None:
     """Returns the explanation of a model and its worst examples; None without rows or columns.
 
-    Args:
-      files: gzipped TFRecords of serialized tf.Examples.
-      folder: the folder of the SavedModel.
-      interface: the description of the model's inputs.
-      schema: the schema of the raw columns.
-      dependence: the column by which rows depend on one another.
-      seed: the seed of the sample and of the permutations.
-
     Raises:
       Exception: any error of the model or of its files.
     """
@@ -140,7 +129,8 @@ def explain(
         Importances(),
     )
     columns = _by_importance(interface, importances)
-    strongest = [c for c in columns if c.request in _positive(importances)]
+    positive = {importance.column for importance in importances.columns if importance.increase > 0}
+    strongest = [c for c in columns if c.request in positive]
     if IMPORTANCES in explanation.failures:
         strongest = columns
     explanation.effects, effect_notes = parts.make(
@@ -258,7 +248,3 @@ def _by_importance(interface: ModelInterface, importances: Importances) -> list[
     """Returns all columns, beginning with the most important one."""
     rank = {importance.column: number for number, importance in enumerate(importances.columns)}
     return sorted(interface.columns, key=lambda c: rank.get(c.request, len(rank)))
-
-
-def _positive(importances: Importances) -> set[str]:
-    return {importance.column for importance in importances.columns if importance.increase > 0}

@@ -21,7 +21,6 @@ from trainer_module.errors import counted
 _PLANS = ((2000, 5), (2000, 3), (1000, 3), (1000, 2), (500, 2), (250, 2))
 """The numbers of rows and of permutations, beginning with the most precise."""
 _MAX_LISTED = 100
-"""The maximum number of importances in the record."""
 _PARTS = 8
 """The number of parts into which a group of columns is divided."""
 _LEAK_SKILL, _LEAK_SHARE = 0.9, 0.97
@@ -48,11 +47,8 @@ def measure_importances(
     """Returns the permutation importances of the columns.
 
     Args:
-      model: the model, which has measured its speed.
-      sample: the rows.
       seconds: the time for the predictions. If all columns take longer, groups of columns are
         permuted first, and only the strongest columns are measured one by one.
-      seed: the seed of the permutations.
     """
     names, notes = list(sample.columns), list[str]()
     capacity, stop = model.capacity(seconds), time.perf_counter() + 2 * seconds
@@ -137,7 +133,6 @@ class Permuter:
         """Returns the importances of columns one by one, until the time is over.
 
         Args:
-          names: the columns.
           repeats: the number of permutations of each column.
           stop: the time of `time.perf_counter` after which no further column is measured.
         """
@@ -198,8 +193,6 @@ def _screen(permuter: Permuter, names: Sequence[str], calls: int, stop: float) -
     """Returns single columns of the groups whose permutation increases the loss most.
 
     Args:
-      permuter: the model and its rows.
-      names: the columns.
       calls: the maximum number of permutations.
       stop: the time of `time.perf_counter` at which the search ends.
     """

@@ -116,7 +116,6 @@ def wilson_interval(rates: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np
     """Returns the bounds of frequencies at 95 % (Wilson, JASA 22, 1927).
 
     Args:
-      rates: the observed frequencies.
       rows: the number of rows of each, which may be fractions.
     """
     centre = (rates + _Z**2 / (2 * rows)) / (1 + _Z**2 / rows)

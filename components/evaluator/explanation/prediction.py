@@ -39,9 +39,6 @@ class ExplainedModel:
         """Chooses the number of rows in a call.
 
         Args:
-          exported: the loaded SavedModel.
-          interface: the description of its inputs.
-          target: the target of the model.
           some: some serialized examples, which show the size of a row.
         """
         self.interface, self.target = interface, target
@@ -74,11 +71,7 @@ class ExplainedModel:
         return np.asarray(outputs[EVAL_LABEL].numpy()).reshape(len(records))
 
     def predict(self, columns: Arrays) -> np.ndarray:
-        """Returns the outputs of rows, [rows, outputs] float32.
-
-        Raises:
-          DataError: the model has other outputs than its task.
-        """
+        """Returns the outputs of rows, [rows, outputs] float32."""
         count = len(next(iter(columns.values())))
         return self.predict_mixed(columns, {}, np.arange(count))
 
@@ -88,15 +81,11 @@ class ExplainedModel:
         """Returns the outputs of rows whose columns come from different rows.
 
         Args:
-          columns: the columns.
           moved: the indices of the values of some columns, [predictions] each.
           rows: the indices of the values of all other columns, [predictions].
 
         Returns:
           [predictions, outputs] float32.
-
-        Raises:
-          DataError: the model has other outputs than its task.
         """
         started, parts = time.perf_counter(), []
         for start in range(0, len(rows), self.batch_rows):

@@ -130,7 +130,6 @@ class Explanation(BaseModel):
     suspected_leak: str | None = None
     """The column that alone carries nearly all of the model's knowledge, or None."""
     notes: list[str] = []
-    """Statements on what was left out, and why."""
     failures: dict[str, str] = {}
     """The parts that could not be computed, each with the error."""
     seconds: float = 0.0

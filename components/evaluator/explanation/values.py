@@ -48,11 +48,7 @@ def _to_text(value: float | str | None) -> str:
 
 
 def make_thumbnail(picture: bytes) -> Image.Image | None:
-    """Returns a picture with at most 160 pixels a side, or None if it cannot be read.
-
-    Args:
-      picture: an encoded picture.
-    """
+    """Returns a picture with at most 160 pixels a side, or None if it cannot be read."""
     try:
         read_header(picture, SERVED_PIXELS)
         with Image.open(io.BytesIO(picture), formats=("PNG", "JPEG", "BMP", "GIF")) as image:

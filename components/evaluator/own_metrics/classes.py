@@ -134,9 +134,6 @@ def expected_calibration_error(bins: Bins) -> float:
     """Returns the weighted mean over bins of the distance between mean probability and mean
     outcome.
 
-    Args:
-      bins: the bins of the predictions.
-
     Returns:
       The error, or NaN if there are no predictions or a prediction is NaN.
     """

@@ -55,7 +55,6 @@ class DateTally:
     """The number of values of a column, and the number of values in each date format."""
 
     values: int
-    """The number of values."""
     first: Cell
     """The first value."""
     fits: Mapping[str, _Fit]
@@ -100,8 +99,6 @@ def tally_dates(
     """Returns the tallies of the text columns in a batch, by name.
 
     Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
       settings: the settings, with the columns to leave out and the dates of an earlier schema.
     """
     others = {settings.label, *settings.mixed_columns, *settings.features}
@@ -133,7 +130,6 @@ def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | Non
     """Returns notes on date columns in which some values are not dates.
 
     Args:
-      tallies: the tallies of all rows.
       known: the formats of the date columns in an earlier schema, which has no other date columns;
         None if there is no schema.
 
@@ -166,7 +162,8 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTal
     values = values_of(column)
     if not holds_bytes(values.type) or not len(values):
         return
-    if known is None and not may_be_dates(_sample_values(values, _SMALL_SAMPLE)):
+    sample = values.take(_spaced_indices(len(values), _SMALL_SAMPLE))
+    if known is None and not may_be_dates([excerpt(value.as_py()) for value in sample]):
         yield DateTally(len(values), first.below(0, excerpt(values[0].as_py())), {})
         return
     texts, text_rows = texts_of(column)
@@ -212,10 +209,6 @@ def _are_seasons(values: Sequence[str]) -> bool:
     """Returns whether all values are seasons of two years, such as 2006-07, and not months."""
     seasons = [_SEASON.fullmatch(value.strip()) for value in values]
     return len(seasons) > 1 and all(m and (int(m[1]) + 1) % 100 == int(m[2]) for m in seasons)
-
-
-def _sample_values(values: pa.Array, count: int) -> list[str]:
-    return [excerpt(value.as_py()) for value in values.take(_spaced_indices(len(values), count))]
 
 
 def _spaced_indices(length: int, count: int) -> pa.Array:

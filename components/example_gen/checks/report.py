@@ -49,7 +49,6 @@ class ChunkReport:
     """The counts of one chunk of the data, or the sum of several chunks' counts."""
 
     columns: set[str] = field(default_factory=set)
-    """The names of the columns."""
     rows: Counter[str] = field(default_factory=Counter)
     """The number of rows by split."""
     shards: Counter[str] = field(default_factory=Counter)
@@ -66,7 +65,6 @@ class ChunkReport:
     unlabelled: list[Cell] = field(default_factory=list)
     """The first row without a label, or an empty list if all rows have labels."""
     unlabelled_rows: int = 0
-    """The number of rows without a label."""
     files: FileNotes = field(default_factory=FileNotes)
     """The counts of pictures that are converted or left out."""
     notations: dict[str, Notations] = field(default_factory=dict)
@@ -85,11 +83,7 @@ class ChunkReport:
         """Checks a batch and counts its rows.
 
         Args:
-          rows: a batch whose columns are lists of int64, float32 or binary.
           splits: the index of each row's split, [rows], or -1 for a row that is left out.
-          split_names: the names of the splits.
-          first: the cell of the batch's first row.
-          settings: the settings of example generation.
 
         Raises:
           DataError: a row has several labels, a label is not of the task's type, a number is
@@ -217,8 +211,6 @@ def _check_labels(
     Args:
       column: the labels, as lists that are not empty.
       label_rows: the row of each label in the batch.
-      first: the cell of the batch's first row.
-      settings: the settings of example generation.
     """
     lengths, labels = label_lengths(column), column.flatten()
     index = int(np.argmax(lengths > 1))
@@ -298,13 +290,9 @@ def check_report(
     """Checks the sum of all reports.
 
     Args:
-      report: the sum of the reports of all chunks.
-      split_names: the names of the splits.
       shares: the number of hash buckets of each split, or an empty sequence if each split has its
         own files.
-      settings: the settings of example generation.
       could_stratify: whether an error may recommend data.stratify.
-      min_rows: the minimum number of rows.
 
     Returns:
       Notes on the data, and the date columns.
@@ -491,7 +479,6 @@ def note_similar_classes(label: str, classes: Iterable[Any]) -> list[str]:
     """Returns a note on classes that differ only in case or spaces, or an empty list.
 
     Args:
-      label: the label.
       classes: the classes, of which only bytes are compared.
     """
     groups: dict[str, list[str]] = {}
@@ -538,10 +525,7 @@ def identifier_error(label: str, distinct: int, rows: int, key: str = LABEL_KEY)
     """Returns the error for a label that differs in nearly every row.
 
     Args:
-      label: the label.
-      distinct: the number of different labels.
-      rows: the number of rows.
-      key: the config key or the option that names the label; so in the functions below.
+      key: the config key or the option that names the label.
     """
     return DataError(
         f"Label {label!r} has {distinct:,} different values in {rows:,} rows, as an identifier has:"

@@ -34,7 +34,6 @@ class Notations:
     """The notations that fit all values of a column."""
 
     forms: tuple[str, ...]
-    """The names of the notations."""
     first: Cell
     """The first value."""
 
@@ -62,11 +61,6 @@ def find_notations(
     rows: pa.RecordBatch, first: Cell, features: Mapping[str, BaseFeature]
 ) -> dict[str, Notations]:
     """Returns the notations of each column with values and a type that allows several notations.
-
-    Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
-      features: the declared features by column.
 
     Raises:
       DataError: a value cannot be read, or has another notation than the values before. The message
@@ -166,11 +160,6 @@ def _two_notations_error(name: str, one: Notations, other: Notations) -> DataErr
 def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> None:
     """Checks that columns that are declared numeric do not hold text.
 
-    Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
-      names: the columns that are declared numeric.
-
     Raises:
       DataError: a column holds text. The message names the first row whose text is not a number, or
         the first row with a value.
@@ -206,11 +195,6 @@ def no_value_error(name: str) -> DataError:
 
 def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     """Checks and returns the weights of a batch.
-
-    Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
-      name: the column of the weights.
 
     Returns:
       The weights, [rows] float64.
@@ -257,11 +241,6 @@ class Order:
 
 def read_order(rows: pa.RecordBatch, first: Cell, name: str) -> Order:
     """Returns the keys in the column that orders the rows: numbers, or dates and times as text.
-
-    Args:
-      rows: a batch whose columns are lists of int64, float32 or binary.
-      first: the cell of the batch's first row.
-      name: the column's name.
 
     Raises:
       DataError: there is no such column, or a value is not a number, date or time.

@@ -114,7 +114,6 @@ def list_columns(
     Each column consists of the number of values in each row, and all values.
 
     Args:
-      batches: batches of encoded columns.
       known_lists: columns that are included, as they have several values in other rows.
     """
     columns = {}
@@ -146,7 +145,6 @@ def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
     """Returns an encoded column.
 
     Args:
-      values: the values of all rows.
       lengths: the number of values in each row; rows without values become null.
     """
     offsets = np.zeros(len(lengths) + 1, np.int64)

@@ -25,8 +25,6 @@ def to_request(
 
     Args:
       rows: encoded columns, which include all columns of the model.
-      first: the file and the row number of the first row, for error messages.
-      interface: the interface of the model.
 
     Returns:
       Arrays by request name, of the shape [rows] or [rows, values]. Bytes are objects.

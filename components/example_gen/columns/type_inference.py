@@ -145,8 +145,6 @@ def survey_text(
 
     Args:
       values: the cells; nulls are missing values.
-      file: the name of the file.
-      first_row: the number of the batch's first row in the file.
       min_kind: the kind of the rows before the batch. Smaller kinds are not tried.
     """
     count = len(values) - values.null_count
@@ -189,14 +187,7 @@ def without_placeholders(values: pa.BinaryArray) -> pa.BinaryArray:
 def _survey_integers(
     integers: pa.Array | pa.ChunkedArray, values: pa.BinaryArray, file: str, first_row: int
 ) -> ColumnSurvey:
-    """Returns the survey of a batch of integers.
-
-    Args:
-      integers: the parsed values.
-      values: the cells as text.
-      file: the name of the file.
-      first_row: the number of the batch's first row in the file.
-    """
+    """Returns the survey of a batch of integers."""
     numbers = values.drop_null()
     offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
     data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
@@ -273,8 +264,6 @@ def encode_text(
     """Returns a batch of a CSV column as an encoded column.
 
     Args:
-      values: the cells; nulls are missing values.
-      kind: the kind of the column in all files.
       missing: numbers that mean a missing value, such as -999.
 
     Raises:

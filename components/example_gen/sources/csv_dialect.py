@@ -87,9 +87,6 @@ class Dialect:
 def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
     """Returns the dialect of a file. What the settings do not set is detected from the beginning of
     the file.
-
-    Raises:
-      DataError: the file cannot be read.
     """
     configured = settings.csv
     encoding = configured.encoding or find_encoding(file)
@@ -130,9 +127,6 @@ def find_encoding(file: str) -> str:
 
     A byte order mark determines the encoding. Without a mark, the encoding is UTF-8 for
     valid UTF-8, and otherwise the most likely encoding.
-
-    Raises:
-      DataError: the file cannot be read.
     """
     decoder, previous = codecs.getincrementaldecoder(UTF8)(), b""
     try:
@@ -297,13 +291,7 @@ def _check_configured(file: str, first: list[str], names: list[str]) -> None:
 
 
 def _check_title(file: str, rows: Sequence[Sequence[str]], dialect: Dialect) -> None:
-    """Raises DataError if lines such as a title or comments precede the names of the columns.
-
-    Args:
-      file: the file.
-      rows: the cells of the first rows.
-      dialect: the dialect of the file.
-    """
+    """Raises DataError if lines such as a title or comments precede the names of the columns."""
     filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
     usual = sorted(filled)[len(filled) // 2]
     if usual < 2 or not rows[0][0].strip() or any(map(str.strip, rows[0][1:])):
@@ -380,9 +368,6 @@ def trim_command(file: str, delimiter: str, count: int, lines: str = "") -> str:
     """Returns the command that removes the delimiters at the ends of lines.
 
     Args:
-      file: the file.
-      delimiter: the delimiter.
-      count: the number of delimiters at the end of each line.
       lines: the address of the lines for `sed`, or an empty string for all lines.
     """
     character = "\\t" if delimiter == "\t" else re.escape(delimiter)
@@ -395,16 +380,13 @@ def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
 
     A name is not a number, unless the names count up, as 2024, 2025, 2026 do. A name does not occur
     again and again among the values of its column, unless another name is above numbers.
-
-    Args:
-      first: the cells of the first row.
-      others: the cells of the rows that follow it.
     """
     names = [name.strip() for name in first]
     if any(map(is_number, names)):
         return not _count_up([name for name in names if is_number(name)])
     others = [row for row in others if row != first]  # Files that were joined repeat the header.
-    if any(_are_numbers(index, others) for index, name in enumerate(names) if _is_word(name)):
+    words = [index for index, name in enumerate(names) if name and not is_placeholder(name)]
+    if any(_are_numbers(index, others) for index in words):
         return False
     repeats = (
         sum(len(row) > index and row[index].strip() == name for row in others)
@@ -412,10 +394,6 @@ def lacks_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
         if name
     )
     return any(count >= _MIN_REPEATS for count in repeats)
-
-
-def _is_word(name: str) -> bool:
-    return bool(name) and not is_placeholder(name)
 
 
 def _are_numbers(index: int, rows: Sequence[Sequence[str]]) -> bool:
@@ -468,10 +446,7 @@ def _check_spaces(
     """Raises DataError if runs of spaces or tabs separate the columns.
 
     Args:
-      file: the file.
       rows: the cells of the first rows, as the detected delimiter separates them.
-      dialect: the dialect of the file.
-      settings: the settings of example generation.
     """
     if settings.csv.delimiter is not None or (len(rows[0]) > 1 and dialect.delimiter != "\t"):
         return

@@ -91,8 +91,6 @@ def find_missing(
     Args:
       raw: the cells as in the file.
       cells: the cells that `clean_cells` returns.
-      kind: the kind of the cells.
-      settings: the settings with the missing values.
     """
     texts = raw.view(pa.string())
     texts = pc.ascii_trim_whitespace(texts) if settings.strip else texts

@@ -40,12 +40,6 @@ class RowsSource(Source):
     """A base class of sources that change the rows of another source, the wrapped source."""
 
     def __init__(self, settings: ExampleGenSettings, rows: Source) -> None:
-        """Wraps the source of the rows.
-
-        Args:
-          settings: the settings of the rows.
-          rows: the wrapped source.
-        """
         super().__init__(settings)
         self._rows = rows
 
@@ -82,14 +76,6 @@ class JoinedSource(RowsSource):
         rows: Source,
         make_source: MakeSource,
     ) -> None:
-        """Wraps the source of the rows. The labels are read only when they are needed.
-
-        Args:
-          settings: the settings of the rows.
-          labels: the path and the key of the labels.
-          rows: the wrapped source.
-          make_source: a function that creates the source for the settings of a file of labels.
-        """
         super().__init__(settings, rows)
         self._labels, self._make_source = labels, make_source
         self._label_survey: ColumnSurvey | None = None
@@ -302,7 +288,10 @@ class ParsedLabelSource(RowsSource):
         encoded = first_values(column).dictionary_encode()
         values = encoded.dictionary.cast(pa.binary()).to_pylist()
         texts = [value.decode(errors="replace") for value in values]
-        numbers = [None if _is_missing(text) else number_format.read(text) for text in texts]
+        numbers = [
+            number_format.read(text) if text.strip(SPACES) and not is_placeholder(text) else None
+            for text in texts
+        ]
         # `texts` holds each distinct text once, in the order of the first rows.
         for index, number in enumerate(numbers):
             if number is not None and math.isnan(number):
@@ -313,7 +302,3 @@ class ParsedLabelSource(RowsSource):
         index = batch.rows.schema.get_field_index(name)
         rows = batch.rows.set_column(index, name, single_values(labels))
         return replace(batch, rows=rows, examples=None)
-
-
-def _is_missing(text: str) -> bool:
-    return not text.strip(SPACES) or is_placeholder(text)

@@ -101,13 +101,6 @@ class LaggedSource(RowsSource):
     """
 
     def __init__(self, settings: ExampleGenSettings, lags: LagsSettings, rows: Source) -> None:
-        """Wraps the source of the rows and their labels.
-
-        Args:
-          settings: the settings of the rows.
-          lags: the past labels to add.
-          rows: the wrapped source.
-        """
         super().__init__(settings, rows)
         self._columns = LagColumns(lags, settings.label, settings.order_by)
         self._groups: list[Files] = []
@@ -186,10 +179,6 @@ def read_labels(source: Source, settings: ExampleGenSettings, files: Files) -> L
     Args:
       source: the source of the rows, without past labels.
       settings: the settings with which the files were read for training.
-      files: the files.
-
-    Raises:
-      DataError: the files cannot be read.
     """
     lags, groups = settings.lags, source.plan(files)
     if lags is None or not groups:

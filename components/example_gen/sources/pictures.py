@@ -61,10 +61,6 @@ class Picture:
 def make_decodable(data: bytes, max_pixels: int = DATA_PIXELS) -> Picture:
     """Returns a picture. It is converted to PNG unless TensorFlow decodes it like picture viewers.
 
-    Args:
-      data: the content of the file.
-      max_pixels: the maximum number of pixels.
-
     Raises:
       DataError: the file is not a picture, is damaged, or has too many pixels. The message is the
         reason, without the name of the file.
@@ -209,9 +205,6 @@ def read_pictures(
     """Replaces the paths of pictures in a batch by the pictures.
 
     Args:
-      rows: a batch whose columns are lists; the columns of pictures have one path per row.
-      first: the cell of the first row.
-      settings: the settings, with the columns of paths, their folders and `on_bad_file`.
       notes: the counts of converted and broken files, which are updated.
 
     Returns:
@@ -248,9 +241,6 @@ def _read_all(
     """Returns the encoded pictures for examples, or None for a broken picture that is left out.
 
     Args:
-      files: the paths.
-      settings: the settings, with `on_bad_file` and the maximum number of pixels.
-      notes: the counts of converted and broken files, which are updated.
       make_error: a function that returns the error for a file. It takes the path, the index in
         `files`, and a DataError for a broken picture or TensorFlow's error for an unreadable file.
     """

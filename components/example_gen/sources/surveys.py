@@ -107,10 +107,7 @@ def settle_kind(
     integers, even if it is a float in the schema, and SchemaGen changes the schema.
 
     Args:
-      name: the column's name.
-      column: the survey of the column in all files.
       known: the kind of the column in a schema; UNKNOWN without a schema.
-      settings: the settings of example generation.
     """
     if column.placeholders and (settings.keeps_placeholders(name) or not column.numbers):
         # The placeholders are values, unless the schema shows that the column is numeric.

@@ -64,8 +64,6 @@ def convert_in_child(
     """Converts a variant in a child process. The folder is complete or does not exist.
 
     Args:
-      name: the variant's name in the config.
-      saved_model: the folder of the exported model.
       sample: transformed examples of the train split, [rows, ...] by feature.
       folder: the folder for the variant; an existing folder is replaced.
 
@@ -120,9 +118,6 @@ def convert(
     It leaks memory, and is therefore called in a child process.
 
     Args:
-      name: the variant's name in `KINDS`.
-      saved_model: the folder of the exported model.
-      sample: transformed examples of the train split, [rows, ...] by feature.
       folder: an empty folder for the file and the manifest.
 
     Raises:

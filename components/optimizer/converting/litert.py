@@ -29,11 +29,8 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     """Writes the model as a LiteRT file.
 
     Args:
-      model: the model.
       precision: `float`; `float16` or `dynamic`, with weights in float16 or int8; `int8` or
         `int16x8`, with int8 weights, and with the outputs of layers in int8 or int16.
-      sample: transformed examples, with which the ranges of int8 and int16 are calibrated.
-      folder: the folder for the file.
 
     Raises:
       TrainingError: LiteRT lacks an operation of the model, or the installed converter quantises
@@ -88,12 +85,7 @@ def _convert_to_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) ->
 
 
 def _reorder_outputs(content: bytes, names: Sequence[str]) -> bytes:
-    """Returns a file with its outputs in a given order. The converter sorts outputs by name.
-
-    Args:
-      content: the content of the file.
-      names: the names of all outputs, in the new order.
-    """
+    """Returns a file with its outputs in a given order. The converter sorts outputs by name."""
     changed = bytearray(content)
     model = schema.Model.GetRootAs(changed, 0)
     signature = schema.ModelT.InitFromObj(model).signatureDefs[0]

@@ -35,14 +35,8 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     """Writes the model as an ONNX file.
 
     Args:
-      model: the model.
       precision: `float`; `float16`, in which inputs and outputs keep their dtypes; `int8`, in which
         layers have int8 weights with a scale per channel, and integer inputs (QDQ).
-      sample: transformed examples, with which the ranges of integers are calibrated.
-      folder: the folder for the file.
-
-    Raises:
-      TrainingError: ONNX lacks an operation of the model.
     """
     path = folder / FILE
     write_float(model, path)
@@ -77,7 +71,8 @@ def write_float(model: NumericModel, path: Path) -> None:
         proto, _ = tf2onnx.convert.from_function(compute, input_signature=[specs], opset=OPSET)
     except Exception as error:  # tf2onnx raises errors of any type.
         raise _conversion_error(shorten(error)) from error
-    if missing := sorted({node.op_type for node in proto.graph.node if not _is_supported(node)}):
+    operations = {node.op_type for node in proto.graph.node if not node.domain}
+    if missing := sorted(name for name in operations if not onnx.defs.has(name, OPSET, "")):
         raise _conversion_error(f"ONNX lacks the operation {enumerate_names(missing, 'and')}")
     onnx.save(proto, path)
 
@@ -108,12 +103,6 @@ class CalibrationSample(CalibrationDataReader):
     """Reads the sample in batches, for ONNX Runtime's calibration."""
 
     def __init__(self, model: NumericModel, sample: Arrays) -> None:
-        """Creates a reader at the beginning of the sample.
-
-        Args:
-          model: the model, for the names of its inputs.
-          sample: transformed examples, by feature.
-        """
         by_request = {f.request: sample[f.name] for f in model.interface.features}
         rows = len(next(iter(by_request.values())))
 
@@ -137,10 +126,6 @@ def float_nodes(proto: Any, model: NumericModel) -> list[str]:
     ]
     outputs = [output.name for output in proto.graph.output]
     return float_operations(operations, outputs, with_last_kernel=not model.interface.classes)
-
-
-def _is_supported(node: Any) -> bool:
-    return onnx.defs.has(node.op_type, OPSET, node.domain) if not node.domain else True
 
 
 def _conversion_error(reason: str) -> TrainingError:

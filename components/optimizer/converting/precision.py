@@ -43,7 +43,6 @@ def float_operations(
 
     Args:
       operations: the operations in topological order.
-      outputs: the outputs of the graph.
       with_last_kernel: whether to include the last kernel. Otherwise, outputs are clipped to the
         range of the sample's outputs, which is harmless only for probabilities.
     """

@@ -34,13 +34,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     """Writes the model as an ONNX file, and for int8 also the ranges of all tensors.
 
     Args:
-      model: the model.
       precision: the precision of the engine: `float16` or `int8`.
-      sample: transformed examples, with which the ranges are calibrated.
-      folder: the folder for the files.
-
-    Raises:
-      TrainingError: ONNX lacks an operation of the model.
     """
     path = folder / FILE
     write_float(model, path)

@@ -76,11 +76,7 @@ class KubernetesApi:
     """A client that retries calls while the server is unavailable, and explains refusals."""
 
     def __init__(self) -> None:
-        """Creates a client for the cluster in which this process runs, or of KUBECONFIG.
-
-        Raises:
-          ConfigError: this process does not run in a cluster, and no kubeconfig describes one.
-        """
+        """Creates a client for the cluster in which this process runs, or of KUBECONFIG."""
         configuration = client.Configuration()
         self.namespace = configure(configuration)
         """The namespace of all objects: the namespace of this pod or of the kubeconfig."""
@@ -138,7 +134,6 @@ class KubernetesApi:
         """Yields the changes of pods whose labels match a selector, for `WATCH_SECONDS`.
 
         Args:
-          selector: the label selector.
           version: the resource version from which changes are yielded.
 
         Yields:
@@ -175,8 +170,6 @@ class KubernetesApi:
         character that is split between two chunks, and loses a last line without a line break.
 
         Args:
-          pod: the pod's name.
-          container: the container's name.
           since: the time of the first line to read, in RFC 3339, or None to read all lines.
           follow: whether to wait for further lines while the container runs.
 
@@ -306,9 +299,6 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 def configure(configuration: client.Configuration) -> str:
     """Sets the server and the credentials.
-
-    Args:
-      configuration: the configuration, which is changed.
 
     Returns:
       The namespace of this pod or of the kubeconfig.

@@ -33,7 +33,6 @@ POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
 """The environment variable with the name of this process's pod. If it is not set, the name is
 HOSTNAME, which may be truncated."""
 _DELETION_SECONDS = 120.0
-"""The timeout for deleted pods to end."""
 _POLL_SECONDS = 0.5
 
 
@@ -54,12 +53,8 @@ class KubernetesLauncher:
         """Connects to the cluster of this process or of the kubeconfig.
 
         Args:
-          pods: the settings of the pods.
           identity: the identifier of the training, which all its attempts share. Objects of an
             earlier attempt are deleted before workers start.
-
-        Raises:
-          ConfigError: this process neither runs in a cluster nor has a kubeconfig.
         """
         self._pods = pods
         self._training = training_key(identity)

@@ -14,7 +14,6 @@ from components.processes.kubernetes.pod import WORKERS_VARIABLE, pack
 from components.processes.kubernetes.pod_settings import (
     PodSettings,
     Resources,
-    Toleration,
     cores_of,
 )
 from components.processes.launcher import Cluster, Place, WorkerSpec
@@ -86,7 +85,6 @@ class Gang:
         """Returns the metadata of an object of the gang.
 
         Args:
-          name: the name of the object.
           labels: the labels in addition to the gang's labels.
         """
         metadata: Object = {"name": name, "labels": {**self.labels, **labels}}
@@ -129,13 +127,8 @@ def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers
     """Returns a Job for all workers of a type.
 
     Args:
-      gang: the gang of the Job.
       specs: the workers, in the order of their indices.
-      pods: the settings of all pods.
       workers: the number of workers of the type `worker` in the gang.
-
-    Raises:
-      ConfigError: the payloads exceed the size of an environment variable.
     """
     kind = specs[0].place.type
     return {
@@ -191,7 +184,9 @@ def _pod_spec(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, worker
         ],
         "volumes": _volumes(pods, resources),
         "nodeSelector": dict(resources.node_selector),
-        "tolerations": [_toleration(item) for item in resources.tolerations],
+        "tolerations": [
+            item.model_dump(mode="json", exclude_none=True) for item in resources.tolerations
+        ],
         "imagePullSecrets": [{"name": name} for name in pods.image_pull_secrets],
     }
     if pods.service_account:
@@ -229,10 +224,6 @@ def _resources(resources: Resources) -> Object:
     sections = {"requests": requests, "limits": limits}
     nonempty = {key: {k: v for k, v in value.items() if v} for key, value in sections.items()}
     return {key: value for key, value in nonempty.items() if value}
-
-
-def _toleration(toleration: Toleration) -> Object:
-    return toleration.model_dump(mode="json", exclude_none=True)
 
 
 def _mounts(pods: PodSettings, resources: Resources) -> list[Object]:

@@ -54,12 +54,7 @@ def pack(specs: Sequence[WorkerSpec]) -> str:
 
 
 def unpack(packed: str, index: int) -> PodPayload:
-    """Returns the payload of a worker.
-
-    Args:
-      packed: the text that `pack` returned.
-      index: the index of the worker.
-    """
+    """Returns the payload of a worker."""
     return PodPayload(*json.loads(gzip.decompress(base64.b64decode(packed)))[index])
 
 

@@ -79,10 +79,7 @@ class PodLog(threading.Thread):
         """Creates the thread, which is started later.
 
         Args:
-          api: the client that reads the log.
-          pod: the pod's name.
           prefix: the beginning of each line in the standard error of this process.
-          has_ended: returns whether the container has ended.
         """
         super().__init__(name=f"log of {pod}", daemon=True)
         self._api = api

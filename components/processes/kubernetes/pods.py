@@ -35,7 +35,6 @@ LOST_SECONDS = 60.0
 _LOG_SECONDS = 15.0
 """The time for the rest of a log to arrive after the container has ended."""
 _DELETION_SECONDS = 60.0
-"""The timeout for a deleted pod to end."""
 _POLL_SECONDS = 0.1
 _EXTEND_SECONDS = 60.0
 """The interval at which the deadlines of the Jobs are extended."""
@@ -187,8 +186,6 @@ class PodWorker:
         """Creates the worker, whose pod does not exist yet.
 
         Args:
-          api: the client that reads and deletes the pod.
-          place: the worker's place.
           earlier_pods: the unique ids of pods that had this place before.
           check_watch: raises the error that has ended the watch of the pods, if it has ended.
         """
@@ -333,7 +330,6 @@ class PodWatch:
         self._api = api
         self._workers: list[PodWorker] = []
         self._states: dict[str, PodState] = {}
-        """The states by the pods' unique ids."""
         self._lock = threading.Lock()
         """A lock that is held while workers observe the pods."""
         self._stopped = threading.Event()
@@ -360,7 +356,6 @@ class PodWatch:
         """Starts to watch the pods of a gang, whose Jobs were just created.
 
         Args:
-          gang: the gang.
           kinds: the types of the gang's workers. Each type has a Job.
         """
         self._thread = threading.Thread(

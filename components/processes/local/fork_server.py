@@ -59,11 +59,7 @@ class ForkServer:
         requests.close()
 
     def start(self, start: ProcessStart) -> ForkedProcess:
-        """Starts a worker's process.
-
-        Raises:
-          OSError: the server has ended or cannot fork.
-        """
+        """Starts a worker's process."""
         fork_request = ForkRequest(
             call=f"{__name__}:{become_worker.__name__}",
             argument=[start.module, start.name],
@@ -125,7 +121,6 @@ def _run_server(requests: socket.socket, run: int) -> NoReturn:
 
     Args:
       requests: the socket of the run's requests. The server ends when the run closes the socket.
-      run: the process id of the run.
     """
     try:
         end_with_parent(run)
@@ -172,7 +167,6 @@ def become_worker(arguments: Sequence[str], server: int) -> NoReturn:
 
     Args:
       arguments: the module and the name of the worker.
-      server: the process id of the server.
     """
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until the process ends
     sys.stdout, sys.stderr = (_open_output(number) for number in (1, 2))

@@ -29,7 +29,6 @@ _BEGUN = b"begun "
 """The prefix of the report that a process has begun, which contains its id. A report without this
 prefix is the status of a process that has ended."""
 _MAX_DESCRIPTORS = 253
-"""The most descriptors that Linux sends in one message."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,8 @@ class ForkRequest:
     """The function to call, as `module:function`, with `argument` and the process id of the server.
     The function should end the process. If the function returns, the exit status is 1."""
     argument: Any
-    """The argument of the function, as JSON."""
     environment: Mapping[str, str]
-    """The complete environment of the process."""
     folder: str
-    """The working folder of the process."""
     descriptor_numbers: Sequence[int]
     """The numbers of the sent descriptors in the process."""
     is_session: bool = True
@@ -58,7 +54,6 @@ class ForkedProcess:
         """Waits until the process has begun.
 
         Args:
-          requests: the socket to the server.
           reports: the descriptor on which the begin and the end of the process are reported.
 
         Raises:
@@ -113,8 +108,6 @@ def fork(
     """Sends a request to a server, and returns the forked process.
 
     Args:
-      requests: the socket to the server.
-      fork_request: the description of the process.
       descriptors: the descriptors to copy, in the order of `fork_request.descriptor_numbers`.
 
     Raises:
@@ -161,7 +154,6 @@ class Server:
             has its own connection.
           lifeline: a descriptor, such as a pipe. When its other end is closed, the server ends.
             None if the server ends when the other end of `requests` is closed.
-          on_end: called when the server ends.
         """
         self._requests = requests
         self._lifeline = lifeline

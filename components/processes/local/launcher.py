@@ -108,7 +108,6 @@ def run_one(spec: WorkerSpec, retries: int = 0) -> list[str]:
     If this process has a fork server, the worker is forked, which saves the time of its imports.
 
     Args:
-      spec: the worker and its limits.
       retries: the most restarts of a worker that was killed.
 
     Returns:
@@ -135,10 +134,8 @@ class LocalWorker:
         """Starts the process of the worker.
 
         Args:
-          spec: the worker.
           environment: the complete environment.
           prefix: the beginning of each line of the worker's output in the output of this process.
-          start_process: starts a process.
         """
         stdin, self._stdin = _open_pipe()
         self._output, output = _open_pipe()
@@ -207,10 +204,6 @@ class LocalWorker:
 
 
 def _open_pipe(buffering: int = -1) -> tuple[IO[bytes], IO[bytes]]:
-    """Returns the reading end and the writing end of a pipe.
-
-    Args:
-      buffering: the size of the buffer of the reading end, as for `open`.
-    """
+    """Returns the reading end and the writing end of a pipe."""
     reading, writing = os.pipe()
     return open(reading, "rb", buffering), open(writing, "wb")

@@ -56,7 +56,6 @@ def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
 
     Args:
       environment: the environment. Its exceptions from the proxy remain.
-      hosts: the hosts to add.
     """
     direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
     return ",".join([*([direct] if direct else []), *hosts])
@@ -88,11 +87,9 @@ class ProcessStart:
     """The arguments and descriptors of a worker's process. The descriptors are copied."""
 
     module: str
-    """The worker's module, whose `main` is called."""
     name: str
     """The worker's name in lists of processes."""
     environment: Mapping[str, str]
-    """The complete environment of the process."""
     stdin: int
     """The reading end of a pipe with the payload, a line of JSON. The process group ends when all
     copies of the writing end are closed."""
@@ -148,8 +145,6 @@ def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
     """Runs a worker and then ends this process. The process does not outlive its launcher.
 
     Args:
-      module: the module whose `main` is called.
-      parent: the process id of this process's parent.
       events: the descriptor of the channel.
     """
     payload = sys.stdin.buffer.readline()
@@ -162,9 +157,6 @@ def end_group_with_parent(parent: int) -> None:
 
     The function must be called after standard input has been read, and before any thread starts.
     Standard input becomes /dev/null.
-
-    Args:
-      parent: the parent's process id.
     """
     end_with_parent(parent)
     # The kernel's signal kills only this process and its threads.
@@ -187,11 +179,7 @@ def end_group_with_input() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Makes the kernel kill this process when the parent's thread that started it has ended.
-
-    Args:
-      parent: the parent's process id.
-    """
+    """Makes the kernel kill this process when the parent's thread that started it has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # The parent died before the line above.
         os.kill(os.getpid(), signal.SIGKILL)

@@ -43,7 +43,6 @@ class Explainer:
 
     model: Model
     shown: int
-    """The number of columns in an explanation."""
     background: Arrays
     """The rows with which rows are compared, by request name."""
     players: tuple[tuple[str, ...], ...]
@@ -57,8 +56,6 @@ class Explainer:
         without a certificate, rows of the first block of the input.
 
         Args:
-          model: the model.
-          inputs: the input files.
           shown: the number of columns in an explanation.
 
         Raises:
@@ -82,15 +79,7 @@ class Explainer:
         return cls(model, shown, background, players)
 
     def explain(self, block: Block, answers: Arrays) -> dict[str, pa.Array]:
-        """Returns the columns `explanation`, `others` and `base` for rows.
-
-        Args:
-          block: the rows.
-          answers: the predictions of the rows.
-
-        Raises:
-          DataError: the model cannot take a row.
-        """
+        """Returns the columns `explanation`, `others` and `base` for rows."""
         interface = self.model.interface
         tensors = to_request(columns_of(block, interface), block.first, interface)
         rows, background = _with_equal_widths(tensors, self.background, interface)
@@ -118,7 +107,6 @@ def _to_columns(
       names: the name of each column, or an empty string for a group of columns.
       shares: the shares, [rows, columns].
       base: the mean prediction, [rows].
-      shown: the number of columns in an explanation.
     """
     single = np.array([bool(name) for name in names])
     strength = np.where(single, np.abs(shares), -1.0)

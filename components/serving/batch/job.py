@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from components.disk import disk_full, is_disk_full
 from components.example_gen.columns.tensors import to_request
-from components.pusher.versions import SAVED_MODEL
+from components.pusher.certificate import digest_files
 from components.serving.batch.explaining import EXPLAINED_ROWS, Explainer
 from components.serving.batch.reading import Block, Input, read_blocks
 from components.serving.batch.writing import Part, Parts, check_names, exclusive_output, to_columns
@@ -28,7 +27,6 @@ from trainer_module.errors import DataError, ScopelineError, counted
 from trainer_module.machine import count_cores
 
 BATCH_ROWS = 4096
-"""The number of rows in a batch."""
 _BLOCKS_AHEAD = 2
 """The number of blocks that are predicted while an earlier block is written."""
 
@@ -61,10 +59,10 @@ class PredictionJob:
 
         A command may resume an interrupted command if their values are equal.
         """
-        graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
-        inputs = self.inputs
-        variant = self.model.variant
-        network = graph if variant is None else [graph, variant.variant.sha256]
+        # Models with the same graph differ in their variables and assets.
+        files = digest_files(self.model.folder)
+        inputs, variant = self.inputs, self.model.variant
+        network = files if variant is None else [files, variant.variant.sha256]
         folder, on_unreadable = str(self.model.folder.resolve()), self.on_unreadable
         explained = [self.explainer.shown] if self.explainer else []
         top = [] if self.top_k is None else [{"top_k": self.top_k}]
@@ -93,7 +91,6 @@ def predict(job: PredictionJob, on_progress: Callable[[int], None]) -> Predictio
     """Writes the predictions for each row.
 
     Args:
-      job: the input, model and output.
       on_progress: a callback for the number of rows that are done.
 
     Raises:
@@ -112,6 +109,12 @@ def _predict_locked(job: PredictionJob, on_progress: Callable[[int], None]) -> P
     try:
         counted_blocks = _count_missing(blocks, missing)
         _predict_blocks(job, counted_blocks, parts, on_progress, unreadable)
+        if not parts.rows_so_far:
+            files = job.inputs.files
+            raise DataError(
+                f"The input has no rows ({counted(len(files), 'file')}, such as {files[0]}): name a"
+                " file with rows by --input."
+            )
         parts.join()
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.

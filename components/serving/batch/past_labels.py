@@ -23,7 +23,6 @@ class PastSeries:
     settings: ExampleGenSettings
     """The settings with which the pipeline reads its data."""
     files: tuple[str, ...]
-    """The files of the data."""
 
     @property
     def columns(self) -> LagColumns | None:
@@ -34,11 +33,7 @@ class PastSeries:
         return LagColumns(settings.lags, settings.label, settings.order_by)
 
     def read_labels(self) -> Labels | None:
-        """Returns the labels of the pipeline's data, or None if there are none.
-
-        Raises:
-          DataError: the data cannot be read.
-        """
+        """Returns the labels of the pipeline's data, or None if there are none."""
         source = make_source(self.settings.model_copy(update={"lags": None}))
         return read_labels(source, self.settings, self.files)
 
@@ -47,12 +42,6 @@ class PastLabels:
     """The labels that are known for the rows of files."""
 
     def __init__(self, series: PastSeries, columns: LagColumns) -> None:
-        """Sets the pipeline's data, which `read` reads.
-
-        Args:
-          series: the pipeline's data.
-          columns: the columns of past labels.
-        """
         self._series, self._columns = series, columns
         self._history: History | None = None
 
@@ -79,13 +68,8 @@ class PastLabels:
         """Reads all labels that are known.
 
         Args:
-          source: the source of the files.
           files: the files whose rows are predicted. Their labels, if they have any, count more than
             the labels of the pipeline's data.
-          settings: the settings with which the files are read.
-
-        Raises:
-          DataError: a file cannot be read.
         """
         parts = [self._series.read_labels()]
         for file in files:
@@ -115,8 +99,6 @@ class PastLabels:
         Args:
           kinds: the kinds of the columns that the model reads.
           inferred: the kinds of the columns of the file, which are all text in CSV.
-          source: the source of the file.
-          file: the file.
         """
         needed, order_by = kinds.copy(), self._columns.order_by
         for name in self._columns.windows:

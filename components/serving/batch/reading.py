@@ -54,7 +54,6 @@ class Block:
     """A block of rows that are read together."""
 
     count: int
-    """The number of rows."""
     first: Cell
     """The file and the row number of the first row."""
     rows: pa.RecordBatch | None
@@ -111,7 +110,6 @@ class Input:
     pictures: dict[str, str] = field(default_factory=dict)
     """The folders for relative paths of pictures, by column."""
     max_pixels: int = DATA_PIXELS
-    """The most pixels that a picture may have."""
     copied: tuple[str, ...] = ()
     """The columns that are copied to the output."""
     extra_columns: dict[str, ColumnKind] = field(default_factory=dict)
@@ -125,7 +123,6 @@ def find_files(pattern: str, default_format: str | None = None) -> tuple[tuple[s
     """Returns the files of a path, folder or glob, sorted by name, and their format.
 
     Args:
-      pattern: the path, folder or glob that the user gave.
       default_format: the format of files whose name does not determine the format.
 
     Raises:
@@ -162,13 +159,7 @@ def _format_of(file: str) -> str | None:
 
 
 def check_not_input(output: Path, pattern: str, inputs: Input) -> None:
-    """Raises ConfigError if the input of this command or a later command includes the output.
-
-    Args:
-      output: the file or folder of the predictions.
-      pattern: the path, folder or glob of the input that the user gave.
-      inputs: the files that match the pattern.
-    """
+    """Raises ConfigError if the input of this command or a later command includes the output."""
     target, input_path = output.resolve(), Path(pattern).resolve()
     if any(Path(f).name == target.name and Path(f).resolve() == target for f in inputs.files):
         raise ConfigError(
@@ -418,9 +409,6 @@ def _read_records(
 
     Args:
       files: TFRecord files, which are gzipped if their name ends in .gz.
-      copied: the features that are copied to the output.
-      interface: the interface of the model.
-      max_pixels: the most pixels that a picture may have.
 
     Raises:
       DataError: a file is damaged, or is not a TFRecord file.

@@ -124,7 +124,6 @@ def finish_abandoned(path: Path, folder: Path) -> RowLoss | None:
 
     Args:
       path: a path from `unfinished_streams`.
-      folder: the folder of the log.
 
     Returns:
       The lost rows if a part of the stream could not be read. None if no rows were lost, or if
@@ -192,8 +191,6 @@ def _to_bytes(name: str, batch: pa.RecordBatch, first_row: int) -> bytes:
     """Returns a batch as bytes of a stream. The batch can be read even if others are damaged.
 
     Args:
-      name: the name of the stream.
-      batch: the rows.
       first_row: the number of earlier rows in the stream.
     """
     sink = pa.BufferOutputStream()
@@ -251,7 +248,6 @@ class CleanupResult(NamedTuple):
     """The result of `delete_oldest`."""
 
     deleted: int
-    """The number of deleted files."""
     error: OSError | None
     """The error of the last file that could not be deleted, or None."""
 
@@ -261,10 +257,6 @@ def delete_oldest(folder: Path, max_bytes: int) -> CleanupResult:
 
     Damaged streams are deleted first, and then whole days, so that no span loses only a part of its
     rows. If only one day remains, its oldest files are deleted.
-
-    Args:
-      folder: the folder of the log.
-      max_bytes: the size limit of the log.
     """
     remaining = sorted((time, path) for path in folder.glob("*/*") if (time := _time_of(path)))
     sizes = {path: _size(path) for _, path in remaining}

@@ -62,8 +62,6 @@ class RequestLog:
         """Creates the log. The thread is started later.
 
         Args:
-          options: the checked options.
-          registry: the registry of the metrics.
           clock: returns the time, which is part of the names of files.
         """
         self._options, self._clock = options, clock

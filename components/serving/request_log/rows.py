@@ -36,7 +36,6 @@ class LoggedRequest(NamedTuple):
 
     request_id: str
     rows: int
-    """The number of rows."""
     start: int | None = None
     """The index of the first row within its request, or None for a whole request."""
 
@@ -114,7 +113,6 @@ def to_rows(batches: Sequence[AnsweredBatch], dropped: Collection[str]) -> pa.Re
 
     Args:
       batches: batches of the same version and signature, with at least one row.
-      dropped: the columns to leave out.
     """
     first, parts = batches[0], [batch.columns for batch in batches]
     logged = [c for c in first.model.interface.columns if c.name not in dropped]

@@ -28,7 +28,6 @@ def may_show_data(options: ServeOptions, headers: Mapping[str, str]) -> bool:
     machine makes the server public.
 
     Args:
-      options: the options of the server.
       headers: the headers of the request by lower-case name. The key has been checked already.
     """
     if not options.page or options.private is None:
@@ -53,13 +52,7 @@ class ApiDocuments:
         self._lock = asyncio.Lock()
 
     async def read(self, number: int, model: Servable, headers: Mapping[str, str]) -> bytes:
-        """Returns a document as JSON.
-
-        Args:
-          number: the number of the served version.
-          model: the served model.
-          headers: the headers of the request by lower-case name.
-        """
+        """Returns a document as JSON."""
         has_data = may_show_data(self._options, headers)
         async with self._lock:
             documents = self._documents.setdefault(model, {})

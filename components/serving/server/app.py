@@ -74,7 +74,6 @@ def make_config(
     """Returns uvicorn's configuration for serving a model.
 
     Args:
-      options: the checked options.
       repository: the model's versions. Their folder is watched while the application runs.
       slot: the number of this worker and the state of all workers, or None for a single process.
       settings: further settings of uvicorn.

@@ -22,14 +22,12 @@ each request."""
 logger = logging.getLogger(__name__)
 
 BATCH_ROWS = 1024
-"""The most rows of a batch."""
 _FIRST_DIGITS = 3
 FIRST_ROWS = 1 << _FIRST_DIGITS
 """The most rows of a batch for a model that has not been called yet."""
 QUEUE_ROWS = 16_384
 """The most rows in the queue. Further requests are refused, and clients have to retry."""
 ANSWER_SECONDS = 30.0
-"""The seconds after which a request times out."""
 QUICK_SECONDS = 0.005
 """The most seconds for which a batch may block the event loop."""
 LONG_SECONDS = 0.25
@@ -46,7 +44,6 @@ _MAX_DROPPED = 64
 """The number of dropped requests that may remain in the queues, in addition to the number of
 waiting requests."""
 _MIN_ERROR_STATUS = 400
-"""The lowest status of an error response."""
 _NEWEST_WEIGHT = 0.2
 """The weight of the newest batch in the moving average of batch times."""
 
@@ -84,7 +81,6 @@ class _PendingRequest:
     """The approximate memory of the request in bytes."""
     future: ResponseFuture
     due: float
-    """The time at which the request times out."""
     is_queued: bool = True
 
 
@@ -213,8 +209,6 @@ class Batcher:
 
         Args:
           predict: the function that predicts. Requests with the same function are coalesced.
-          request: the input of the function.
-          rows: the number of rows of the request.
           future: the future of the response, which is set in the calling thread.
           size: the approximate memory of the request in bytes.
 

@@ -84,7 +84,6 @@ class OpenConnections:
         """Closes the connection that has been idle for longest.
 
         Args:
-          connections: all connections of this process.
           now: the time of the event loop's clock.
 
         Returns:
@@ -161,7 +160,6 @@ class ClientConnection(HttpConnection):
         self._last_reply: Reply | None = None
         """The error response to send when all requests have been answered."""
         self._discarded = 0
-        """The number of bytes that were discarded."""
         self._is_silent = True
         """Whether the client has sent nothing yet."""
         self._awaits_head = True
@@ -626,9 +624,7 @@ def _check_head(
     Proxies may interpret such heads differently.
 
     Args:
-      version: the version of HTTP.
       headers: all headers, which may repeat a name.
-      by_name: the headers by name.
     """
     if version not in ("1.1", "1.0"):  # The parser returns 0.9 for a request without a version.
         status = 400 if version == "0.9" else 505
@@ -696,7 +692,6 @@ class _FlowControl(FlowControl):
     """uvicorn's flow control, which does not read the socket while received bytes are pending."""
 
     is_blocked = False
-    """Whether received bytes are pending."""
 
     def resume_reading(self) -> None:
         """Resumes reading from the socket, unless bytes are pending."""

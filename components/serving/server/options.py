@@ -137,7 +137,6 @@ def check_dropped(options: LogOptions, version: Path | None) -> None:
     """Checks for misspelt columns in `log.drop`, whose values would be logged by mistake.
 
     Args:
-      options: the options of the log.
       version: the version with whose columns the names are compared, or None if there is none yet.
 
     Raises:

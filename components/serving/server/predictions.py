@@ -295,11 +295,6 @@ class Predictions:
     """The prediction service for the versions of one model."""
 
     def __init__(self, options: ServeOptions, repository: Repository, is_shared: bool) -> None:
-        """Args:
-        options: the checked options.
-        repository: the versions of the model.
-        is_shared: whether this process is one of several workers.
-        """
         self._options, self._repository = options, repository
         self.metrics = Metrics(
             lambda: self._batcher.waiting_rows,
@@ -347,8 +342,6 @@ class Predictions:
         """Answers a request, immediately or later.
 
         Args:
-          request: the received request.
-          future: the future for the Reply.
           reservation: the memory reserved for the body, or None if no memory is reserved.
         """
         try:

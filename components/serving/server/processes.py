@@ -57,7 +57,6 @@ def serve(options: ServeOptions, on_bound: Callable[[str], None] | None = None) 
     """Runs the server until a signal is received.
 
     Args:
-      options: the checked options.
       on_bound: called with the address when the port is known. The server answers later.
 
     Raises:
@@ -146,9 +145,7 @@ def work(options: ServeOptions, bound: socket.socket, slot: WorkerSlot, errors: 
     """Runs a worker until a signal is received or the parent process has died.
 
     Args:
-      options: the checked options.
       bound: the socket that all workers share.
-      slot: the number of this worker and the state of all workers.
       errors: the pipe for the error message if no version can be served.
     """
     _log_as_json(slot.number)
@@ -195,13 +192,6 @@ class Supervisor:
     """The parent process of several workers, which starts, restarts and stops them."""
 
     def __init__(self, options: ServeOptions, bound: socket.socket, metrics: str) -> None:
-        """Creates the supervisor. The workers are started later.
-
-        Args:
-          options: the checked options.
-          bound: the socket of all workers.
-          metrics: the folder of the workers' metrics.
-        """
         self._options, self._bound, self._metrics = options, bound, metrics
         self._workers = Workers(options.workers)
         self._running: dict[int, _Worker] = {}

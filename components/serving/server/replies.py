@@ -46,8 +46,6 @@ def unknown_name(where: str, name: str, known_names: Iterable[str]) -> RequestEr
 
     Args:
       where: the part of the request that has the name.
-      name: the name of the input in the request.
-      known_names: the names of the model's inputs.
     """
     # The comparison takes long for long names, so the name is shortened first.
     names, name = list(known_names), name[:_MAX_NAME_CHARS]
@@ -74,9 +72,6 @@ def choose_id(header: bytes) -> bytes:
 
 def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
     """Sets `request_id` for the request in progress.
-
-    Args:
-      headers: the headers of the request.
 
     Returns:
       The response header with the id.
@@ -184,11 +179,7 @@ class ResultSlice:
         return {name: values[self.rows] for name, values in self.batch.arrays.items()}
 
     def top(self, top_k: int | None) -> ResultSlice:
-        """Returns the rows with only their most probable classes, or unchanged if `top_k` is None.
-
-        Raises:
-          DataError: the model does not predict classes.
-        """
+        """Returns the rows with only their most probable classes, or all if `top_k` is None."""
         if top_k is None:
             return self
         return ResultSlice(BatchResults(keep_top_classes(self.arrays, top_k)), slice(None))

@@ -90,8 +90,6 @@ class Repository:
         """Creates a repository that has loaded no version yet.
 
         Args:
-          folder: the folder of the versions.
-          load: loads a version.
           version: the only version that is served, even if it was withdrawn; None for the newest.
         """
         self._folder, self._load, self._version = folder, load, version

@@ -78,12 +78,7 @@ def run_server(options: ServeOptions, bound: socket.socket, slot: WorkerSlot | N
     """Serves requests until a signal is received.
 
     Args:
-      options: the checked options.
-      bound: the bound socket.
       slot: the number of this worker and the state of all workers, or None for a single process.
-
-    Raises:
-      ConfigError: no version can be loaded, and the server may not wait for the first version.
     """
     if not options.transformed:
         import_tensorflow()

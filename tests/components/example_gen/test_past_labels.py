@@ -196,3 +196,11 @@ def test_series_of_several_columns_are_told_apart_whatever_their_values(tmp_path
     folder = write(tmp_path / "data", "day,shop,ware,y", lines)
     rows, _ = read(folder, {"steps": [1], "key": ["shop", "ware"]})
     assert [row["y_lag_1"] for row in rows] == [None, None, [10], [11]]
+
+
+def test_means_of_small_labels_are_exact_beside_a_series_of_large_ones(tmp_path):
+    labels = {"large": 1e15, "small": 0.1}
+    lines = [f"2024-01-0{day},{shop},{y}" for shop, y in labels.items() for day in range(1, 6)]
+    folder = write(tmp_path / "data", "day,shop,y", lines)
+    rows, _ = read(folder, {"steps": [1], "means": [3], "key": "shop"})
+    assert number(rows[-1], "y_mean_3") == np.float32(0.1)

@@ -215,6 +215,29 @@ def test_answers_of_a_command_that_refuses_less_are_not_kept(model: Model, tmp_p
     assert lenient.identity() != strict.identity()
 
 
+def test_answers_of_an_earlier_model_in_the_folder_are_not_kept(
+    pushed: Pushed, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("fare\n1\n")
+    model = load_model(Path(shutil.copytree(pushed.version, tmp_path / "model")))
+    repeated = job(model, tmp_path / "in.csv", tmp_path / "out.csv")
+    identity = repeated.identity()
+    assert repeated.identity() == identity
+    variables = next((tmp_path / "model" / "variables").glob("*.data-*"))
+    variables.write_bytes(bytes(reversed(variables.read_bytes())))
+    assert repeated.identity() != identity
+
+
+@pytest.mark.parametrize("output", ["out.csv", "out.parquet"])
+def test_input_without_rows_is_refused(
+    model: Model, rows: Rows, tmp_path: Path, output: str
+) -> None:
+    pq.write_table(pa.Table.from_pylist(rows).slice(0, 0), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"no rows \(1 file, such as .*/in\.parquet\)"):
+        run(model, tmp_path / "in.parquet", tmp_path / output)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+
+
 def test_missing_column_is_named_with_a_near_one(model: Model, rows: Rows, tmp_path: Path) -> None:
     renamed = [{("fares" if k == "fare" else k): v for k, v in row.items()} for row in rows]
     for path in (
