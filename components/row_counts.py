@@ -110,7 +110,11 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
 
 
 def check_total(name: str, total: int, files: Sequence[str]) -> None:
-    """Compares a step's total with the stored row counts."""
+    """Compares a step's total with the stored row counts.
+
+    Raises:
+      InternalError: the numbers of rows differ.
+    """
     _compare(name, total, files, read_row_counts(files))
 
 

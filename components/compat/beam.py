@@ -156,7 +156,11 @@ def listen_on_loopback() -> None:
 
 
 def check_listening() -> None:
-    """Raises InternalError if this process has since opened a server to other machines."""
+    """Checks that this process has opened no server to other machines since `listen_on_loopback`.
+
+    Raises:
+      InternalError: the process has opened a server to other machines.
+    """
     if find_exposed().keys() - _exposed_before:
         raise _unknown_beam()
 

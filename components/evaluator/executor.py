@@ -92,7 +92,11 @@ class Executor(tfx_evaluator.Executor):
     def _judge(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> VerdictSettings:
-        """Evaluates the model, blesses it or not, and returns the settings with blocks of time."""
+        """Evaluates the model, blesses it or not, and returns the settings with all blocks of time.
+
+        Raises:
+          The errors of `Do`.
+        """
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
         input_dict, settings = _drop_overlapping_model(input_dict, exec_properties, settings)
         constant_settings = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")

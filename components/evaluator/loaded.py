@@ -23,7 +23,11 @@ def keep_models() -> Iterator[None]:
 
 
 def load_model(path: str) -> Any:
-    """Returns a SavedModel, which may have been loaded before within `keep_models`."""
+    """Returns a SavedModel, which may have been loaded before within `keep_models`.
+
+    Raises:
+      Exception: any error of TensorFlow; damaged files cause errors of various types.
+    """
     kept = {} if _kept is None else _kept
     if path not in kept:
         kept[path] = load_exported(path)

@@ -170,7 +170,11 @@ def _is_binary(head: bytes) -> bool:
 
 
 def read_head(file: str) -> bytes:
-    """Returns the first bytes of a file; a .gz file is decompressed."""
+    """Returns the first bytes of a file; a .gz file is decompressed.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
     try:
         with open_stream(file) as stream:
             return bytes(stream.read(_HEAD_BYTES))
@@ -191,6 +195,9 @@ def check_is_text(
       is_declared: whether the config names the delimiter or the encoding; control characters may
         then be delimiters, or bytes of letters.
       may_begin_with_values: whether the file has no header; its first value may then be a list.
+
+    Raises:
+      DataError: the file is of another kind or cannot be read.
     """
     head = read_head(file)
     kind = kind_of_file(head[:MAGIC_BYTES])

@@ -101,7 +101,11 @@ _MAX_OPENED = 10_000
 def check_images(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks files of images, decodes the first images and returns the names of the columns."""
+    """Checks files of images, decodes the first images and returns the names of the columns.
+
+    Raises:
+      DataError: the images cannot be used.
+    """
     images = select_images(files)
     if settings.on_bad_file is OnBadFile.FAIL:
         _check_pictures(images[:: 1 + len(images) // _MAX_OPENED], settings.max_pixels)
@@ -115,7 +119,11 @@ def check_images(
 def check_idx(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks the headers and the pairs of IDX files, and returns the names of the columns."""
+    """Checks the headers and the pairs of IDX files, and returns the names of the columns.
+
+    Raises:
+      DataError: a file is not an IDX file, or a pair is not complete.
+    """
     del min_rows
     pair_files(files)
     return frozenset({IMAGE_FEATURE, settings.label})
@@ -166,7 +174,11 @@ class FirstRows:
 def check_table(
     settings: ExampleGenSettings, files: Sequence[str], min_rows: int = 0
 ) -> frozenset[str]:
-    """Checks all files of a table and returns the names of its columns."""
+    """Checks all files of a table and returns the names of its columns.
+
+    Raises:
+      DataError: the files cannot be used.
+    """
     settings = with_known_dates(settings)
     source, report = make_source(settings), ChunkReport()
     groups = source.plan(files)
@@ -194,6 +206,9 @@ def read_first_rows(
     Args:
       is_spread: whether the rows are taken at equal distances from all rows, as the first rows of
         sorted files may have only one class.
+
+    Raises:
+      DataError: the files cannot be used.
     """
     source = make_source(settings)
     groups = source.plan(files)

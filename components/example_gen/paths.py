@@ -248,7 +248,11 @@ def find_label_files(path: str) -> list[str]:
 
 
 def label_format(file: str) -> str:
-    """Returns the format of a file of labels, by its name."""
+    """Returns the format of a file of labels, by its name.
+
+    Raises:
+      DataError: the format is unknown.
+    """
     file_format = format_by_name(file)
     if file_format not in LABEL_FORMATS:
         endings = (ending for name in LABEL_FORMATS for ending in FORMATS[name].endings)

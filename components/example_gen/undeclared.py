@@ -139,6 +139,9 @@ def read_undeclared(data_format: str, files: Sequence[str], label: str | None = 
       data_format: csv, jsonl, parquet or tfrecord.
       files: local files of a size that may be read completely.
       label: the label if it is known; the first row of a CSV file that contains it is a header.
+
+    Raises:
+      DataError: the files cannot be used.
     """
     if data_format == "tfrecord":
         return Undeclared(_read_records(files[0]))
@@ -156,7 +159,11 @@ def read_undeclared(data_format: str, files: Sequence[str], label: str | None = 
 
 
 def columns_of(data_format: str, file: str) -> list[str]:
-    """Returns the sorted names of the columns of a local table."""
+    """Returns the sorted names of the columns of a local table.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
     dialect = _find_csv(file, None)[0] if data_format == "csv" else CsvSettings()
     columns = make_source(_settings(data_format, dialect)).peek((file,))
     return sorted(columns.keys() - {_NO_LABEL})

@@ -95,7 +95,11 @@ def received_signal() -> str | None:
 
 
 def check_stop() -> None:
-    """Raises KeyboardInterrupt if a signal has stopped this process."""
+    """Raises KeyboardInterrupt if a signal has stopped this process.
+
+    Raises:
+      KeyboardInterrupt: a signal was received and signals are not ignored.
+    """
     if _state.signal is not None and not _state.is_settled:
         raise KeyboardInterrupt
 
@@ -109,7 +113,11 @@ def ignore_signals() -> None:
 
 
 def commit_or_abort() -> None:
-    """Raises KeyboardInterrupt if a signal has stopped this process. Later signals are ignored."""
+    """Raises KeyboardInterrupt if a signal has stopped this process. Later signals are ignored.
+
+    Raises:
+      KeyboardInterrupt: a signal was received.
+    """
     was_settled = _state.is_settled
     # Signals are ignored before the check, so that none can arrive between check and commit.
     ignore_signals()
@@ -174,6 +182,9 @@ def attempt_last(work: Callable[[], None], record_stop: Callable[[], None], exit
 
     Returns:
       Whether the function returned.
+
+    Raises:
+      Exception: the error of the function.
     """
     try:
         error = attempt(work, record_stop, exit_code)

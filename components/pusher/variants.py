@@ -54,7 +54,11 @@ def to_manifest(variants: Mapping[str, Variant]) -> str:
 
 
 def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
-    """Returns the manifest's entry of each variant of a version, or {} if there are no variants."""
+    """Returns the manifest's entry of each variant of a version, or {} if there are no variants.
+
+    Raises:
+      DamagedFileError: the manifest cannot be read.
+    """
     path = version / VARIANTS_FOLDER / MANIFEST_FILE
     try:
         return dict(json.loads(path.read_text())["variants"])
@@ -96,7 +100,11 @@ def _sha256(manifest: Path) -> str:
 
 
 def find_variant(version: Path, name: str) -> Path:
-    """Returns the folder of a variant in a version."""
+    """Returns the folder of a variant in a version.
+
+    Raises:
+      ConfigError: the version does not have the variant.
+    """
     names = list(read_manifest(version))
     if name not in names:
         available = (

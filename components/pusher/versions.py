@@ -164,7 +164,11 @@ def read_withdrawal(version: Path) -> str | None:
 
 
 def mark_withdrawn(version: Path, reason: str | None) -> None:
-    """Marks a version as withdrawn, and flushes the marker to disk."""
+    """Marks a version as withdrawn, and flushes the marker to disk.
+
+    Raises:
+      OSError: the marker cannot be written.
+    """
     file = version / WITHDRAWN_FILE
     if file.exists():
         return
@@ -177,7 +181,11 @@ def mark_withdrawn(version: Path, reason: str | None) -> None:
 
 
 def lift_withdrawal(version: Path) -> None:
-    """Deletes the marker of a withdrawn version."""
+    """Deletes the marker of a withdrawn version.
+
+    Raises:
+      OSError: the marker cannot be deleted.
+    """
     file = version / WITHDRAWN_FILE
     if file.exists():
         file.unlink()
@@ -239,6 +247,9 @@ def push_version(model: Path, version: Path) -> None:
     Args:
       model: the folder of the SavedModel, with its provenance.
       version: the folder of the version in the serving folder, which is created if missing.
+
+    Raises:
+      DataError: a file differs from the certified file, or a variant from the accepted variant.
     """
     with _incoming(model, version.parent) as incoming:
         commit_or_abort()

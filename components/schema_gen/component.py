@@ -109,6 +109,9 @@ def check_is_inferred(path: str, curated: str, columns: set[str]) -> None:
     Args:
       curated: the path of the user's own schema, or an empty string if there is none.
       columns: the columns that are integers in the data and floats in the schema.
+
+    Raises:
+      DataError: a user has written or edited the schema.
     """
     if curated or schema_revision(None, path):
         column, *others = sorted(columns)

@@ -312,6 +312,10 @@ def load_certified_variant(version: Path, variant: str) -> TransformedModel:
 
     The files are compared with the certificate. The predictions of the SavedModel are not checked,
     as that would require TensorFlow.
+
+    Raises:
+      ConfigError: the version has no variant of that name.
+      DataError: the files have changed, or the variant cannot be loaded.
     """
     check_certified_files(version)
     return load_transformed(version, variant)

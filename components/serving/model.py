@@ -278,6 +278,11 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
 
     Args:
       variant: the name of the variant, or None for the SavedModel's own network.
+
+    Raises:
+      ConfigError: the version has no variant of that name.
+      DataError: the version or the variant is damaged, the folder is not a pushed version, or the
+        variant's runtime is not installed.
     """
     interface = read_interface(folder)
     runnable = None
@@ -339,7 +344,12 @@ Servable = Model | TransformedModel
 
 
 def load_transformed(version: Path, variant: str) -> TransformedModel:
-    """Loads only a variant of a version, without the SavedModel."""
+    """Loads only a variant of a version, without the SavedModel.
+
+    Raises:
+      ConfigError: the version has no variant of that name.
+      DataError: the variant is damaged, or its runtime is not installed.
+    """
     version_interface = read_interface(version)
     opened = load_variant(version, variant, version_interface)
     inputs = opened.variant.inputs

@@ -41,7 +41,12 @@ def newest_version(folder: Path) -> Path | None:
 
 
 def _checked(version: Path | None, folder: Path) -> Path:
-    """Returns the version after checking its files."""
+    """Returns the version after checking its files.
+
+    Raises:
+      ConfigError: the version is None, because all versions in the folder were withdrawn.
+      DamagedFileError: the files of the version differ from its certificate.
+    """
     if version is None:
         raise ConfigError(
             f"{folder}: all versions were withdrawn; to use a withdrawn version, give its folder."

@@ -76,7 +76,11 @@ class Search:
     """Runs one search to its end."""
 
     def __init__(self, launcher: Launcher, job: SearchJob) -> None:
-        """Opens the study of the search."""
+        """Opens the study of the search.
+
+        Raises:
+          ConfigError: the folder has a study of another search space.
+        """
         self._launcher = launcher
         self._job = job
         self._tune = job.plan.tune

@@ -71,7 +71,11 @@ class ExplainedModel:
         return np.asarray(outputs[EVAL_LABEL].numpy()).reshape(len(records))
 
     def predict(self, columns: Arrays) -> np.ndarray:
-        """Returns the outputs of rows, [rows, outputs] float32."""
+        """Returns the outputs of rows, [rows, outputs] float32.
+
+        Raises:
+          DataError: the model has other outputs than its task.
+        """
         count = len(next(iter(columns.values())))
         return self.predict_mixed(columns, {}, np.arange(count))
 
@@ -86,6 +90,9 @@ class ExplainedModel:
 
         Returns:
           [predictions, outputs] float32.
+
+        Raises:
+          DataError: the model has other outputs than its task.
         """
         started, parts = time.perf_counter(), []
         for start in range(0, len(rows), self.batch_rows):

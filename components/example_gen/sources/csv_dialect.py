@@ -87,6 +87,9 @@ class Dialect:
 def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
     """Returns the dialect of a file. What the settings do not set is detected from the beginning of
     the file.
+
+    Raises:
+      DataError: the file cannot be read.
     """
     configured = settings.csv
     encoding = configured.encoding or find_encoding(file)
@@ -127,6 +130,9 @@ def find_encoding(file: str) -> str:
 
     A byte order mark determines the encoding. Without a mark, the encoding is UTF-8 for
     valid UTF-8, and otherwise the most likely encoding.
+
+    Raises:
+      DataError: the file cannot be read.
     """
     decoder, previous = codecs.getincrementaldecoder(UTF8)(), b""
     try:

@@ -179,6 +179,9 @@ def read_labels(source: Source, settings: ExampleGenSettings, files: Files) -> L
     Args:
       source: the source of the rows, without past labels.
       settings: the settings with which the files were read for training.
+
+    Raises:
+      DataError: the files cannot be read.
     """
     lags, groups = settings.lags, source.plan(files)
     if lags is None or not groups:

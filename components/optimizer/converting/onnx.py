@@ -37,6 +37,9 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     Args:
       precision: `float`; `float16`, in which inputs and outputs keep their dtypes; `int8`, in which
         layers have int8 weights with a scale per channel, and integer inputs (QDQ).
+
+    Raises:
+      TrainingError: ONNX lacks an operation of the model.
     """
     path = folder / FILE
     write_float(model, path)

@@ -35,6 +35,9 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
 
     Args:
       precision: the precision of the engine: `float16` or `int8`.
+
+    Raises:
+      TrainingError: ONNX lacks an operation of the model.
     """
     path = folder / FILE
     write_float(model, path)

@@ -76,7 +76,11 @@ class KubernetesApi:
     """A client that retries calls while the server is unavailable, and explains refusals."""
 
     def __init__(self) -> None:
-        """Creates a client for the cluster in which this process runs, or of KUBECONFIG."""
+        """Creates a client for the cluster in which this process runs, or of KUBECONFIG.
+
+        Raises:
+          ConfigError: this process does not run in a cluster, and no kubeconfig describes one.
+        """
         configuration = client.Configuration()
         self.namespace = configure(configuration)
         """The namespace of all objects: the namespace of this pod or of the kubeconfig."""

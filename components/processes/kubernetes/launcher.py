@@ -55,6 +55,9 @@ class KubernetesLauncher:
         Args:
           identity: the identifier of the training, which all its attempts share. Objects of an
             earlier attempt are deleted before workers start.
+
+        Raises:
+          ConfigError: this process neither runs in a cluster nor has a kubeconfig.
         """
         self._pods = pods
         self._training = training_key(identity)

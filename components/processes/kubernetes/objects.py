@@ -129,6 +129,9 @@ def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers
     Args:
       specs: the workers, in the order of their indices.
       workers: the number of workers of the type `worker` in the gang.
+
+    Raises:
+      ConfigError: the payloads exceed the size of an environment variable.
     """
     kind = specs[0].place.type
     return {

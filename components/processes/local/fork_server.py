@@ -59,7 +59,11 @@ class ForkServer:
         requests.close()
 
     def start(self, start: ProcessStart) -> ForkedProcess:
-        """Starts a worker's process."""
+        """Starts a worker's process.
+
+        Raises:
+          OSError: the server has ended or cannot fork.
+        """
         fork_request = ForkRequest(
             call=f"{__name__}:{become_worker.__name__}",
             argument=[start.module, start.name],

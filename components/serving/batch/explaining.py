@@ -79,7 +79,11 @@ class Explainer:
         return cls(model, shown, background, players)
 
     def explain(self, block: Block, answers: Arrays) -> dict[str, pa.Array]:
-        """Returns the columns `explanation`, `others` and `base` for rows."""
+        """Returns the columns `explanation`, `others` and `base` for rows.
+
+        Raises:
+          DataError: the model cannot take a row.
+        """
         interface = self.model.interface
         tensors = to_request(columns_of(block, interface), block.first, interface)
         rows, background = _with_equal_widths(tensors, self.background, interface)

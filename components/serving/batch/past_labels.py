@@ -33,7 +33,11 @@ class PastSeries:
         return LagColumns(settings.lags, settings.label, settings.order_by)
 
     def read_labels(self) -> Labels | None:
-        """Returns the labels of the pipeline's data, or None if there are none."""
+        """Returns the labels of the pipeline's data, or None if there are none.
+
+        Raises:
+          DataError: the data cannot be read.
+        """
         source = make_source(self.settings.model_copy(update={"lags": None}))
         return read_labels(source, self.settings, self.files)
 
@@ -70,6 +74,9 @@ class PastLabels:
         Args:
           files: the files whose rows are predicted. Their labels, if they have any, count more than
             the labels of the pipeline's data.
+
+        Raises:
+          DataError: a file cannot be read.
         """
         parts = [self._series.read_labels()]
         for file in files:

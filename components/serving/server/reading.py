@@ -107,9 +107,6 @@ class MemoryBudget:
     """
 
     def __init__(self, limit: int = sys.maxsize) -> None:
-        """Args:
-        limit: the most bytes for all requests.
-        """
         self._limit = limit
         self.taken = 0
 
@@ -117,7 +114,6 @@ class MemoryBudget:
         """Reserves memory for a request.
 
         Args:
-          size: the bytes to reserve.
           reserved: the bytes that the same request has reserved already.
 
         Raises:
@@ -200,9 +196,6 @@ async def read_body(
     """Receives the whole body of a request.
 
     Args:
-      headers: the headers of the request.
-      receive: the ASGI function that returns parts of the body.
-      options: the options with the limits.
       reservation: reserves memory for the body as it arrives.
 
     Raises:
@@ -300,12 +293,6 @@ def read_request(
     max_rows: int,
 ) -> ParsedRequest:
     """Returns the signature, inputs and response format of a request.
-
-    Args:
-      request: the received request.
-      number: the version's number.
-      interface: the interface of the version's model.
-      max_rows: the most rows that a request may have.
 
     Raises:
       RequestError: the request is invalid, or has too many rows.

@@ -74,11 +74,7 @@ class LargeReader:
     """A reader that sends large requests to the child process, one after another."""
 
     def __init__(self, options: ServeOptions) -> None:
-        """Creates the reader. The process is started later.
-
-        Args:
-          options: the options with the limits.
-        """
+        """Creates the reader. The process is started later."""
         self._options = options
         self._thread = ThreadPoolExecutor(1, "large requests")
         self._lock = asyncio.Lock()
@@ -90,11 +86,6 @@ class LargeReader:
         self, request: PredictionRequest, number: int, interface: ModelInterface
     ) -> ParsedRequest | Reply:
         """Parses a request in the child process.
-
-        Args:
-          request: the received request.
-          number: the version's number.
-          interface: the interface of the version's model.
 
         Returns:
           The parsed request with tensors, or the response of an error.

@@ -179,7 +179,11 @@ class ResultSlice:
         return {name: values[self.rows] for name, values in self.batch.arrays.items()}
 
     def top(self, top_k: int | None) -> ResultSlice:
-        """Returns the rows with only their most probable classes, or all if `top_k` is None."""
+        """Returns the rows with only their most probable classes, or unchanged if `top_k` is None.
+
+        Raises:
+          DataError: the model does not predict classes.
+        """
         if top_k is None:
             return self
         return ResultSlice(BatchResults(keep_top_classes(self.arrays, top_k)), slice(None))

@@ -79,6 +79,9 @@ def run_server(options: ServeOptions, bound: socket.socket, slot: WorkerSlot | N
 
     Args:
       slot: the number of this worker and the state of all workers, or None for a single process.
+
+    Raises:
+      ConfigError: no version can be loaded, and the server may not wait for the first version.
     """
     if not options.transformed:
         import_tensorflow()

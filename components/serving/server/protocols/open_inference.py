@@ -68,11 +68,7 @@ def read_request(
     The values of tensors for `serving_raw` are not checked yet. `check_tensors` checks them.
 
     Args:
-      body: the body of the request.
       end: the length of the JSON. Binary tensors may follow the JSON.
-      interface: the interface of the model.
-      name: the name of the model.
-      number: the number of the model's version.
 
     Raises:
       RequestError: the request is invalid.
@@ -343,7 +339,6 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
     """Returns tensors by name.
 
     Args:
-      described: the descriptions of the tensors, from the JSON.
       tail: the bytes that follow the JSON.
 
     Raises:

@@ -28,9 +28,6 @@ def describe_api(
     of the column in the data. Its example is a row that the model can predict.
 
     Args:
-      name: the name of the model.
-      number: the number of the model's version.
-      model: the model.
       example: a row by request name.
       has_key: whether requests need the API key.
     """

@@ -48,8 +48,6 @@ def read_request(
 
     Args:
       verb: predict, classify or regress.
-      body: the parsed JSON.
-      interface: the interface of the model.
 
     Raises:
       RequestError: the request is invalid.
@@ -243,9 +241,6 @@ def _tensor_info(
     """Returns TF Serving's description of a tensor, with -1 for sizes of None.
 
     Args:
-      name: the name of the tensor.
-      dtype: the dtype of the tensor.
-      shape: the shape of the tensor.
       is_unknown: whether the tensor may have any shape.
     """
     sizes = [{"size": str(size or -1), "name": ""} for size in shape]

@@ -52,7 +52,6 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
 
     Args:
       values: a JSON value per row.
-      column: the column of the model.
 
     Returns:
       An array of the shape [rows] or [rows, values].
@@ -96,7 +95,6 @@ def _convert_values(values: Iterable[Any], rows: Iterable[int], column: RawColum
     Args:
       values: the values, without lists.
       rows: the row of each value, for the message.
-      column: the column of the model.
     """
     convert = _to_text if column.dtype == "string" else _to_number
     converted = [convert(value, column, row) for value, row in zip(values, rows, strict=True)]
@@ -390,7 +388,6 @@ def by_request_names(
 
     Args:
       values: the values by name. Unknown names are not changed.
-      interface: the interface of the model.
       where: the part of the request, for the message.
 
     Raises:
@@ -443,7 +440,6 @@ def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
 
     Args:
       rows: at least one row.
-      interface: the interface of the model.
 
     Raises:
       RequestError: the model cannot take a value. The message names the row and the column.
@@ -475,7 +471,6 @@ def _keys_error(where: str, keys: Mapping[str, Any], interface: ModelInterface) 
     Args:
       where: the part of the request, for the message.
       keys: the values by request name.
-      interface: the interface of the model.
     """
     for name in keys:
         if name not in interface.by_request:
