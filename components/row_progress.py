@@ -99,6 +99,7 @@ def report_batches(batches: Iterable[np.ndarray], total: int) -> Iterator[np.nda
     """Yields batches of rows that this process reads, and reports how many were read.
 
     Args:
+      batches: the batches, [rows] each.
       total: the number of all rows, or 0 if unknown.
     """
     rows, reported = 0, time.monotonic()

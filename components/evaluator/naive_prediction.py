@@ -63,6 +63,7 @@ def predict_naively(labels: np.ndarray, past: Mapping[str, np.ndarray]) -> Naive
     """Returns the best past label for each metric, or None if no row has a past label.
 
     Args:
+      labels: the labels, [examples].
       past: the past labels by column, [examples] each; NaN, for which the mean of the labels is
         predicted, if it is missing.
     """

@@ -92,6 +92,8 @@ class Target:
         rows with a value. The better result is returned.
 
         Args:
+          column: the column's name.
+          values: the values, [rows].
           numbers: the values as numbers, [rows], with NaN for missing values, or None if the values
             are not numbers.
         """

@@ -160,6 +160,9 @@ def find_in_split(
 def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
     """Returns the numbers or days in a column of text, parsed in the same way as by a model.
 
+    Args:
+      texts: the values as bytes, [rows]; null where a value is missing.
+
     Returns:
       The numbers or days, [rows], NaN where a value cannot be parsed. None if the column holds
         neither numbers nor dates.

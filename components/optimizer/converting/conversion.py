@@ -118,6 +118,9 @@ def convert(
     It leaks memory, and is therefore called in a child process.
 
     Args:
+      name: the variant's name in `KINDS`.
+      saved_model: the folder of the exported model.
+      sample: transformed examples of the train split, [rows, ...] by feature.
       folder: an empty folder for the file and the manifest.
 
     Raises:
