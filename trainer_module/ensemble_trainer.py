@@ -28,7 +28,7 @@ from trainer_module.data.dealing import (
     of_records,
     renumber,
 )
-from trainer_module.data.input_pipeline import Split
+from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, shorten
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
@@ -316,8 +316,12 @@ def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndar
     """
     tensors = split.content.tensors
     assert tensors is not None  # noqa: S101 - a part of a split in memory
-    features = {name: tensors[name] for name in model.input_names}
-    found = model.predict(features, batch_size=split.batch_size, verbose=0)
+    # Unlike `predict`, calls of the model trace no graph.
+    parts = [
+        model({n: tensors[n][at : at + EVAL_BATCH] for n in model.input_names}, training=False)
+        for at in range(0, split.examples, EVAL_BATCH)
+    ]
+    found = np.concatenate([part.numpy() for part in parts])
     if np.isnan(found).any():
         raise TrainingError("some of its predictions of unseen examples are not numbers")
     return np.asarray(found, np.float64).reshape(split.examples, data.problem.output_units)

@@ -85,7 +85,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
     resumed_at = checkpoint.start  # The epoch and step that an interrupted training had reached.
     plan = plan.resumed_at(resumed_at, inputs.runtime.continued_epochs)
     with strategy.scope():
-        model = make_network(data.problem, settings)
+        model = _restart(inputs, plan) or make_network(data.problem, settings)
         notes = _load_base_model(model, inputs)
         phases, phase_notes = phases_of(model, inputs, plan)
     # Under parameter servers, the coordinator evaluates and exports a copy of the model. Under
@@ -111,6 +111,8 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
                     steps_per_execution=plan.steps_per_execution,
                 )
             create_variables(phase.model, output)
+        if inputs.reuse and len(phases) == 1 and not coordinator_copy:
+            inputs.reuse.keep(model, plan.examples_per_step, plan.steps_per_execution)
         start = checkpoint.restore(model, **phase.other_models)
         # A user's model that cannot be exported fails before its first step.
         if inputs.checks_export and settings.model.is_custom and not plan.steps_until(start):
@@ -133,6 +135,14 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
         checkpoint,
         [*phase_notes, *notes],
     )
+
+
+def _restart(inputs: TrainingInputs, plan: TrainingPlan) -> tf_keras.Model | None:
+    """Returns the network of a first training with its initial values, if it can be reused."""
+    reuse, batch = inputs.reuse, plan.examples_per_step
+    if reuse is None or not reuse.fits(batch, plan.steps_per_execution):
+        return None
+    return reuse.restart(plan.steps, batch)
 
 
 def _load_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,13 +16,16 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from components.infra_validator.interfaces import certify
 from components.processes.worker import Channel, forward_progress, limit_memory
 from components.pusher.certificate import OF_EVAL, CertificateLimits, GoldenRow
-from components.serving.requests import join_rows
+from components.serving.requests import Arrays, join_rows
 from trainer_module.errors import TrainingError, counted
 from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
 from trainer_module.features.pixels import SERVED_PIXELS, read_header
 from trainer_module.runtime import report_step
 from trainer_module.sections import load_own
 from trainer_module.settings import TrainerSettings
+
+if TYPE_CHECKING:
+    from trainer_module.export.reference import KerasReference
 
 EVAL_ROWS = 200
 """The maximum number of golden rows from the eval split."""
@@ -247,8 +250,10 @@ def _replace_values(
     return serialised
 
 
-_BATCH_ROWS = 32
-"""The number of rows in a batch; it is small, because rows may contain pictures."""
+_BATCH_ROWS = 128
+"""The number of rows in a batch of the reference, in which each operation takes a fixed time."""
+_PICTURES = 32
+"""The number of rows in a batch if rows contain pictures, which take much memory."""
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
@@ -311,18 +316,11 @@ def predict_keras(
         reference = KerasReference(payload["model"], payload["transform_graph"], settings)
     except TrainingError as error:
         return list(rows), None, str(error)
-    accepted: list[GoldenRow] = []
-    answers = []
-    for start in range(0, len(rows), _BATCH_ROWS):
-        group = rows[start : start + _BATCH_ROWS]
-        for batch in (group, *([row] for row in group)):
-            try:
-                answers.append(reference.answer([row.example for row in batch]))
-            except tf.errors.InvalidArgumentError:
-                continue  # Transform rejects a row: the rows are tried one by one.
-            accepted += batch
-            if batch is group:
-                break
+    columns = read_interface(Path(payload["model"])).columns
+    size = _PICTURES if any(column.picture for column in columns) else _BATCH_ROWS
+    starts = range(0, len(rows), size)
+    parts = [part for at in starts for part in answer_accepted(reference, rows[at : at + size])]
+    accepted = [row for part, _ in parts for row in part]
     if not accepted:
         reason = (
             "the preprocessing rejects each" if rows else "no server decodes the pictures of any"
@@ -331,4 +329,18 @@ def predict_keras(
             f"the certificate has no golden row, as {reason} of the first {EVAL_ROWS} examples of"
             " the eval split: correct these examples, or set certificate: false."
         )
-    return accepted, join_rows(answers), ""
+    return accepted, join_rows([answer for _, answer in parts]), ""
+
+
+def answer_accepted(
+    reference: KerasReference, rows: Sequence[GoldenRow]
+) -> list[tuple[Sequence[GoldenRow], Arrays]]:
+    """Returns the rows that Transform accepts, in parts, with their predictions by name."""
+    try:
+        return [(rows, reference.answer([row.example for row in rows]))]
+    except tf.errors.InvalidArgumentError:
+        if len(rows) == 1:
+            return []
+    # Transform rejects a row: it is found by halving.
+    half = len(rows) // 2
+    return [*answer_accepted(reference, rows[:half]), *answer_accepted(reference, rows[half:])]

@@ -218,13 +218,16 @@ def import_closure(
     Raises:
       FileNotFoundError: a root is not a module.
     """
-    waiting, sources = [*roots], dict[str, Path]()
+    waiting, visited, sources = [*roots], set[str](), dict[str, Path]()
     for root in waiting:
         if _find(folder, root) is None:
             raise FileNotFoundError(f"there is no module {root} in {folder}")
     while waiting:
         name = waiting.pop()
-        source = None if name in sources else _find(folder, name)
+        if name in visited:
+            continue
+        visited.add(name)
+        source = _find(folder, name)
         if source is None:
             continue
         sources[name] = source

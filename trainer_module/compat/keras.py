@@ -700,7 +700,8 @@ def use_several_steps(model: tf_keras.Model) -> None:
         getattr(type(model), name) is getattr(tf_keras.Model, name)
         for name in _STEP_METHODS + _MAKERS
     )
-    if has_default_steps and _steps_are_known():
+    # A model that is trained again keeps its function, which has been traced.
+    if has_default_steps and model.train_function is None and _steps_are_known():
         model.train_function = _repeat(model, model.train_step, model._train_counter)
         model.test_function = _repeat(model, model.test_step, model._test_counter)
 

@@ -26,6 +26,7 @@ from trainer_module.families.supervised.tasks.layers import correct_bias
 from trainer_module.settings.train import choose_stopping, needs_held_out
 from trainer_module.training.building import BIAS_FACTOR
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult
+from trainer_module.training.reuse import Reuse
 
 CHOICE_FOLDER = "choice"
 """The subfolder of the training that chooses the number of epochs."""
@@ -97,8 +98,9 @@ def train_on_part(
         trained = _corrected(trained, _factor(trained, f"val_{BIAS_FACTOR}"))
         on_model(trained.model)
         return trained
+    reuse = Reuse(settings)
     first = inputs.within(
-        CHOICE_FOLDER, data=part, prefix=f"{inputs.prefix}first with a held-out part, "
+        CHOICE_FOLDER, data=part, reuse=reuse, prefix=f"{inputs.prefix}first with a held-out part, "
     )
     trained = train(first, TrainingPlan.of(settings, part, chosen))
     factor = _factor(trained, f"val_{BIAS_FACTOR}")
@@ -106,12 +108,14 @@ def train_on_part(
     on_model(trained.model)
     epochs = trained.best_epoch
     del trained
-    # Resets layer names, so that the second model has the names of a new process.
-    tf_keras.backend.clear_session()
-    gc.collect()
-    tf_keras.utils.set_random_seed(settings.train.global_seed)
     plan = TrainingPlan.of(settings, data, chosen)
-    inputs = replace(inputs, extra_callbacks=())  # They have seen the epochs of the first training.
+    # The callbacks have seen the epochs of the first training.
+    inputs = replace(inputs, extra_callbacks=(), reuse=reuse)
+    if not reuse.fits(plan.examples_per_step, plan.steps_per_execution):
+        # Resets layer names, so that the second model has the names of a new process.
+        tf_keras.backend.clear_session()
+        gc.collect()
+        tf_keras.utils.set_random_seed(settings.train.global_seed)
     if chosen:
         plan = plan.with_length(epochs, part.evaluation.examples, data.train.examples)
     return _corrected(train(inputs, plan), factor)

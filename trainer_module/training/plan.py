@@ -21,6 +21,7 @@ from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
 from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Position
 from trainer_module.training.compression import PruningPlan, plan_steps
+from trainer_module.training.reuse import Reuse
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class TrainingInputs(RunInputs):
     """Notes on the problem for the summary."""
     checks_export: bool = False
     """Whether a user's model is exported before the first step, to detect errors early."""
+    reuse: Reuse | None = None
+    """The network that this training passes to a second training, or takes from a first one."""
 
     def within(self, folder: str, **changes: Any) -> TrainingInputs:
         """Returns the inputs of another training, such as a fold, whose files are in a subfolder.

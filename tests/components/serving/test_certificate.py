@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,12 @@ from trainer_data import make_image, to_example
 from components.example_gen.columns.tensors import to_request
 from components.infra_validator.component import run_process
 from components.infra_validator.interfaces import INTERFACES, REFERENCE, certify
-from components.infra_validator.worker import EVAL_ROWS, choose_golden_rows, predict_keras
+from components.infra_validator.worker import (
+    EVAL_ROWS,
+    answer_accepted,
+    choose_golden_rows,
+    predict_keras,
+)
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
     CERTIFICATE_FOLDER,
@@ -92,6 +98,23 @@ def certified(
     certificate.mkdir()
     certify(pushed.version, golden, reference, "", TOLERANCE, certificate)
     return push_new_version(pushed.version, folder / "trips", certificate=certificate)
+
+
+def test_the_reference_leaves_out_only_the_rows_that_transform_rejects() -> None:
+    class Strict:
+        def answer(self, examples: list[bytes]) -> Arrays:
+            if b"bad" in examples:
+                raise tf.errors.InvalidArgumentError(None, None, "a bad row")
+            return {"scores": np.array([int(example) for example in examples])}
+
+    rows = [GoldenRow("", b"bad" if n in (0, 5, 6) else b"%d" % n) for n in range(11)]
+    reference: Any = Strict()
+    parts = answer_accepted(reference, rows)
+    assert [row.example for part, _ in parts for row in part] == [
+        b"%d" % n for n in (1, 2, 3, 4, 7, 8, 9, 10)
+    ]
+    assert [n for _, answer in parts for n in answer["scores"]] == [1, 2, 3, 4, 7, 8, 9, 10]
+    assert answer_accepted(reference, rows[:1]) == []
 
 
 def test_golden_rows_are_of_eval_and_at_each_edge(golden: list[GoldenRow]) -> None:

@@ -16,6 +16,7 @@ import tf_keras
 from tfx.components.trainer.fn_args_utils import FnArgs
 from trainer_data import Transformed, read_record
 
+from trainer_module import trainer
 from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
@@ -23,8 +24,10 @@ from trainer_module.errors import TrainingError
 from trainer_module.settings import CrossValidation, Loop
 from trainer_module.trainer import run_fn, train
 from trainer_module.training import folds
+from trainer_module.training.building import make_network
 from trainer_module.training.folds import cross_validate, train_best_length
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
+from trainer_module.training.reuse import Reuse
 
 FOLDS = 2
 
@@ -98,6 +101,35 @@ def test_early_stopping_that_nothing_can_be_held_out_for_is_noted(
     (plan,) = plans
     assert (plan.last_epoch, plan.chooses_epoch) == (3, False)
     assert plan.notes[0].startswith("early stopping could not choose an epoch, as no examples")
+
+
+def test_a_second_training_resets_the_network_of_the_first(
+    trips: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {
+        "epochs": 4,
+        "early_stopping": {"patience": 4},
+        "learning_rate": {"schedule": "cosine", "initial": 0.01},
+    }
+
+    def train_twice(folder: str) -> tuple[TrainingResult, int]:
+        made = []
+        monkeypatch.setattr(trainer, "make_network", lambda *a: made.append(a) or make_network(*a))
+        inputs = open_inputs(trips.fn_args(tmp_path / folder, train=options))
+        return train_best_length(train, inputs), len(made)
+
+    reset, networks = train_twice("reset")
+    assert networks == 1
+    monkeypatch.setattr(Reuse, "fits", lambda *_: False)
+    anew, networks = train_twice("anew")
+    assert networks == 2
+    assert reset.plan == anew.plan
+    assert reset.history["learning_rate"] == pytest.approx(anew.history["learning_rate"])
+    assert reset.history["loss"] == pytest.approx(anew.history["loss"], rel=1e-5)
+    for one, other in zip(reset.model.get_weights(), anew.model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    rate = reset.model.optimizer.get_config()["learning_rate"]["config"]
+    assert rate == anew.model.optimizer.get_config()["learning_rate"]["config"]
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.plain_layer import PlainLayer
+
 if TYPE_CHECKING:
     from trainer_module.features.transformed import TransformedFeature
 
 register = tf_keras.saving.register_keras_serializable("scopeline")
 
 
-class Float32Layer(tf_keras.layers.Layer):
+class Float32Layer(PlainLayer):
     """A layer that always computes in float32, whatever `train.precision` is."""
 
     def __init__(self, **options: Any) -> None:
@@ -83,7 +85,7 @@ class WeightedSum(Float32Layer):
 
 
 @register
-class LargestInText(tf_keras.layers.Layer):
+class LargestInText(PlainLayer):
     """A layer that returns the maximum of values over the tokens of a text, without padding."""
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:

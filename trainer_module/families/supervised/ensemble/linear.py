@@ -25,6 +25,7 @@ from trainer_module.families.supervised.trees.estimators import (
 from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.families.supervised.trees.model import as_list, flatten
+from trainer_module.plain_layer import PlainLayer
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -195,7 +196,7 @@ def _by_class(
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class LinearColumns(tf_keras.layers.Layer):
+class LinearColumns(PlainLayer):
     """Computes a weighted sum of numbers and categories, [batch, units], from a list of features,
     [batch, n].
     """

@@ -10,11 +10,12 @@ import tf_keras
 
 from trainer_module.families.supervised.ensemble.member import MIN_PROBABILITY, Build
 from trainer_module.families.supervised.trees.model import as_list
+from trainer_module.plain_layer import PlainLayer
 from trainer_module.problem import Problem
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class WeightedMean(tf_keras.layers.Layer):
+class WeightedMean(PlainLayer):
     """Computes the weighted mean of the members' outputs, [batch, units]."""
 
     def __init__(self, weights: Sequence[float], **options: Any) -> None:
@@ -33,7 +34,7 @@ class WeightedMean(tf_keras.layers.Layer):
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class ChangedOdds(tf_keras.layers.Layer):
+class ChangedOdds(PlainLayer):
     """Divides the logits of probabilities by a temperature, [batch, units].
 
     One unit is the probability of the second of two classes.

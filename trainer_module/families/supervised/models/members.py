@@ -12,13 +12,14 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.families.supervised.losses import WrappedLoss, scale_reported
+from trainer_module.plain_layer import PlainLayer
 from trainer_module.settings import Task
 
 register = tf_keras.saving.register_keras_serializable("scopeline")
 
 
 @register
-class NumberVectors(tf_keras.layers.Layer):
+class NumberVectors(PlainLayer):
     """A layer that encodes each number as a vector: [batch, n] becomes [batch, n * size].
 
     The vector consists of the scaled number, and of a linear map of cosines with trained
@@ -91,7 +92,7 @@ class NumberVectors(tf_keras.layers.Layer):
 
 
 @register
-class MembersDense(tf_keras.layers.Layer):
+class MembersDense(PlainLayer):
     """A dense layer of an ensemble: [batch, members, inputs] becomes [batch, members, units].
 
     The members share the kernel, and each member has its own biases. The first layer, whose input
@@ -145,7 +146,7 @@ def random_signs(shape: Sequence[int], dtype: tf.DType = tf.float32, **_: Any) -
 
 
 @register
-class MembersMean(tf_keras.layers.Layer):
+class MembersMean(PlainLayer):
     """The last layer of an ensemble, which returns the mean of the members' logits, [batch, units].
 
     Each member has its own weights. During training, the layer passes the spread to `MembersLoss`,

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.families.supervised.losses import WrappedLoss
+from trainer_module.plain_layer import PlainLayer
 from trainer_module.settings.tasks import LabelStatistics
 
 
@@ -89,7 +90,7 @@ class NumberAndPinballLoss(tf_keras.losses.Loss):
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class FromLogarithm(tf_keras.layers.Layer):
+class FromLogarithm(PlainLayer):
     """A layer that returns from logarithms to the label's unit, [batch, 1 + quantiles].
 
     The exponential of the mean of logarithms is less than the mean of the label. Therefore the
@@ -220,7 +221,7 @@ class NumberRootMeanSquaredError(_NumberMetric, tf_keras.metrics.RootMeanSquared
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class CumulativeLogits(tf_keras.layers.Layer):
+class CumulativeLogits(PlainLayer):
     """A layer that maps a number, [batch, 1], to the probabilities of ordered classes, [batch,
     classes].
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.families.supervised.trees.forest import BITS, Forest
+from trainer_module.plain_layer import PlainLayer
 from trainer_module.problem import Problem
 
 NODE = ("column", "first_child", "bitmap")
@@ -23,7 +24,7 @@ MAX_PARALLEL_TREES = 4096
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class Walk(tf_keras.layers.Layer):
+class Walk(PlainLayer):
     """Computes the outputs of all trees, [batch, outputs], from a list of features, [batch, n].
 
     Trees are evaluated in parallel, one level at a time; very many trees in consecutive slices.
