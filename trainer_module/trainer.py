@@ -111,7 +111,8 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
                     steps_per_execution=plan.steps_per_execution,
                 )
             create_variables(phase.model, output)
-        if inputs.reuse and len(phases) == 1 and not coordinator_copy:
+        # A phase with a frozen network trains another model.
+        if inputs.reuse and [p.model for p in phases] == [model] and not coordinator_copy:
             inputs.reuse.keep(model, plan.examples_per_step, plan.steps_per_execution)
         start = checkpoint.restore(model, **phase.other_models)
         # A user's model that cannot be exported fails before its first step.

@@ -23,9 +23,11 @@ from trainer_module.families.supervised.models.pretrained_parts import (
     pooling_model_of,
 )
 from trainer_module.runtime import PROGRESS_LOGGER
+from trainer_module.trainer import train
 from trainer_module.training import phases
 from trainer_module.training.building import make_network
 from trainer_module.training.checkpoint import Position
+from trainer_module.training.folds import train_best_length
 from trainer_module.training.plan import TrainingPlan, TrainingResult
 
 TRANSFER = {
@@ -220,3 +222,11 @@ def test_unfreezing_after_the_last_epoch(tmp_path: Path) -> None:
     message = r"unfreeze_after is 30, but the training has 3 epochs, so nothing would be fine-tuned"
     with pytest.raises(TrainingError, match=message):
         begin(prepare(tmp_path, {"kind": "vgg16", "transfer": transfer}))
+
+
+def test_a_network_that_stays_frozen_is_trained_twice(tmp_path: Path) -> None:
+    model = {"kind": "vgg16", "transfer": {"freeze": True, "head": [4]}}
+    inputs = prepare(tmp_path, model, epochs=1, early_stopping={"patience": 1})
+    trained = train_best_length(train, inputs)
+    assert trained.train.examples == inputs.data.train.examples
+    assert "the final model was trained on all 16 examples" in trained.notes[-1]
