@@ -18,9 +18,9 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 from trainer_module.compat.insides import Known, is_known, require_known
 
@@ -58,20 +58,28 @@ def without_import_messages() -> Iterator[None]:
     without a GPU.
 
     TensorFlow's C++ writes them before it reads `TF_CPP_MIN_LOG_LEVEL`, so only the file descriptor
-    can be redirected. All other lines are written after the import.
+    can be redirected. All other lines are written after the import. The import needs neither
+    standard error nor a folder for temporary files, so without them no line is removed.
     """
-    screen = os.dup(2)
-    with tempfile.TemporaryFile() as held:
+    with ExitStack() as opened:
+        held: IO[bytes] | None = None
+        with suppress(OSError):
+            screen = os.dup(2)
+            opened.callback(os.close, screen)
+            held = opened.enter_context(tempfile.TemporaryFile())
+        if held is None:
+            yield
+            return
         os.dup2(held.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(screen, 2)
             held.seek(0)
-            for line in held:
-                if not _IMPORT_MESSAGES.match(line):
-                    os.write(screen, line)
-            os.close(screen)
+            with suppress(OSError):  # The log may be full.
+                for line in held:
+                    if not _IMPORT_MESSAGES.match(line):
+                        os.write(screen, line)
 
 
 KNOWN: Known = {

@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import logging
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,24 @@ def test_only_the_lines_of_every_import_are_removed(capfd: pytest.CaptureFixture
         os.write(2, "".join(f"{line}\n" for line in lines).encode())
     os.write(2, b"later\n")
     assert capfd.readouterr().err == f"{lines[2]}\nlater\n"
+
+
+def test_the_import_needs_no_standard_error_and_no_temporary_files(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(tempfile, "tempdir", "/proc/none")
+        with sessions.without_import_messages():
+            os.write(2, b"not held\n")
+    assert capfd.readouterr().err == "not held\n"
+    screen = os.dup(2)
+    try:
+        os.close(2)
+        with sessions.without_import_messages():
+            pass
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+        with sessions.without_import_messages():
+            os.write(2, b"has no room\n")
+    finally:
+        os.dup2(screen, 2)
+        os.close(screen)
