@@ -81,8 +81,9 @@ def plan(config: FilePath, *, set: Settings = (), output: FilePath = _OUTPUT) ->
     from pipeline.cli.run import plan as command
 
     lines: list[str] = []
-    arguments = (Path(config), _overrides(set), Path(output), False)
-    with _named(config, set, output):
+    overrides = _overrides(set)
+    arguments = (Path(config), overrides, Path(output), False)
+    with _named(config, overrides, output):
         _call(command, *arguments, on_line=lines.append)
     return Plan("".join(lines))
 
@@ -115,9 +116,10 @@ def run(
     from pipeline.cli.run import run_file
     from pipeline.run_context import RunRequest
 
-    arguments = (Path(config), _overrides(set), Path(output), False, RunRequest(force=force))
+    overrides = _overrides(set)
+    arguments = (Path(config), overrides, Path(output), False, RunRequest(force=force))
     on_line = _print if progress else _ignore
-    with _named(config, set, output):
+    with _named(config, overrides, output):
         return result_of(_call(run_file, *arguments, on_line=on_line))
 
 
@@ -148,8 +150,9 @@ def load_model(
     from pipeline.python.options import in_python
 
     config, model = _config_or_model(source)
-    with in_python(), unchanged_environment(), _named(config, set, output):
-        loaded = load_here(config, _overrides(set)) if config else None
+    overrides = _overrides(set)
+    with in_python(), unchanged_environment(), _named(config, overrides, output):
+        loaded = load_here(config, overrides) if config else None
         chosen = chosen_model(loaded, Path(output), model, version, variant)
         serving.import_tensorflow()
         others = [*(loaded.features if loaded else ()), *series_keys(chosen)]
@@ -187,8 +190,9 @@ def serve(
     if not isinstance(port, int) or not 0 <= port <= _MAX_PORT:
         raise ConfigError(f"port={port!r}: expected a number from 0 to {_MAX_PORT}.")
     config, model = _config_or_model(source)
-    with in_python(), _named(config, set, output):
-        return Server((config, _overrides(set), Path(output), model, variant, port))
+    overrides = _overrides(set)
+    with in_python(), _named(config, overrides, output):
+        return Server((config, overrides, Path(output), model, variant, port))
 
 
 def _config_or_model(source: FilePath) -> tuple[Path | None, Path | None]:
@@ -210,7 +214,7 @@ def _config_or_model(source: FilePath) -> tuple[Path | None, Path | None]:
 
 
 def _named(
-    config: FilePath | None, settings: Settings, output: FilePath
+    config: FilePath | None, overrides: list[str], output: FilePath
 ) -> AbstractContextManager[None]:
     """Returns a context in which messages name the config in the commands that they propose."""
     from pipeline.cli.pipeline_options import options_of
@@ -218,7 +222,7 @@ def _named(
 
     if config is None:
         return remembered_options(None)
-    typed = {"--config": config, "--set": _overrides(settings)}
+    typed = {"--config": config, "--set": overrides}
     named_output = {} if os.fspath(output) == _OUTPUT else {"--output DIR": output}
     return remembered_options(options_of(typed | named_output))
 

@@ -119,6 +119,11 @@ def test_overrides_are_paths_and_numbers_of_numpy() -> None:
         scopeline._overrides({"train.epochs": 1j})
 
 
+def test_overrides_may_be_read_only_once(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.epochs.*found -7"):
+        scopeline.load_model("config.yaml", set=(one for one in ["train.epochs=-7"]))
+
+
 def test_commands_in_messages_name_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCOPELINE_OPTIONS", "--config before.yaml")
     with scopeline._named(Path("my config.yaml"), {"train.epochs": 3}, Path("out")):
