@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -252,8 +253,10 @@ def _replace_values(
 
 _BATCH_ROWS = 128
 """The number of rows in a batch of the reference, in which each operation takes a fixed time."""
-_PICTURES = 32
-"""The number of rows in a batch if rows contain pictures, which take much memory."""
+_LARGE_BATCH_ROWS = 32
+"""The number of rows in a batch if rows contain pictures or long texts, which take much memory."""
+_LARGE_VALUES = 256
+"""The number of values above which a feature of a row is large."""
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
@@ -316,8 +319,7 @@ def predict_keras(
         reference = KerasReference(payload["model"], payload["transform_graph"], settings)
     except TrainingError as error:
         return list(rows), None, str(error)
-    columns = read_interface(Path(payload["model"])).columns
-    size = _PICTURES if any(column.picture for column in columns) else _BATCH_ROWS
+    size = batch_rows(read_interface(Path(payload["model"])))
     starts = range(0, len(rows), size)
     parts = [part for at in starts for part in answer_accepted(reference, rows[at : at + size])]
     accepted = [row for part, _ in parts for row in part]
@@ -330,6 +332,13 @@ def predict_keras(
             " the eval split: correct these examples, or set certificate: false."
         )
     return accepted, join_rows([answer for _, answer in parts]), ""
+
+
+def batch_rows(interface: ModelInterface) -> int:
+    """Returns the number of rows that the reference predicts at once."""
+    has_pictures = any(column.picture for column in interface.columns)
+    is_large = any(math.prod(feature.shape) > _LARGE_VALUES for feature in interface.features)
+    return _LARGE_BATCH_ROWS if has_pictures or is_large else _BATCH_ROWS
 
 
 def answer_accepted(

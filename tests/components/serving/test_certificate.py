@@ -24,6 +24,7 @@ from components.infra_validator.interfaces import INTERFACES, REFERENCE, certify
 from components.infra_validator.worker import (
     EVAL_ROWS,
     answer_accepted,
+    batch_rows,
     choose_golden_rows,
     predict_keras,
 )
@@ -51,7 +52,7 @@ from components.serving.model import load_model
 from components.serving.requests import Arrays
 from components.serving.server.repository import Repository
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
+from trainer_module.export.interface import ModelInput, ModelInterface, RawColumn, read_interface
 from trainer_module.settings import TrainerSettings
 
 TOLERANCE = 1e-3
@@ -115,6 +116,16 @@ def test_the_reference_leaves_out_only_the_rows_that_transform_rejects() -> None
     ]
     assert [n for _, answer in parts for n in answer["scores"]] == [1, 2, 3, 4, 7, 8, 9, 10]
     assert answer_accepted(reference, rows[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("picture", "shape", "rows"),
+    [("", (128,), 128), ("", (512,), 32), ("", (64, 2), 128), ("path", (8, 8, 1), 32)],
+)
+def test_batches_of_large_rows_are_small(picture: str, shape: tuple[int, ...], rows: int) -> None:
+    column = RawColumn("a", "a", "string", False, 1, picture)
+    feature = ModelInput("a", "a", "float32", shape)
+    assert batch_rows(ModelInterface((column,), features=(feature,))) == rows
 
 
 def test_golden_rows_are_of_eval_and_at_each_edge(golden: list[GoldenRow]) -> None:
