@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.column_types.dates import DAYS, MIN_DATE_SHARE
+from components.column_types.dates import DAYS
 from components.example_gen.checks.values import read_order
 from components.example_gen.columns.encoded import Cell, first_values, show_names
 from components.example_gen.formats import LagsSettings
@@ -21,6 +21,8 @@ from trainer_module.errors import DataError
 
 _NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
 _ANY_DAY = 20260131
+_MIN_DAYS = 0.5
+"""The minimum share of days in a batch of days; 0.04 of all numbers with eight digits are days."""
 _NO_TIME = np.iinfo(np.int64).min
 """The time of a row without a value of `data.order_by`."""
 _BETWEEN_KEYS = "\x1f"
@@ -123,7 +125,7 @@ def _are_days(numbers: np.ndarray) -> bool:
     if not len(numbers) or numbers.min() < DAYS.start or numbers.max() >= DAYS.stop:
         return False
     _, are_valid = _read_days(numbers)
-    return bool(are_valid.mean() >= MIN_DATE_SHARE)
+    return bool(are_valid.mean() >= _MIN_DAYS)
 
 
 def _read_days(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -91,10 +91,12 @@ def test_times_are_counted_in_units(tmp_path, times, unit):
     assert [row["y_lag_1"] for row in rows] == [None, [0], [1], [2]]
 
 
-def test_impossible_days_are_refused_with_their_row(tmp_path):
-    days = [f"202602{day:02}" for day in [*range(1, 29), 31]]
+@pytest.mark.parametrize("last", [28, 1])
+def test_impossible_days_are_refused_with_their_row(tmp_path, last):
+    days = [f"202602{day:02}" for day in [*range(1, last + 1), 31]]
     folder = write(tmp_path / "data", "day,y", [f"{day},1" for day in days])
-    with pytest.raises(DataError, match=r"'day' is 20260231 in row 30 of .*not a day of the cal"):
+    message = rf"'day' is 20260231 in row {last + 2} of .*not a day of the cal"
+    with pytest.raises(DataError, match=message):
         read(folder, {"steps": [1]})
 
 
