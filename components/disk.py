@@ -103,7 +103,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
         raise
-    for abandoned in path.parent.glob(f".{escape(path.name)}.*.tmp"):
-        with suppress(OSError):
+    with suppress(OSError):
+        for abandoned in path.parent.glob(f".{escape(path.name)}.*.tmp"):
             if time.time() - abandoned.stat().st_mtime > _ABANDONED_SECONDS:
                 abandoned.unlink()

@@ -31,7 +31,12 @@ from components.serving.certificate import write_certificate
 from components.serving.model import Model, load_model
 from components.serving.requests import EXAMPLES_INPUT
 from components.serving.server.options import ServeOptions
-from trainer_module.export.interface import INTERFACE_FILE, ModelInterface, RawColumn
+from trainer_module.export.interface import (
+    INTERFACE_FILE,
+    ModelInterface,
+    RawColumn,
+    read_interface,
+)
 from trainer_module.features.image import ImageFeature, decode_images
 
 HOSTILE = "<img src=x onerror='window.hit=1'>\"'`$(id)\u202e"
@@ -145,7 +150,12 @@ def test_the_document_is_openapi_and_describes_real_requests_and_answers(
     row = example(address)
     rows = [row, *asked] if name == "trips" else [row]
     columns = {key: [one[key] for one in rows] for key in row}
-    for body in ({"instances": rows, "top_k": 1}, {"inputs": columns}, {"instances": rows}):
+    bodies = [{"instances": rows, "top_k": 1}, {"inputs": columns}, {"instances": rows}]
+    if name == "trips":
+        label = read_interface(request.getfixturevalue("pushed").version).label
+        bodies.append({"instances": [row | {label: 1}]})
+        bodies.append({"inputs": columns | {label: [1] * len(rows)}})
+    for body in bodies:
         schema(predict["requestBody"]).validate(body)
         schema(predict["responses"]["200"]).validate(ask(address, name, body))
     for changed in ({"instances": [{**row, "fares": 1}]}, {"instances": rows, "top_k": 0}, {}):

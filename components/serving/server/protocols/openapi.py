@@ -5,6 +5,7 @@ https://spec.openapis.org/oas/v3.1.0
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -91,6 +92,7 @@ def _prediction_requests(model: Servable, has_classes: bool) -> list[_Json]:
     columns = model.interface.by_request
     optional = {"signature_name": {"const": RAW}} | _top_k(has_classes)
     lists = _object({name: _list(_column_schema(column)) for name, column in columns.items()})
+    lists |= _unused_columns(model.interface)
     requests = [
         _object({"instances": _list(_ROW)}, optional),
         _object({"inputs": lists}, optional),
@@ -134,7 +136,14 @@ def _health_paths() -> _Json:
 
 def _row_schema(interface: ModelInterface) -> _Json:
     columns = interface.by_request.items()
-    return _object({name: _column_schema(column) for name, column in columns})
+    row = _object({name: _column_schema(column) for name, column in columns})
+    return row | _unused_columns(interface)
+
+
+def _unused_columns(interface: ModelInterface) -> _Json:
+    """Returns the rule that allows the columns without effect, which are no properties."""
+    names = "|".join(map(re.escape, sorted(interface.unused)))
+    return {"patternProperties": {f"^({names})$": {}}} if names else {}
 
 
 def _column_schema(column: RawColumn) -> _Json:
