@@ -126,11 +126,11 @@ def test_overrides_may_be_read_only_once(folder: Path) -> None:
 
 def test_commands_in_messages_name_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCOPELINE_OPTIONS", "--config before.yaml")
-    with scopeline._named(Path("my config.yaml"), {"train.epochs": 3}, Path("out")):
+    with scopeline._named(Path("my config.yaml"), ["train.epochs=3"], Path("out")):
         proposed = call(typed_command, "rollback", on_line=lambda line: None)
     options = "--config 'my config.yaml' --set train.epochs=3 --output out"
     assert proposed == f"scopeline rollback {options}"
-    with scopeline._named("my.yaml", (), "output"):
+    with scopeline._named("my.yaml", [], "output"):
         assert typed_command("rollback") == "scopeline rollback --config my.yaml"
     assert os.environ["SCOPELINE_OPTIONS"] == "--config before.yaml"
 
