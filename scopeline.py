@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +146,13 @@ def load_model(
     from components.serving import model as serving
     from pipeline.cli.options import load_here
     from pipeline.cli.predict import chosen_model, series_keys
-    from pipeline.python.model import unchanged_environment
-    from pipeline.python.options import in_python
+    from pipeline.python.model import TENSORFLOW_VARIABLES
+    from pipeline.python.options import in_python, unchanged_environment
 
     config, model = _config_or_model(source)
     overrides = _overrides(set)
-    with in_python(), unchanged_environment(), _named(config, overrides, output):
+    unchanged = unchanged_environment(TENSORFLOW_VARIABLES)
+    with in_python(), unchanged, _named(config, overrides, output):
         loaded = load_here(config, overrides) if config else None
         chosen = chosen_model(loaded, Path(output), model, version, variant)
         serving.import_tensorflow()
@@ -213,18 +214,19 @@ def _config_or_model(source: FilePath) -> tuple[Path | None, Path | None]:
     return (path, None) if is_config else (None, path)
 
 
-def _named(
-    config: FilePath | None, overrides: list[str], output: FilePath
-) -> AbstractContextManager[None]:
-    """Returns a context in which messages name the config in the commands that they propose."""
+@contextmanager
+def _named(config: FilePath | None, overrides: list[str], output: FilePath) -> Iterator[None]:
+    """Names the config in the commands that messages of a block propose."""
     from pipeline.cli.pipeline_options import options_of
-    from trainer_module.typed_words import remembered_options
+    from pipeline.python.options import unchanged_environment
+    from trainer_module.typed_words import OPTIONS_VARIABLE, remember_options
 
-    if config is None:
-        return remembered_options(None)
     typed = {"--config": config, "--set": overrides}
-    named_output = {} if os.fspath(output) == _OUTPUT else {"--output DIR": output}
-    return remembered_options(options_of(typed | named_output))
+    if os.fspath(output) != _OUTPUT:
+        typed["--output DIR"] = output
+    with unchanged_environment([OPTIONS_VARIABLE]):
+        remember_options(None if config is None else options_of(typed))
+        yield
 
 
 def _overrides(settings: Settings) -> list[str]:

@@ -7,13 +7,12 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 _PROGRAM = "SCOPELINE_PROGRAM"
 """The environment variable with the words that start a command, which child processes inherit."""
-_OPTIONS = "SCOPELINE_OPTIONS"
+OPTIONS_VARIABLE = "SCOPELINEOPTIONS_VARIABLE"
 """The environment variable with the options that name the config and the output folder."""
 _LOCAL, _KUBEFLOW = "scopeline", "scopeline-kubeflow"
 _NAMES = (
@@ -37,22 +36,9 @@ def remember_options(options: Sequence[str] | None) -> None:
         config is unknown.
     """
     if options is None:
-        os.environ.pop(_OPTIONS, None)
+        os.environ.pop(OPTIONS_VARIABLE, None)
     else:
-        os.environ[_OPTIONS] = shlex.join(options)
-
-
-@contextmanager
-def remembered_options(options: Sequence[str] | None) -> Iterator[None]:
-    """Stores options as `remember_options` does, for a block and for the processes it starts."""
-    before = os.environ.get(_OPTIONS)
-    remember_options(options)
-    try:
-        yield
-    finally:
-        os.environ.pop(_OPTIONS, None)
-        if before is not None:
-            os.environ[_OPTIONS] = before
+        os.environ[OPTIONS_VARIABLE] = shlex.join(options)
 
 
 def typed_program(folder: Path | None = None) -> str:
@@ -135,5 +121,5 @@ def _is_path(word: str) -> bool:
 
 
 def _typed_options() -> str:
-    options = os.environ.get(_OPTIONS, "--config FILE")
+    options = os.environ.get(OPTIONS_VARIABLE, "--config FILE")
     return options and f" {options}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -19,7 +17,11 @@ if TYPE_CHECKING:
     from pipeline.cli.predict import ChosenModel
     from trainer_module.export.interface import ModelInterface
 
-_VARIABLES = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")
+TENSORFLOW_VARIABLES = ("TF_USE_LEGACY_KERAS", "TF_CPP_MIN_LOG_LEVEL")
+"""The environment variables that the import of TensorFlow for a served model sets.
+
+`load_model` restores them: a served model needs no Keras, so the program's own choice of Keras
+remains, and a run compares such variables with those of the last run."""
 _Frame = TypeVar("_Frame", bound="pd.DataFrame")
 
 
@@ -148,21 +150,3 @@ def _read(path: Path, name: str) -> bytes:
             f"rows: the column `{name}` is {path}, which cannot be read ({error.strerror}); give"
             " the path of a picture, or its bytes."
         ) from None
-
-
-@contextmanager
-def unchanged_environment() -> Iterator[None]:
-    """Restores the variables that the import of TensorFlow sets for this process.
-
-    A served model needs no Keras, so the program's own choice of Keras remains. A run compares
-    such variables with those of the last run.
-    """
-    before = {name: os.environ.get(name) for name in _VARIABLES}
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from trainer_module.errors import ScopelineError
@@ -60,3 +61,17 @@ def in_python(arguments: Mapping[str, str] = ARGUMENTS) -> Iterator[None]:
     except ScopelineError as error:
         error.args = (translate(str(error), arguments),)
         raise
+
+
+@contextmanager
+def unchanged_environment(names: Iterable[str]) -> Iterator[None]:
+    """Restores environment variables of this process at the end of a block."""
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
