@@ -272,18 +272,20 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     limit_memory(limits.memory * 2**30, too_large, channel)
     forward_progress(channel)
     model = Path(payload["model"])
-    rows = _choose_rows(payload, model)
+    interface = read_interface(model)
+    rows = _choose_rows(payload, model, interface)
     if "transform_graph" in payload:
-        accepted, reference, no_reference_reason = predict_keras(payload, rows)
+        accepted, reference, no_reference_reason = predict_keras(payload, rows, interface)
     else:
         accepted, reference, no_reference_reason = rows, None, ""
     folder = Path(payload["folder"])
     certify(model, accepted, reference, no_reference_reason, limits.tolerance, folder)
 
 
-def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
+def _choose_rows(
+    payload: dict[str, Any], model: Path, interface: ModelInterface
+) -> list[GoldenRow]:
     """Returns golden rows from the task's family, from the eval split, or from edge values."""
-    interface = read_interface(model)
     if path := payload["golden_rows"]:
         choose = load_own("the golden rows of the task's family", path)
         return [
@@ -298,7 +300,7 @@ def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
 
 
 def predict_keras(
-    payload: dict[str, Any], rows: Sequence[GoldenRow]
+    payload: dict[str, Any], rows: Sequence[GoldenRow], interface: ModelInterface
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
     """Predicts the rows with Transform and Keras.
 
@@ -319,7 +321,7 @@ def predict_keras(
         reference = KerasReference(payload["model"], payload["transform_graph"], settings)
     except TrainingError as error:
         return list(rows), None, str(error)
-    size = batch_rows(read_interface(Path(payload["model"])))
+    size = batch_rows(interface)
     starts = range(0, len(rows), size)
     parts = [part for at in starts for part in answer_accepted(reference, rows[at : at + size])]
     accepted = [row for part, _ in parts for row in part]

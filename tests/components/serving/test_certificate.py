@@ -78,9 +78,10 @@ def reference(pushed: Pushed, golden: list[GoldenRow]) -> Arrays:
         "transform_graph": str(pushed.serving.parent / "graph"),
         "custom_config": TrainerSettings.model_validate(SETTINGS).to_custom_config(),
     }
+    interface = read_interface(pushed.version)
     with pytest.raises(TrainingError, match="has no golden row, as no server decodes the pictures"):
-        predict_keras(payload, [])
-    taken, answers, why_not = predict_keras(payload, golden)
+        predict_keras(payload, [], interface)
+    taken, answers, why_not = predict_keras(payload, golden, interface)
     assert (taken, why_not) == (golden, "")
     assert answers is not None
     return answers
