@@ -1,4 +1,4 @@
-"""Lists the files of a split of examples; the artifacts of an executor."""
+"""Lists the files of a split of examples, and names the type of an executor's artifacts."""
 
 from __future__ import annotations
 

@@ -236,7 +236,14 @@ def read_first_rows(
 def make_first_rows(
     batches: Sequence[pa.RecordBatch], is_complete: bool, total: int, dates: dict[str, Dates]
 ) -> FirstRows:
-    """Returns batches of rows, whose columns are lists, as columns."""
+    """Returns batches of rows, whose columns are lists, as columns.
+
+    Args:
+      batches: the batches.
+      is_complete: whether the files have no further rows.
+      total: the number of rows in all files, as far as it has been counted.
+      dates: the date columns.
+    """
     lists, vectors = {}, {}
     for name, (lengths, values) in list_columns(batches).items():
         if lengths.min() < lengths.max():

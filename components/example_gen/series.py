@@ -22,7 +22,9 @@ from trainer_module.errors import DataError
 _NUMPY_UNITS = {"minute": "m", "hour": "h", "day": "D", "month": "M"}
 _ANY_DAY = 20260131
 _MIN_DAYS = 0.5
-"""The minimum share of days in a batch of days; 0.04 of all numbers with eight digits are days."""
+"""The share of possible days from which numbers with eight digits count as days.
+
+Of random numbers with eight digits, 4 % are possible days."""
 _NO_TIME = np.iinfo(np.int64).min
 """The time of a row without a value of `data.order_by`."""
 _BETWEEN_KEYS = "\x1f"

@@ -26,7 +26,7 @@ EXAMPLES_INPUT = "examples"
 
 
 def join_rows(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
-    """Returns the outputs by name with the rows of all parts: at least one, with equal outputs."""
+    """Returns the outputs by name with the rows of one or more parts with the same outputs."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

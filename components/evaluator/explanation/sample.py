@@ -74,7 +74,15 @@ def read_records(
     dependence: Dependence,
     seed: int,
 ) -> Records:
-    """Returns a uniform sample of the rows of files."""
+    """Returns a uniform sample of the rows of gzipped TFRecords of serialized tf.Examples.
+
+    Args:
+      files: the files.
+      interface: the description of the model's inputs.
+      schema: the schema of the raw columns.
+      dependence: the column by which rows depend on one another.
+      seed: the seed of the order of the rows.
+    """
     total = count_rows(files)
     row_bytes = sum(tf.io.gfile.stat(file).length for file in files) / max(total, 1)
     most = min(

@@ -60,7 +60,15 @@ def statistic_computations(
     kind: type[Statistic],
     metric: Any = None,
 ) -> Computations:
-    """Returns the computation of a statistic of this project."""
+    """Returns the computation of a statistic of this project.
+
+    Args:
+      key: the key of the result.
+      eval_config: TFMA's config.
+      kind: the class of the statistic.
+      metric: the metric that computes the value of each row, or None if the statistic needs no
+        metric.
+    """
     combiner = RowsCombiner(key, eval_config, kind, metric)
     return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
 

@@ -52,7 +52,13 @@ class ApiDocuments:
         self._lock = asyncio.Lock()
 
     async def read(self, number: int, model: Servable, headers: Mapping[str, str]) -> bytes:
-        """Returns a document as JSON."""
+        """Returns a document as JSON.
+
+        Args:
+          number: the number of the served version.
+          model: the served model.
+          headers: the headers of the request by lower-case name.
+        """
         has_data = may_show_data(self._options, headers)
         async with self._lock:
             documents = self._documents.setdefault(model, {})

@@ -141,7 +141,10 @@ def _row_schema(interface: ModelInterface) -> _Json:
 
 
 def _unused_columns(interface: ModelInterface) -> _Json:
-    """Returns the rule that allows the columns without effect, which are no properties."""
+    """Returns the keyword that allows the columns of the training data that the model ignores.
+
+    They are not among the properties, from which the page makes its form.
+    """
     names = "|".join(map(re.escape, sorted(interface.unused)))
     return {"patternProperties": {f"^({names})$": {}}} if names else {}
 
