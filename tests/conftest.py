@@ -18,6 +18,7 @@ import warm
 from browser import EXECUTABLE, Browser
 
 from pipeline.runs.imports import freeze_imports
+from trainer_module.typed_words import OPTIONS_VARIABLE, PROGRAM_VARIABLE
 
 LONGEST = (
     "test_kubeflow",
@@ -108,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _words_of_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets the words and options of commands that earlier tests ran in this process."""
-    for variable in ("SCOPELINE_PROGRAM", "SCOPELINE_OPTIONS"):
+    for variable in (PROGRAM_VARIABLE, OPTIONS_VARIABLE):
         monkeypatch.setenv(variable, "")  # So that monkeypatch also removes later values.
         monkeypatch.delenv(variable)
 

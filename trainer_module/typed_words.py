@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-_PROGRAM = "SCOPELINE_PROGRAM"
+PROGRAM_VARIABLE = "SCOPELINE_PROGRAM"
 """The environment variable with the words that start a command, which child processes inherit."""
-OPTIONS_VARIABLE = "SCOPELINEOPTIONS_VARIABLE"
+OPTIONS_VARIABLE = "SCOPELINE_OPTIONS"
 """The environment variable with the options that name the config and the output folder."""
 _LOCAL, _KUBEFLOW = "scopeline", "scopeline-kubeflow"
 _NAMES = (
@@ -25,7 +25,7 @@ _NAMES = (
 
 def remember_program() -> None:
     """Stores the words that have started this process, unless a parent process stored its words."""
-    os.environ.setdefault(_PROGRAM, shlex.join(_read_words()))
+    os.environ.setdefault(PROGRAM_VARIABLE, shlex.join(_read_words()))
 
 
 def remember_options(options: Sequence[str] | None) -> None:
@@ -105,7 +105,7 @@ def _shorten(program: str) -> str:
 
 def _program(index: int, folder: Path | None = None) -> str:
     """Returns the words that start a program, by the index of its name in `_NAMES`."""
-    *words, last = shlex.split(os.environ.get(_PROGRAM) or _LOCAL)
+    *words, last = shlex.split(os.environ.get(PROGRAM_VARIABLE) or _LOCAL)
     parent, name = os.path.split(last)
     name = next((names[index] for names in _NAMES if name in names), name)
     if words[-1:] == ["-m"] and name == _KUBEFLOW:
