@@ -32,7 +32,7 @@ from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, shorten
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
-from trainer_module.families.supervised.ensemble.linear import fit_linear
+from trainer_module.families.supervised.ensemble.linear import LINEAR, fit_linear
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.ensemble.model import build_ensemble
 from trainer_module.families.supervised.ensemble.store import MemberStore, fingerprint
@@ -52,7 +52,12 @@ from trainer_module.families.supervised.trees.growing import TreeExamples, tree_
 from trainer_module.families.supervised.trees.thresholds import move_thresholds
 from trainer_module.problem import Problem
 from trainer_module.runtime import report_part, report_progress, report_step
-from trainer_module.settings.model import AVERAGED_TREES, NETWORK_MEMBER, ForestSettings
+from trainer_module.settings.model import (
+    AVERAGED_TREES,
+    MEMBERS,
+    NETWORK_MEMBER,
+    ForestSettings,
+)
 from trainer_module.trainer import train as train_network
 from trainer_module.training.folds import train_best_length, train_on_part
 from trainer_module.training.plan import TrainingInputs, TrainingResult
@@ -95,7 +100,7 @@ def train(inputs: TrainingInputs) -> TrainingResult:
       TrainingError: no member can be trained.
     """
     examples = tree_examples(inputs.data.train)
-    if reason := _lacks(examples, inputs.data.problem):
+    if reason := _lacks(examples, inputs):
         return _network_alone(inputs, reason)
     assert examples is not None  # noqa: S101 - else there is a reason
     trainings = MemberTrainings(inputs, examples)
@@ -103,14 +108,15 @@ def train(inputs: TrainingInputs) -> TrainingResult:
     return _join(trainings)
 
 
-def _lacks(examples: TreeExamples | None, problem: Problem) -> str:
+def _lacks(examples: TreeExamples | None, inputs: TrainingInputs) -> str:
     """Returns the reason why only a network can be trained on the examples; empty if none."""
     if examples is None:
         return "the train split does not fit into memory"
-    rows, units = len(examples.label), problem.output_units
+    rows, units = len(examples.label), inputs.data.problem.output_units
     if rows * units > MAX_PREDICTIONS:
         return f"the predictions of {units:,} classes for {rows:,} rows take too much memory"
-    return "" if examples.columns else "there are no columns of numbers or categories"
+    has_linear = bool(examples.bags) and LINEAR in inputs.settings.model.ensemble_members
+    return "" if examples.columns or has_linear else "there are no columns of numbers or categories"
 
 
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
@@ -146,7 +152,7 @@ class MemberTrainings:
             members.
         """
         examples = tree_examples(inputs.data.train)
-        if reason := _lacks(examples, inputs.data.problem):
+        if reason := _lacks(examples, inputs):
             raise TrainingError(
                 f"tune: auto cannot compare the members of an ensemble, as {reason}; write "
                 f"model: {NETWORK_MEMBER}, or remove tune."
@@ -156,8 +162,9 @@ class MemberTrainings:
 
     @property
     def names(self) -> list[str]:
-        """The names of the members to train, in their order."""
-        return list(self.inputs.settings.model.ensemble_members)
+        """The names of the members to train, in their order; trees need numbers or categories."""
+        able = MEMBERS if self.examples.columns else (NETWORK_MEMBER, LINEAR)
+        return [name for name in self.inputs.settings.model.ensemble_members if name in able]
 
     @property
     def unit(self) -> str:
@@ -261,7 +268,7 @@ def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[
         "boosted": (problem, lambda: grow_boosted(examples, problem, settings, folds, boosted)),
         "random": (plain, averaged("random", settings.model.random)),
         "extra": (plain, averaged("extra", settings.model.extra)),
-        "linear": (problem, lambda: fit_linear(examples, problem, folds, seed)),
+        LINEAR: (problem, lambda: fit_linear(examples, problem, folds, seed)),
     }
     yield from ((name, *fits[name]) for name in trainings.names if name != NETWORK_MEMBER)
 

@@ -1,4 +1,6 @@
-"""Linear and logistic regression on all columns: fitted by scikit-learn, exported as a layer."""
+"""Linear and logistic regression on all columns and on the TF-IDF of texts: fitted by scikit-learn,
+exported as a layer.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ from trainer_module.plain_layer import PlainLayer
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
-STRENGTHS = (1e-2, 0.1, 1.0, 10.0)
-"""The candidates of the inverse strength of the L2 regularisation, from strong to weak."""
+LINEAR = "linear"
+"""The name of the linear member of an ensemble."""
 
-DEFAULT_STRENGTH = 1.0
+STRENGTHS, STRENGTHS_OF_TEXT = (1e-2, 0.1, 1.0, 10.0), (0.1, 1.0, 3.0, 10.0)
+"""The candidates of the inverse strength of the L2 regularisation, from strong to weak: without and
+with texts, whose TF-IDF are small numbers."""
+
+DEFAULT_STRENGTH, DEFAULT_STRENGTH_OF_TEXT = 1.0, 3.0
 """The inverse strength that no unseen examples have chosen."""
 
 MAX_WORK_TO_TRY, MAX_WORK = 20_000_000, 1_000_000_000
@@ -57,6 +63,10 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     """
     means = column_means(examples)
     matrix, scales = encode(examples, means)
+    sizes = bag_sizes(problem)
+    matrix = scipy.sparse.hstack(
+        [matrix, *(_term_matrix(examples.bags[name], sizes[name]) for name in sizes)], "csr"
+    )
     label, weight = examples.target(problem), examples.weight
     labels = Labels(problem, examples.label, weight)
 
@@ -69,10 +79,11 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     if max(work, matrix.shape[1] * problem.output_units) > MAX_WORK:
         raise TrainingError("the linear model would take too long for so many rows and classes")
     unseen = np.full((len(label), problem.output_units), np.nan)
-    strength = DEFAULT_STRENGTH
+    strength = DEFAULT_STRENGTH_OF_TEXT if sizes else DEFAULT_STRENGTH
     first = folds.held_out(0)
     if len(first):
-        candidates = STRENGTHS if work <= MAX_WORK_TO_TRY else (DEFAULT_STRENGTH,)
+        candidates = STRENGTHS_OF_TEXT if sizes else STRENGTHS
+        candidates = candidates if work <= MAX_WORK_TO_TRY else (strength,)
         tried = {strength: predict_fold(strength, 0) for strength in candidates}
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
@@ -82,13 +93,15 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     rows = sample(np.arange(len(label)), seed)
     model = _fit(problem, matrix[rows], label[rows], select_rows(weight, rows), strength)
 
-    kernel, categories, bias = _coefficients(model, problem, examples.columns)
+    kernel, others, bias = _coefficients(model, problem, examples.columns)
+    codes = sum(column.codes for column in examples.columns)
     arrays = {
         "kernel": kernel,
-        "categories": categories,
+        "categories": others[:codes],
         "bias": bias,
         "means": means,
         "scales": scales,
+        **({"terms": others[codes:]} if sizes else {}),
     }
     note = f"regularisation of the linear model: C = {strength:g}"
     return Member(build_linear(problem, examples.columns, arrays), unseen, (note,), arrays)
@@ -101,25 +114,40 @@ def build_linear(
 
     Args:
       problem: the features and the label.
-      columns: the columns of the linear model.
+      columns: the columns of the linear model, in addition to the bags of texts.
       arrays: the arguments of `LinearColumns.fill`.
     """
 
     def build(inputs: Any) -> tf.Tensor:
         used = {column.feature for column in columns}
         names = [feature.name for feature in problem.features if feature.name in used]
+        sizes = bag_sizes(problem)
         layer = LinearColumns(
             _codes(columns, names),
             problem.output_units,
             len(columns),
             sum(column.codes for column in columns),
+            list(sizes.values()),
             name=problem.layer_name("linear"),
         )
-        logits = layer([inputs[name] for name in names])
+        logits = layer([inputs[name] for name in (*names, *sizes)])
         layer.fill(**arrays)
         return problem.make_activation()(logits)
 
     return build
+
+
+def bag_sizes(problem: Problem) -> dict[str, int]:
+    """Returns the number of terms of each feature that is a bag, in the order of the features."""
+    return {feature.name: feature.vocabulary_size for feature in problem.features if feature.is_bag}
+
+
+def _term_matrix(bag: np.ndarray, size: int) -> Any:
+    """Returns the TF-IDF of a bag, a sparse matrix [examples, size]."""
+    places = np.nonzero(bag[:, :, 1])
+    indices = bag[:, :, 0][places].astype(np.int64)
+    values = bag[:, :, 1][places].astype(np.float64)
+    return scipy.sparse.csr_matrix((values, (places[0], indices)), shape=(len(bag), size))
 
 
 def _codes(columns: Sequence[TreeColumn], names: Sequence[str]) -> list[int]:
@@ -132,6 +160,8 @@ def encode(examples: TreeExamples, means: np.ndarray) -> tuple[Any, np.ndarray]:
     and the reciprocal standard deviation of each column, 0 for categories.
     """
     numbers = [i for i, column in enumerate(examples.columns) if not column.codes]
+    if not examples.columns:
+        return scipy.sparse.csr_matrix((len(examples.label), 0)), np.zeros(0, np.float32)
     values = as_matrix(examples.values, means)
     deviations = values[:, numbers].std(0, dtype=np.float64)
     scales = np.zeros(len(examples.columns), np.float32)
@@ -167,7 +197,7 @@ ABSENT_LOGIT = -20.0
 def _coefficients(
     model: Any, problem: Problem, columns: Sequence[TreeColumn]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the weights of the numbers [columns, units], of the categories [codes, units], and
+    """Returns the weights of the numbers [columns, units], of the codes and terms [n, units], and
     the bias [units].
     """
     units = problem.output_units
@@ -197,12 +227,18 @@ def _by_class(
 
 @tf_keras.saving.register_keras_serializable("scopeline")
 class LinearColumns(PlainLayer):
-    """Computes a weighted sum of numbers and categories, [batch, units], from a list of features,
-    [batch, n].
+    """Computes a weighted sum of numbers, categories and terms, [batch, units], from a list of
+    features, [batch, n], and of bags, [batch, terms, 2].
     """
 
     def __init__(
-        self, codes: Sequence[int], units: int, columns: int, rows: int, **options: Any
+        self,
+        codes: Sequence[int],
+        units: int,
+        columns: int,
+        rows: int,
+        bags: Sequence[int] = (),
+        **options: Any,
     ) -> None:
         """Stores the sizes, from which the layer can be built.
 
@@ -211,15 +247,18 @@ class LinearColumns(PlainLayer):
           units: the number of outputs.
           columns: the number of columns.
           rows: the number of codes of all categorical columns.
+          bags: the number of terms of each bag.
           options: Keras's options.
         """
         super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
         self._codes, self._units, self._columns, self._rows = list(codes), units, columns, rows
+        self._bags = list(bags)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         sizes = {"units": self._units, "columns": self._columns, "rows": self._rows}
-        return {**super().get_config(), "codes": self._codes, **sizes}
+        lists = {"codes": self._codes, "bags": self._bags}
+        return {**super().get_config(), **sizes, **lists}
 
     def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
         """Creates the weights, filled with zeros."""
@@ -232,7 +271,10 @@ class LinearColumns(PlainLayer):
         self.kernel, self.bias = add("kernel", columns, units), add("bias", units)
         if rows:
             self.categories = add("categories", rows, units)
-        widths = [tf.TensorShape(shape)[1:].num_elements() for shape in as_list(input_shape)]
+        if self._bags:
+            self.terms = add("terms", sum(self._bags), units)
+        shapes = as_list(input_shape)[: len(self._codes)]
+        widths = [tf.TensorShape(shape)[1:].num_elements() for shape in shapes]
         self._offsets = _offsets(self._codes, widths)
         super().build(input_shape)
 
@@ -243,6 +285,7 @@ class LinearColumns(PlainLayer):
         bias: np.ndarray,
         means: np.ndarray,
         scales: np.ndarray,
+        terms: np.ndarray | None = None,
     ) -> None:
         """Copies the fitted numbers into the weights."""
         self.kernel.assign(kernel)
@@ -251,17 +294,30 @@ class LinearColumns(PlainLayer):
         self.scales.assign(scales)
         if self._rows:
             self.categories.assign(categories)
+        if terms is not None:
+            self.terms.assign(terms)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the weighted sums with the bias."""
-        values = tf.concat(list(map(flatten, as_list(inputs), self._codes)), 1)
+        features = as_list(inputs)
+        columns, bags = features[: len(self._codes)], features[len(self._codes) :]
+        total = self._sum_of_columns(columns) + self.bias if columns else self.bias
+        begin = 0
+        for bag, size in zip(bags, self._bags, strict=True):
+            weights = tf.gather(self.terms, tf.cast(bag[:, :, 0], tf.int32) + begin)
+            total += tf.einsum("bt,btn->bn", bag[:, :, 1], weights)
+            begin += size
+        return total
+
+    def _sum_of_columns(self, columns: Sequence[tf.Tensor]) -> tf.Tensor:
+        values = tf.concat(list(map(flatten, columns, self._codes)), 1)
         numbers = tf.where(tf.math.is_nan(values), self.means, values)
         numbers = tf.clip_by_value((numbers - self.means) * self.scales, -CLIP, CLIP)
-        total = tf.matmul(numbers, self.kernel) + self.bias
+        total = tf.matmul(numbers, self.kernel)
         if not self._rows:
             return total
-        columns, offsets = self._offsets
-        rows = tf.cast(tf.gather(values, columns, axis=1), tf.int32) + offsets
+        categorical, offsets = self._offsets
+        rows = tf.cast(tf.gather(values, categorical, axis=1), tf.int32) + offsets
         return total + tf.reduce_sum(tf.gather(self.categories, rows), 1)
 
 

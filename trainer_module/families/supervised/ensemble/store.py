@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.data.dealing import Folds
-from trainer_module.families.supervised.ensemble.linear import build_linear
+from trainer_module.families.supervised.ensemble.linear import LINEAR, build_linear
 from trainer_module.families.supervised.ensemble.member import Build, Member, build_forest
 from trainer_module.families.supervised.trees.forest import Forest, TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
@@ -34,7 +34,8 @@ def fingerprint(examples: TreeExamples, folds: Folds, settings: TrainerSettings)
     digest = hashlib.sha256(
         json.dumps(settings.to_custom_config(), sort_keys=True, default=str).encode()
     )
-    for values in (*examples.values, examples.label, examples.weight, folds.parts.part_of):
+    inputs = (*examples.values, *examples.bags.values())
+    for values in (*inputs, examples.label, examples.weight, folds.parts.part_of):
         if values is not None:
             digest.update(str(values.dtype).encode())
             digest.update(np.ascontiguousarray(values).data)
@@ -107,6 +108,6 @@ def _read(path: str, name: str, problem: Problem, columns: Sequence[TreeColumn])
 def _builder(
     name: str, problem: Problem, columns: Sequence[TreeColumn], arrays: dict[str, np.ndarray]
 ) -> Build:
-    if name == "linear":
+    if name == LINEAR:
         return build_linear(problem, columns, arrays)
     return build_forest(problem, Forest.from_arrays(tuple(columns), arrays), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +68,9 @@ class TreeExamples:
     label: np.ndarray
     """The label, [examples]: indices of classes, or numbers."""
     weight: np.ndarray | None
+    bags: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The bags of texts by feature, [examples, terms, 2] float32: pairs of a term's index and its
+    TF-IDF, which trees do not read."""
 
     def to_ydf(self, problem: Problem, rows: np.ndarray) -> Arrays:
         """Returns some of the examples under YDF's column names."""
@@ -115,7 +118,7 @@ def tree_examples(split: Split) -> TreeExamples | None:
     """Returns the columns and labels of the usable examples, or None if they are not in memory.
 
     Args:
-      split: the train split; columns of text and pictures are left out.
+      split: the train split; pictures and sequences of tokens are left out.
     """
     tensors, problem = split.content.tensors, split.reader.problem
     if tensors is None:
@@ -128,6 +131,11 @@ def tree_examples(split: Split) -> TreeExamples | None:
         split_columns(tensors, columns),
         label.numpy().ravel(),
         None if weight is None else weight.numpy(),
+        {
+            feature.name: tensors[feature.name].numpy()
+            for feature in problem.features
+            if feature.is_bag and feature.name in tensors
+        },
     )
 
 
