@@ -301,13 +301,12 @@ class LinearColumns(PlainLayer):
         """Returns the weighted sums with the bias."""
         features = as_list(inputs)
         columns, bags = features[: len(self._codes)], features[len(self._codes) :]
-        total = self._sum_of_columns(columns) + self.bias if columns else self.bias
-        begin = 0
+        total, begin = self._sum_of_columns(columns) if columns else 0.0, 0
         for bag, size in zip(bags, self._bags, strict=True):
             weights = tf.gather(self.terms, tf.cast(bag[:, :, 0], tf.int32) + begin)
             total += tf.einsum("bt,btn->bn", bag[:, :, 1], weights)
             begin += size
-        return total
+        return total + self.bias
 
     def _sum_of_columns(self, columns: Sequence[tf.Tensor]) -> tf.Tensor:
         values = tf.concat(list(map(flatten, columns, self._codes)), 1)
