@@ -32,7 +32,7 @@ from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError, shorten
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
-from trainer_module.families.supervised.ensemble.linear import LINEAR, fit_linear
+from trainer_module.families.supervised.ensemble.linear import fit_linear
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.ensemble.model import build_ensemble
 from trainer_module.families.supervised.ensemble.store import MemberStore, fingerprint
@@ -54,7 +54,7 @@ from trainer_module.problem import Problem
 from trainer_module.runtime import report_part, report_progress, report_step
 from trainer_module.settings.model import (
     AVERAGED_TREES,
-    MEMBERS,
+    LINEAR_MEMBER,
     NETWORK_MEMBER,
     ForestSettings,
 )
@@ -115,12 +115,12 @@ def _lacks(examples: TreeExamples | None, inputs: TrainingInputs) -> str:
     rows, units = len(examples.label), inputs.data.problem.output_units
     if rows * units > MAX_PREDICTIONS:
         return f"the predictions of {units:,} classes for {rows:,} rows take too much memory"
-    has_linear = bool(examples.bags) and LINEAR in inputs.settings.model.ensemble_members
+    has_linear = bool(examples.bags) and LINEAR_MEMBER in inputs.settings.members
     return "" if examples.columns or has_linear else "there are no columns of numbers or categories"
 
 
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
-    if NETWORK_MEMBER not in inputs.settings.model.ensemble_members:
+    if NETWORK_MEMBER not in inputs.settings.members:
         raise TrainingError(
             f"no member of the ensemble can be trained, as {reason}; add {NETWORK_MEMBER} to "
             "model.members."
@@ -162,9 +162,8 @@ class MemberTrainings:
 
     @property
     def names(self) -> list[str]:
-        """The names of the members to train, in their order; trees need numbers or categories."""
-        able = MEMBERS if self.examples.columns else (NETWORK_MEMBER, LINEAR)
-        return [name for name in self.inputs.settings.model.ensemble_members if name in able]
+        """The names of the members to train, in their order."""
+        return self.inputs.settings.members
 
     @property
     def unit(self) -> str:
@@ -268,7 +267,7 @@ def _fits(trainings: MemberTrainings) -> Iterator[tuple[str, Problem, Callable[[
         "boosted": (problem, lambda: grow_boosted(examples, problem, settings, folds, boosted)),
         "random": (plain, averaged("random", settings.model.random)),
         "extra": (plain, averaged("extra", settings.model.extra)),
-        LINEAR: (problem, lambda: fit_linear(examples, problem, folds, seed)),
+        LINEAR_MEMBER: (problem, lambda: fit_linear(examples, problem, folds, seed)),
     }
     yield from ((name, *fits[name]) for name in trainings.names if name != NETWORK_MEMBER)
 

@@ -13,7 +13,7 @@ from trainer_module.errors import ConfigError
 from trainer_module.runtime import choose_strategy
 from trainer_module.settings import Precision, TrainSettings
 from trainer_module.settings.ensembles import describe_default, ensemble_obstacle
-from trainer_module.settings.model import AUTO, NETWORK_MEMBER, kind_for
+from trainer_module.settings.model import AUTO, kind_for
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.strategies.synchronous import Communication, MultiWorkerMirroredStrategy
 from trainer_module.tf_config import TFConfig, read_tf_config
@@ -81,13 +81,9 @@ def model_note(config: PipelineConfig, columns: Mapping[str, Choice]) -> list[st
     keys = config.model.model_fields_set
     obstacle = ensemble_obstacle(config.target, config.train, config.while_training)
     kind = kind_for(types, keys, obstacle)
-    if kind == NETWORK_MEMBER:
-        return [describe_default(obstacle)]
-    reasons = {
-        kind_for(["image"], keys): "a feature is an image",
-        kind_for(["text"]): "all features are text",
-    }
-    return [f"model: {kind}, as {reasons.get(kind, 'no feature is an image')}"]
+    if note := describe_default(kind, obstacle):
+        return [note]
+    return [f"model: {kind}, as {'a' if 'image' in types else 'no'} feature is an image"]
 
 
 def _notes(train: TrainSettings, strategy: BaseStrategy, tf_config: TFConfig | None) -> list[str]:

@@ -21,6 +21,7 @@ from trainer_module.sections import Registered, Settings, tagged_union
 from trainer_module.settings.ensembles import describe_default, ensemble_obstacle
 from trainer_module.settings.model import (
     LEARNERS,
+    LINEAR_MEMBER,
     NETWORK_MEMBER,
     ZOO,
     ModelSettings,
@@ -233,9 +234,18 @@ class TrainerSettings(Settings):
         given = [key for key in model.model_fields_set if getattr(model, key) is not None]
         obstacle = ensemble_obstacle(self.target, self.train, self.optimize)
         kind = kind_for(types, given, obstacle)
-        if kind == NETWORK_MEMBER:
-            self._model_note = describe_default(obstacle)
+        self._model_note = describe_default(kind, obstacle)
         return kind
+
+    @property
+    def members(self) -> list[str]:
+        """The members of an ensemble that can read the features; trees read no texts."""
+        unread = ZOO["trees"].refuses
+        features = [feature for feature in self.features.values() if feature.is_input]
+        if not features or any(f.type not in unread or getattr(f, "words", 0) for f in features):
+            return list(self.model.ensemble_members)
+        able = (NETWORK_MEMBER, LINEAR_MEMBER)
+        return [name for name in self.model.ensemble_members if name in able]
 
     @property
     def model_note(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_module.settings.model import ENSEMBLE, NETWORK_MEMBER, ZOO
+from trainer_module.settings.model import ENSEMBLE, NETWORK_MEMBER, TEXT_NETWORK, ZOO
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.tasks import LearningTask
 from trainer_module.settings.train import TrainSettings, is_usual
@@ -29,9 +29,11 @@ def ensemble_obstacle(target: LearningTask, train: TrainSettings, optimize: Whil
     return "optimize.prune or optimize.quantize" if optimize.changes_training else ""
 
 
-def describe_default(obstacle: str) -> str:
-    """Returns a note on the default model where an obstacle excludes an ensemble."""
-    return f"model: {NETWORK_MEMBER}, as {obstacle} excludes an {ENSEMBLE}"
+def describe_default(kind: str, obstacle: str) -> str:
+    """Returns a note on the default model if an obstacle has excluded an ensemble; else empty."""
+    if kind not in (NETWORK_MEMBER, TEXT_NETWORK):
+        return ""
+    return f"model: {kind}, as {obstacle} excludes an {ENSEMBLE}"
 
 
 def grows_trees(strategy: BaseStrategy) -> bool:

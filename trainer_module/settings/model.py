@@ -267,7 +267,7 @@ ZOO: dict[str, ModelSpec] = {
         tasks=("binary", "multiclass", "regression"),
         model=_TABULAR_MODEL,
         train=_TABULAR_TRAIN,
-        description="The default for tables: the mean of `tabular`, trees and a linear model.",
+        description="The default for tables and texts: a network, trees and a linear model.",
     ),
     "mlp": ModelSpec(
         f"{_MODELS}.tables.build_mlp",
@@ -337,6 +337,12 @@ ENSEMBLE = "ensemble"
 NETWORK_MEMBER = "tabular"
 """The member of an ensemble that is trained in steps of an optimizer."""
 
+LINEAR_MEMBER = "linear"
+"""The linear model of an ensemble, which reads texts too."""
+
+TEXT_NETWORK = "bag"
+"""The default for text alone where no ensemble can be trained."""
+
 AVERAGED_TREES = 300
 """The number of trees in a random forest and in extremely randomised trees."""
 
@@ -366,9 +372,9 @@ def kind_for(feature_types: Iterable[str], given: Collection[str] = (), obstacle
     inputs = {kind for kind in feature_types if kind != "ignore"}
     if "image" in inputs:
         return "cnn" if {"filters", "layers"} & set(given) else "convnet"
-    if inputs == {"text"}:
-        return "bag"
-    return NETWORK_MEMBER if obstacle else ENSEMBLE
+    if not obstacle:
+        return ENSEMBLE
+    return TEXT_NETWORK if inputs == {"text"} else NETWORK_MEMBER
 
 
 def unrestricted_models() -> list[str]:

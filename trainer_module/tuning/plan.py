@@ -264,7 +264,7 @@ def automatic_space(settings: TrainerSettings) -> tuple[Dimension, ...]:
 
 def searched_members(settings: TrainerSettings) -> list[str]:
     """Returns the members of an ensemble that have settings to search."""
-    return [name for name in MEMBER_SPACES if name in settings.model.ensemble_members]
+    return [name for name in MEMBER_SPACES if name in settings.members]
 
 
 def kinds_for(settings: TrainerSettings) -> tuple[str, ...]:

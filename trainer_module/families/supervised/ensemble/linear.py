@@ -31,9 +31,6 @@ from trainer_module.plain_layer import PlainLayer
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
-LINEAR = "linear"
-"""The name of the linear member of an ensemble."""
-
 STRENGTHS, STRENGTHS_OF_TEXT = (1e-2, 0.1, 1.0, 10.0), (0.1, 1.0, 3.0, 10.0)
 """The candidates of the inverse strength of the L2 regularisation, from strong to weak: without and
 with texts, whose TF-IDF are small numbers."""
@@ -42,8 +39,8 @@ DEFAULT_STRENGTH, DEFAULT_STRENGTH_OF_TEXT = 1.0, 3.0
 """The inverse strength that no unseen examples have chosen."""
 
 MAX_WORK_TO_TRY, MAX_WORK = 20_000_000, 1_000_000_000
-"""The largest number of matrix entries times outputs for which several regularisations are tried,
-and for which a linear model is fitted at all."""
+"""The largest number of matrix entries times outputs for which several regularisations and all
+folds are tried, and for which a linear model is fitted at all."""
 
 ITERATIONS = 200
 """The largest number of iterations of logistic regression."""
@@ -82,12 +79,14 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     strength = DEFAULT_STRENGTH_OF_TEXT if sizes else DEFAULT_STRENGTH
     first = folds.held_out(0)
     if len(first):
-        candidates = STRENGTHS_OF_TEXT if sizes else STRENGTHS
-        candidates = candidates if work <= MAX_WORK_TO_TRY else (strength,)
+        candidates = [strength]
+        if work <= MAX_WORK_TO_TRY:
+            candidates = list(STRENGTHS_OF_TEXT if sizes else STRENGTHS)
         tried = {strength: predict_fold(strength, 0) for strength in candidates}
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
-    for fold in range(1, folds.count):
+    # A further fold costs as much as the first, and large data has enough unseen examples.
+    for fold in range(1, folds.count if work <= MAX_WORK_TO_TRY else 1):
         if len(folds.held_out(fold)):
             unseen[folds.held_out(fold)] = predict_fold(strength, fold)
     rows = sample(np.arange(len(label)), seed)

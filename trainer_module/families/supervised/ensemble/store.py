@@ -16,13 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.data.dealing import Folds
-from trainer_module.families.supervised.ensemble.linear import LINEAR, build_linear
+from trainer_module.families.supervised.ensemble.linear import build_linear
 from trainer_module.families.supervised.ensemble.member import Build, Member, build_forest
 from trainer_module.families.supervised.trees.forest import Forest, TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.problem import Problem
 from trainer_module.runtime import MEMBERS_FOLDER
 from trainer_module.settings import TrainerSettings
+from trainer_module.settings.model import LINEAR_MEMBER
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,6 @@ def _read(path: str, name: str, problem: Problem, columns: Sequence[TreeColumn])
 def _builder(
     name: str, problem: Problem, columns: Sequence[TreeColumn], arrays: dict[str, np.ndarray]
 ) -> Build:
-    if name == LINEAR:
+    if name == LINEAR_MEMBER:
         return build_linear(problem, columns, arrays)
     return build_forest(problem, Forest.from_arrays(tuple(columns), arrays), name)
