@@ -27,6 +27,7 @@ from trainer_module.families.supervised.trees import averaging
 from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
 from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
 
@@ -128,6 +129,50 @@ def test_linear_in_tensorflow_equals_scikit_learns(task: Task) -> None:
     expected = expected * 300 + 5000 if task is Task.REGRESSION else expected
     found = predict(problem, member, make_tensors(1))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("with_columns", [True, False])
+def test_linear_learns_from_terms(task: Task, with_columns: bool) -> None:
+    """As scikit-learn does on a dense matrix of the TF-IDF, beside columns and alone."""
+    from trainer_module.families.supervised.ensemble import linear
+
+    bags = {name: make_bag(seed, size) for seed, (name, size) in enumerate(SIZES.items())}
+    terms = [
+        TransformedFeature(name, "text", (4, 2), vocabulary_size=size)
+        for name, size in SIZES.items()
+    ]
+    problem, examples = make_problem(task), make_examples(task)
+    columns = examples.columns if with_columns else ()
+    features = problem.features if with_columns else ()
+    problem = replace(problem, features=(terms[0], *features, terms[1]))
+    values = examples.values if with_columns else []
+    examples = replace(examples, columns=columns, values=values, bags=bags)
+    member = fit_linear(examples, problem, NOTHING_HELD_OUT, seed=3)
+
+    matrices = [linear.encode(examples, averaging.column_means(examples))[0].toarray()]
+    for name, size in SIZES.items():
+        dense = np.zeros((ROWS, size))
+        for place in range(4):
+            found = bags[name][:, place]
+            np.add.at(dense, (np.arange(ROWS), found[:, 0].astype(int)), found[:, 1])
+        matrices.append(dense)
+    matrix = np.concatenate(matrices, 1)
+    model = linear._fit(problem, matrix, examples.target(problem), examples.weight, 3.0)
+    expected = linear.predict(model, problem, matrix).reshape(ROWS, -1)
+    expected = expected * 300 + 5000 if task is Task.REGRESSION else expected
+    found = predict(problem, member, {**make_tensors(1), **bags})
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+SIZES = {"title": 20, "text": 30}
+
+
+def make_bag(seed: int, size: int) -> np.ndarray:
+    """Pairs of indices and TF-IDF of up to four terms, padded with 0."""
+    random = np.random.default_rng(seed)
+    weights = random.uniform(0.1, 1, (ROWS, 4)) * (random.random((ROWS, 4)) < 0.8)
+    return np.stack([random.integers(0, size, (ROWS, 4)) * (weights > 0), weights], 2).astype("f")
 
 
 @pytest.mark.parametrize("task", Task)

@@ -53,6 +53,21 @@ def test_training_exports_the_mean_and_records_its_members(
     assert np.mean((scores[:, 1] > 0.5) == label) > 0.93
 
 
+def test_texts_alone_have_a_network_and_a_linear_model(
+    reviews: Transformed, tmp_path: Path
+) -> None:
+    texts = using(reviews, "ensemble", hidden_units=[16])
+    model = export(texts, tmp_path, epochs=2)
+    members = read_record(model)["members"]
+    assert sorted(members) == ["linear", "tabular"]
+    assert members["linear"]["unseen_loss"] < 0.5
+    serve = tf.saved_model.load(model).signatures["serving_default"]
+    serialised = [to_example(row) for row in reviews.evaluation]
+    scores = serve(tf.constant(serialised))["scores"].numpy()
+    reference = KerasReference(model, str(texts.root / "graph"), texts.settings)
+    np.testing.assert_allclose(reference.answer(serialised)["scores"], scores, atol=1e-6)
+
+
 def test_network_of_an_ensemble_starts_from_that_of_an_earlier_ensemble(
     trips: Transformed, trained: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from trainer_module.settings import (
     OptimizerName,
     TrainerSettings,
 )
+from trainer_module.settings.model import MEMBERS
 from trainer_module.settings.train import BatchSize, StepsBySize, choose_stopping
 
 IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
@@ -125,7 +126,7 @@ def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
     carried = settings_of(model={"dropout": 0.2}).to_custom_config()
     text, number = {"type": "text"}, {"type": "numeric"}
     for found, kind, units in [
-        ({"review": text}, "bag", []),
+        ({"review": text}, "ensemble", [128, 128]),
         ({"review": text, "stars": number}, "ensemble", [128, 128]),
     ]:
         settings = TrainerSettings.from_custom_config(
@@ -134,6 +135,29 @@ def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
         assert (settings.model.kind, settings.model.hidden_units) == (kind, units)
         assert settings.model.dropout == 0.2
         assert settings.train.early_stopping == EarlyStoppingSettings(patience=6)
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ({"review": {"type": "text"}, "id": {"type": "ignore"}}, ["tabular", "linear"]),
+        ({"review": {"type": "text", "words": 8}}, list(MEMBERS)),
+        ({"review": {"type": "text"}, "stars": {"type": "numeric"}}, list(MEMBERS)),
+        ({}, list(MEMBERS)),
+    ],
+)
+def test_trees_are_members_where_they_can_read_a_column(
+    features: dict[str, Any], expected: list[str]
+) -> None:
+    assert settings_of(features=features).members == expected
+
+
+def test_text_alone_is_learnt_by_a_network_where_no_ensemble_can_be() -> None:
+    settings = settings_of(
+        features={"review": {"type": "text"}}, train={"strategy": "parameter_server"}
+    )
+    assert settings.model.kind == "bag"
+    assert settings.model_note.startswith("model: bag, as train.strategy: ")
 
 
 def test_text_is_what_the_model_takes() -> None:

@@ -152,6 +152,12 @@ def test_wide_part_is_linear_in_the_one_hot_category() -> None:
     np.testing.assert_allclose(model({"area": area}).numpy() - before, 7, rtol=1e-5)
 
 
+def test_tabular_without_dense_layers() -> None:
+    settings = ModelSettings(kind="tabular", hidden_units=[])
+    with pytest.raises(TrainingError, match="'tabular' needs dense layers, but model.hidden_units"):
+        load_builder("tabular")(make_problem(features=MIXED[:2]), settings)
+
+
 def test_cnn_without_an_image() -> None:
     message = r"'cnn' needs an image feature, but the data has fare \(numeric\), area \(categ"
     with pytest.raises(TrainingError, match=message):

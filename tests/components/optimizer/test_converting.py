@@ -128,8 +128,8 @@ def test_weights_of_terms_are_not_rounded_as_if_they_were_numbers_of_terms(tmp_p
 
 
 def test_trees_and_their_ensembles_are_the_same_by_every_runtime(tmp_path: Path) -> None:
-    """By numbers, by bitmaps of categories, and with several values in a leaf."""
-    problem = make_problem("multiclass", NUMBERS + CODES, tuple("abc"))
+    """By numbers, by bitmaps of categories, by terms, and with several values in a leaf."""
+    problem = make_problem("multiclass", NUMBERS + CODES + TERMS, tuple("abc"))
     sample = make_sample(problem, 300)
     score = sample["amount"][:, 0] + sample["area"][:, 0] % 2
     labels, columns = np.digitize(score, [0, 1]), columns_of(problem)
@@ -137,7 +137,8 @@ def test_trees_and_their_ensembles_are_the_same_by_every_runtime(tmp_path: Path)
         {"label": "y", "task": "multiclass", "model": {"kind": "trees", "trees": 9}}
     )
     tensors = {name: tf.constant(values) for name, values in sample.items()}
-    examples = TreeExamples(columns, split_columns(tensors, columns), labels, None)
+    bags = {feature.name: sample[feature.name] for feature in TERMS}
+    examples = TreeExamples(columns, split_columns(tensors, columns), labels, None, bags)
     folds = Folds(Parts(np.arange(300) % 10), 1)
     boosted = grow(examples, problem, settings, folds, lambda *_: None)
     assert len(boosted.forest.words)

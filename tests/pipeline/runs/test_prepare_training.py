@@ -95,7 +95,10 @@ IMAGE = {"image": {"type": "image", "height": 8, "width": 8}}
             ["model: cnn, as a feature is an image"],
         ),
         ({"features": IMAGE, "model": {"kind": "mlp"}}, []),
-        ({"features": {"review": {"type": "text"}}}, ["model: bag, as all features are text"]),
+        (
+            {"features": {"review": {"type": "text"}}, "train": {"strategy": "tpu"}},
+            ["model: bag, as train.strategy: tpu excludes an ensemble"],
+        ),
     ],
 )
 def test_a_model_that_is_left_out_is_told(sections: dict[str, Any], notes: list[str]) -> None:
@@ -108,7 +111,7 @@ def test_a_model_that_is_left_out_is_told(sections: dict[str, Any], notes: list[
 def test_the_model_follows_from_columns_of_which_the_config_says_nothing() -> None:
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     config = PipelineConfig.model_validate({"name": "trips", "task": "binary", "data": data})
-    columns = {"id": Choice({"type": "ignore"}, ""), "review": Choice({"type": "text"}, "")}
-    assert model_note(config, columns) == ["model: bag, as all features are text"]
-    columns["stars"] = Choice({"type": "numeric"}, "")
+    columns = {"id": Choice({"type": "ignore"}, ""), "image": Choice(IMAGE["image"], "")}
+    assert model_note(config, columns) == ["model: convnet, as a feature is an image"]
+    columns["image"] = Choice({"type": "text"}, "")
     assert model_note(config, columns) == ["model: ensemble, as no feature is an image"]

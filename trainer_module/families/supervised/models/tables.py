@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models import layers
 from trainer_module.families.supervised.models.members import (
     MembersDense,
@@ -82,7 +83,16 @@ TEXT_DROPOUT = 0.5
 
 
 def build_tabular(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
-    """Returns the uncompiled model: the mean of `members` networks of `hidden_units` layers."""
+    """Returns the uncompiled model: the mean of `members` networks of `hidden_units` layers.
+
+    Raises:
+      TrainingError: there are no hidden units.
+    """
+    if not settings.hidden_units:
+        raise TrainingError(
+            "model 'tabular' needs dense layers, but model.hidden_units is empty; give it at least "
+            "one number, such as [128]"
+        )
     inputs = problem.make_inputs()
     hidden = layers.concatenate(_encode(problem, inputs, settings))
     for units in settings.hidden_units:
