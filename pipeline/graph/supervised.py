@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfx import types
-from tfx.components import Trainer
+from tfx.components.trainer.component import Trainer
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.proto import trainer_pb2
 

@@ -120,3 +120,15 @@ def defer_evaluation() -> None:
     importlib.import_module("google.protobuf.wrappers_pb2")
     defer_package("tensorflow_model_analysis", extended_by="tfx.components")
     defer_package("tfx.components")
+
+
+def defer_components() -> None:
+    """Defers the import of `tfx.components` until it is used.
+
+    The import of this package imports every component, with Kubernetes, Keras Tuner and Keras 3. A
+    run imports only the modules of its own components.
+    """
+    defer_package("tfx.components")
+    from components.compat.tfx import add_config_messages
+
+    add_config_messages()

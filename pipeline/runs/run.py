@@ -29,7 +29,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole, show_path
-from pipeline.runs.imports import frozen_imports, is_in_tfx_command_line
+from pipeline.runs.imports import defer_components, frozen_imports, is_in_tfx_command_line
 from pipeline.runs.logs import older_linux_error, redirected_output, shortened_errors
 from pipeline.runs.observer import RunObserver, RunResults
 from pipeline.runs.reruns import Reruns
@@ -200,6 +200,7 @@ def run_pipeline(
                 # The import is here: the checks above do not need TensorFlow, and the output of
                 # TensorFlow goes to the log.
                 with frozen_imports():
+                    defer_components()
                     from pipeline.runs.execution import execute
 
                 console.stop()  # The thread of the bar would not survive a fork.
