@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from typing import Any
 import pytest
 import requests
 import warm
+
+from components.example_gen.builtin import BUILTIN_DATA
 
 ROOT = Path(__file__).parents[2]
 RUNNER = ROOT / "local_runner.py"
@@ -148,6 +151,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A folder of a module's own."""
     return Project(tmp_path_factory.mktemp("project"))
+
+
+def few_digits(folder: Path, each: int = 40) -> str:
+    """Copies so many pictures of each digit; returns the override that makes them the data."""
+    shipped = Path(BUILTIN_DATA["digits"].locate(folder / "builtin"))
+    for digit in shipped.iterdir():
+        (copies := folder / "few" / digit.name).mkdir(parents=True)
+        for picture in sorted(digit.iterdir())[:each]:
+            shutil.copy(picture, copies)
+    return f"data.path={folder / 'few'}"
 
 
 def wait_until(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from e2e.conftest import Project
+from e2e.conftest import Project, few_digits
 from metadata_service import metadata_service
 
 
@@ -12,7 +12,8 @@ def test_a_run_keeps_its_metadata_there_and_finds_it_again(
     project: Project, tmp_path: Path
 ) -> None:
     with metadata_service(tmp_path / "served.db") as (url, calls):
-        arguments = ("run", "--validate-only", "--set", f"metadata={url}")
+        data = few_digits(project.folder)
+        arguments = ("run", "--validate-only", "--set", f"metadata={url}", "--set", data)
         first = project.scopeline(*arguments)
         assert first.returncode == 0, first.stdout + first.stderr
         assert set(project.states("digits").values()) == {"ran"}

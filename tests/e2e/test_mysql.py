@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.conftest import SMALL, Project, plain
+from e2e.conftest import SMALL, Project, few_digits, plain
 from mariadb_server import PASSWORD, MariaDB, mariadb
 
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
@@ -25,6 +25,7 @@ def server() -> Iterator[MariaDB]:
 def arguments(server: MariaDB, database: str = "meta") -> list[str]:
     keys = {
         "metadata": server.url(database),
+        "data.path": "few",
         "train.epochs": "1",
         "evaluate.thresholds": "{}",
         "certificate": "false",
@@ -35,6 +36,7 @@ def arguments(server: MariaDB, database: str = "meta") -> list[str]:
 
 @pytest.fixture(scope="module")
 def first(project: Project, server: MariaDB) -> subprocess.CompletedProcess[str]:
+    few_digits(project.folder)
     return project.scopeline("run", *arguments(server))
 
 

@@ -129,7 +129,7 @@ def test_a_small_table_is_trained_for_as_long_as_it_gets_better(
 
 
 def test_the_eval_split_decides_nothing(houses: Transformed, tmp_path: Path) -> None:
-    free = {"epochs": 8, "batch_size": 8, "early_stopping": {"patience": 1}}
+    free = {"epochs": 3, "batch_size": 16, "early_stopping": {"patience": 1}}
     # A model that is better for these examples is worse for all others.
     label = houses.settings.label
     others = tmp_path / "others.gz"

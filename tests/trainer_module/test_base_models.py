@@ -144,7 +144,8 @@ class Begun(tf_keras.callbacks.Callback):
         self.weights = {layer.name: layer.get_weights() for layer in self.model.layers}
 
 
-@pytest.mark.parametrize("strategy", ["default", "mirrored"])
+# Backups of replicas are in test_loops.py, base models of replicas in test_warm_start.py.
+@pytest.mark.parametrize("strategy", ["default", pytest.param("mirrored", marks=pytest.mark.long)])
 def test_an_interrupted_training_goes_on_from_its_own_backup(
     orders: Transformed, orders_model: str, tmp_path: Path, strategy: str
 ) -> None:

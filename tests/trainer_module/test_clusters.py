@@ -80,6 +80,8 @@ def check_examples_of_workers(record: dict[str, Any], workers: int) -> None:
     )
 
 
+# In `make test`, test_every_strategy.py trains by this strategy and loop to a pushed model.
+@pytest.mark.long
 def test_servers_train_a_model_that_can_be_served(trips: Transformed, tmp_path: Path) -> None:
     trips = using(trips, "tabular", members=3, hidden_units=[16], dropout=0.0)
     strategy = {"kind": "parameter_server", "partitioner": "none"}

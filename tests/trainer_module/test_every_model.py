@@ -193,7 +193,16 @@ def check_rows_are_alone(case: Case, model: Any, tolerance: float) -> None:
         np.testing.assert_allclose(model(row)[0], together[place], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+# By every pair of a strategy and a precision only in the long tests: test_loops.py and
+# test_pruning.py train in half precision, and below each model computes in it.
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.long] if case.precision != "float32" else [])
+        for case in CASES
+    ],
+    ids=str,
+)
 def test_it_learns_the_same_under_every_strategy_by_both_loops(case: Case, tmp_path: Path) -> None:
     is_exact = case.precision == "float32"
     losses = []

@@ -67,7 +67,15 @@ def houses_run(houses: Transformed, houses_model: str) -> FnArgs:
     return houses.fn_args(Path(houses_model).parent)
 
 
-@pytest.fixture(scope="module", params=SUPPORTED)
+# Under central_storage, test_loops.py and test_every_model.py train to the same losses, and a model
+# of the default strategy is loaded below.
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(kind, marks=[pytest.mark.long] if kind is Strategy.CENTRAL_STORAGE else [])
+        for kind in SUPPORTED
+    ],
+)
 def strategy_run(
     request: pytest.FixtureRequest, trips: Transformed, tmp_path_factory: pytest.TempPathFactory
 ) -> FnArgs:

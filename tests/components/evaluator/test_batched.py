@@ -136,9 +136,19 @@ def measure(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch) -
     return accumulator
 
 
+# The metrics of an ordinal task contain those of a multiclass task.
 @pytest.mark.parametrize(
     ("task", "is_weighted"),
-    [*((task, True) for task in SUPERVISED_TASKS), ("binary", False), ("count", False)],
+    [
+        ("binary", True),
+        ("ordinal", True),
+        ("regression", True),
+        ("count", False),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("multiclass", True), ("count", True), ("binary", False))
+        ),
+    ],
 )
 def test_each_metric_of_each_slice_is_as_tfma_has_it(
     task: str, is_weighted: bool, tmp_path: Path

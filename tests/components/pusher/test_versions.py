@@ -30,7 +30,7 @@ from components.pusher.versions import (
     read_provenance,
 )
 
-FILES, FILE_SIZE = 40, 2**20
+FILES, FILE_SIZE = 20, 2**20
 PUSH = """
 import sys
 from pathlib import Path
@@ -163,7 +163,7 @@ def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: P
     base.mkdir()  # The first kill may come before the push has made it.
     chance = random.Random(7)  # noqa: S311 - no secret
     abandoned = 0
-    for _ in range(10):
+    for _ in range(5):
         process = subprocess.Popen(
             [sys.executable, "-c", PUSH, str(model), str(base)],
             stdin=subprocess.PIPE,

@@ -32,7 +32,7 @@ print(json.dumps([scores, ours]))
 @pytest.fixture(scope="module")
 def reviews(project: Project) -> Project:
     shutil.copy(SHIPPED, project.folder)
-    optimize = "optimize={variants: [float, onnx], required: true}"
+    optimize = "optimize={variants: [onnx], required: true}"
     done = project.scopeline("run", "--config", "reviews.yaml", "--set", optimize)
     assert done.returncode == 0, done.stdout + done.stderr
     return project
@@ -45,12 +45,12 @@ def test_the_shipped_reviews_are_blessed_and_pushed(reviews: Project) -> None:
     assert summary["metrics"]["auc"]["value"] > 0.6
 
 
-def test_variants_of_a_model_of_text_are_as_good(reviews: Project) -> None:
+def test_a_variant_of_a_model_of_text_is_as_good(reviews: Project) -> None:
     summary = reviews.summary("reviews")
+    (variant,) = summary["variants"]["variants"]
+    assert variant["accepted"]
     auc = summary["metrics"]["auc"]["value"]
-    for variant in summary["variants"]["variants"]:
-        assert variant["accepted"]
-        assert variant["metrics"]["auc"] == pytest.approx(auc, abs=1e-4)
+    assert variant["metrics"]["auc"] == pytest.approx(auc, abs=1e-4)
 
 
 def test_plain_tensorflow_serves_them(reviews: Project) -> None:

@@ -45,16 +45,17 @@ def digits(project: Project) -> Project:
     return project
 
 
-def run(project: Project, model: str) -> str:
+def run(project: Project, model: str, *options: str) -> str:
     """Trains, evaluates and pushes; the folder of the version that is served."""
-    done = project.scopeline("run", "--config", "networks.yaml", "--set", f"model={model}")
+    model = f"model={model}"
+    done = project.scopeline("run", "--config", "networks.yaml", "--set", model, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return str(project.summary("networks")["pushed"])
 
 
-def check_trained_and_pushed(digits: Project, kind: str) -> str:
+def check_trained_and_pushed(digits: Project, kind: str, *options: str) -> str:
     """Trains a network, and asks what is pushed."""
-    pushed = run(digits, f"{{kind: {kind}, transfer: {{freeze: true, head: [8]}}}}")
+    pushed = run(digits, f"{{kind: {kind}, transfer: {{freeze: true, head: [8]}}}}", *options)
     training = digits.summary("networks")["training"]
     assert training["model"] == kind
     assert training["notes"][0].startswith(
@@ -78,7 +79,7 @@ def test_weights_of_a_pushed_model_begin_another(digits: Project) -> None:
     """The network's, which Trainer runs again for; Transform does not. What is pushed answers what
     the network makes of a picture, without a head.
     """
-    pushed = check_trained_and_pushed(digits, SHALLOW)
+    pushed = check_trained_and_pushed(digits, SHALLOW, "--set", "certificate=false")
     answers = "outputs: [embedding]"
     again = run(digits, f"{{kind: {SHALLOW}, weights: {pushed}, transfer: {{}}, {answers}}}")
     assert digits.states("networks")["Transform"] == "cached"

@@ -11,7 +11,7 @@ import warm
 from e2e.conftest import ROOT, Project
 
 PAGE = ROOT / "docs" / "tutorial.md"
-TRAIN = ["run", "--config", "guide.yaml"]
+TRAIN = ["run", "--config", "guide.yaml", "--set", "certificate=false"]
 EVALUATE = ["evaluate", "--config", "guide.yaml"]
 RATES = [0.01, 0.01, 0.01, 0.001, 0.001, 0.0001]
 

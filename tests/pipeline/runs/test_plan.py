@@ -208,6 +208,23 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     assert "model.kind default -> planned_features.prepare" in why
 
 
+@pytest.fixture(scope="module")
+def copied_code(plans: Plans, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the code, which gives the same plan before and after the edits."""
+    copy = tmp_path_factory.mktemp("code")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, copy / package)
+
+    def assert_same() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(user_code, "ROOT", copy)
+            assert not any(planned.runs for planned in plans().values())
+
+    assert_same()
+    yield copy
+    assert_same()
+
+
 @pytest.mark.parametrize(
     ("file", "component"),
     [
@@ -223,16 +240,20 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_an_edit_of_our_code_runs_the_components_that_import_it(
-    plans: Plans, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, component: str | None
+    plans: Plans,
+    copied_code: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    component: str | None,
 ) -> None:
-    """Seen in a copy of the code."""
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package)
-    monkeypatch.setattr(user_code, "ROOT", tmp_path)
-    assert not any(planned.runs for planned in plans().values())
-    with (tmp_path / file).open("a") as source:
-        source.write("# An edit.\n")
-    planned = plans()
+    monkeypatch.setattr(user_code, "ROOT", copied_code)
+    source = copied_code / file
+    original = source.read_bytes()
+    source.write_bytes(original + b"# An edit.\n")
+    try:
+        planned = plans()
+    finally:
+        source.write_bytes(original)
     assert next((name for name in COMPONENTS if planned[name].runs), None) == component
     if component is not None:
         assert planned[component].reason == "changed: the code that it runs"

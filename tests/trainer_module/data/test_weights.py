@@ -169,7 +169,10 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     return transformed_once(tmp_path_factory, "rare", rows, rows[:200], settings)
 
 
-@pytest.mark.parametrize("kind", ["tabular", "wide_deep", "trees"])
+# Weights of classes count in the same way in each network.
+@pytest.mark.parametrize(
+    "kind", ["tabular", "trees", pytest.param("wide_deep", marks=pytest.mark.long)]
+)
 def test_probabilities_are_those_of_the_data_whatever_classes_count(
     rare: Transformed, tmp_path: Path, kind: str
 ) -> None:

@@ -64,7 +64,16 @@ def preprocessed(kind: str, pictures: np.ndarray) -> np.ndarray:
     return modules.get(kind, plain).preprocess_input(pictures * 255.0)
 
 
-@pytest.mark.parametrize("kind", ["resnet50", "efficientnet_b0", "vgg16", "mobilenet_v3"])
+# The layers of efficientnet_b0 are those of mobilenet_v3 and more.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "resnet50",
+        "vgg16",
+        "mobilenet_v3",
+        pytest.param("efficientnet_b0", marks=pytest.mark.long),
+    ],
+)
 def test_what_comes_out_is_what_the_network_of_keras_gives(kind: str, tmp_path: Path) -> None:
     """With its own preprocessing, and weights without top in the file that Keras publishes."""
     network = keras_network(kind)

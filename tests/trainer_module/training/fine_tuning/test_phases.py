@@ -114,7 +114,7 @@ def test_replicas_and_the_other_loop_come_to_the_same(
     assert expected["learning_rate"] == pytest.approx([0.01, 0.01, 1e-4])
 
 
-@pytest.mark.e2e
+@pytest.mark.long
 def test_pictures_may_be_mixed_and_precision_be_low(tmp_path: Path) -> None:
     """Under replicas and by the loop of ours as in one process by `fit`."""
     augment = {"flip": "horizontal", "mixup": 0.4}
