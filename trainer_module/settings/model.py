@@ -554,8 +554,8 @@ class ModelSettings(Settings):
     kind: ModelName = AUTO
     """The name of a model, or the import path of a function `build_model(problem, settings)` that
     returns an uncompiled tf_keras model. `auto`: `convnet` if a feature is an image (`cnn` if
-    `filters` or `layers` are given), `bag` if all features are text, otherwise `ensemble`;
-    `tabular` where the task, the strategy, the loss, `optimize` or `train.run_fn` excludes an
+    `filters` or `layers` are given), otherwise `ensemble`; `tabular`, or `bag` if all features are
+    text, where the task, the strategy, the loss, `optimize` or `train.run_fn` excludes an
     ensemble."""
     size: AnyBertSizes = Field(default=None, json_schema_extra=_name_readers("size"))
     """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or the size of
