@@ -115,12 +115,25 @@ def _lacks(examples: TreeExamples | None, inputs: TrainingInputs) -> str:
     rows, units = len(examples.label), inputs.data.problem.output_units
     if rows * units > MAX_PREDICTIONS:
         return f"the predictions of {units:,} classes for {rows:,} rows take too much memory"
-    has_linear = bool(examples.bags) and LINEAR_MEMBER in inputs.settings.members
-    return "" if examples.columns or has_linear else "there are no columns of numbers or categories"
+    has_members = bool(examples.bags) and bool(_able(examples, inputs))
+    if examples.columns or has_members:
+        return ""
+    return "there are no columns of numbers or categories"
+
+
+def _able(examples: TreeExamples, inputs: TrainingInputs) -> list[str]:
+    """Returns the members that can read the examples; a `preprocessing_fn` may have returned other
+    columns than the features of the config.
+    """
+    names = inputs.settings.model.ensemble_members
+    if examples.columns:
+        return list(names)
+    readers = {NETWORK_MEMBER, *([LINEAR_MEMBER] if examples.bags else [])}
+    return [name for name in names if name in readers]
 
 
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:
-    if NETWORK_MEMBER not in inputs.settings.members:
+    if NETWORK_MEMBER not in inputs.settings.model.ensemble_members:
         raise TrainingError(
             f"no member of the ensemble can be trained, as {reason}; add {NETWORK_MEMBER} to "
             "model.members."
@@ -163,7 +176,7 @@ class MemberTrainings:
     @property
     def names(self) -> list[str]:
         """The names of the members to train, in their order."""
-        return self.inputs.settings.members
+        return _able(self.examples, self.inputs)
 
     @property
     def unit(self) -> str:
@@ -385,6 +398,9 @@ def _notes(trainings: MemberTrainings, weights: Mapping[str, float]) -> Iterator
     yield f"ensemble: {shown}"
     if absent := [name for name in trainings.members if name not in weights]:
         yield f"ensemble: without {', '.join(absent)}, which would not improve the mean"
+    named, names = trainings.inputs.settings.model.members, trainings.names
+    if not isinstance(named, int) and (unable := [name for name in named if name not in names]):
+        yield f"ensemble: without {', '.join(unable)}, as trees read no texts"
     for name in weights:
         yield from (f"ensemble: {note}" for note in trainings.members[name].notes)
     for name, error in trainings.failures.items():

@@ -34,6 +34,7 @@ from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
+from trainer_module.settings.model import MEMBERS
 
 
 @pytest.mark.parametrize(("given", "depths"), [({}, {3, 6}), ({"max_depth": 4}, {4})])
@@ -262,6 +263,38 @@ def test_a_network_without_memory_or_numbers_leaves_the_other_members() -> None:
     for fit_member, message in ((predict_nan, "are not numbers"), (exhaust, "OOM when")):
         trainings.try_member("tabular", fit_member)
         assert message in str(trainings.failures["tabular"])
+
+
+@pytest.mark.parametrize(
+    ("has_columns", "has_bags", "named", "expected"),
+    [
+        (True, True, None, list(MEMBERS)),
+        (True, False, ["boosted"], ["boosted"]),
+        (False, True, None, ["tabular", "linear"]),
+        (False, True, ["tabular"], ["tabular"]),
+        (False, True, ["boosted", "linear"], ["linear"]),
+        (False, True, ["boosted"], None),
+        (False, False, None, None),
+    ],
+)
+def test_members_are_those_that_can_read_the_columns_that_are_there(
+    has_columns: bool, has_bags: bool, named: list[str] | None, expected: list[str] | None
+) -> None:
+    """Also columns of a `preprocessing_fn` beside texts, and each member alone in a search."""
+    model = {"kind": "ensemble", **({"members": named} if named else {})}
+    text = {"review": {"type": "text"}}
+    settings = TrainerSettings(label="y", task=Task.BINARY, model=model, features=text)
+    examples = make_examples(Task.BINARY)
+    bags = {"review": np.zeros((ROWS, 4, 2), np.float32)} if has_bags else {}
+    columns = examples.columns if has_columns else ()
+    examples = replace(examples, columns=columns, bags=bags)
+    data = SimpleNamespace(problem=make_problem(Task.BINARY))
+    inputs: Any = SimpleNamespace(settings=settings, prefix="", data=data)
+    reason = ensemble_trainer._lacks(examples, inputs)
+    if expected:
+        assert (MemberTrainings(inputs, examples).names, reason) == (expected, "")
+    else:
+        assert reason == "there are no columns of numbers or categories"
 
 
 @pytest.mark.parametrize("kind", ["boosted", "random", "linear"])
