@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import tf_keras
 from test_ensemble import FOLDS, fit, make_examples, predict
 from test_trees import ROWS, make_problem, make_tensors
 from trainer_data import Transformed, read_record, to_example
-from warm_data import export, using
+from warm_data import export, given, using
 
 from trainer_module import ensemble_trainer
 from trainer_module.data.dealing import Folds, Parts, renumber
@@ -30,7 +31,7 @@ from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees import averaging, estimators
 from trainer_module.families.supervised.trees.averaging import grow_averaged
 from trainer_module.families.supervised.trees.forest import columns_of, split_columns
-from trainer_module.families.supervised.trees.growing import TreeExamples
+from trainer_module.families.supervised.trees.growing import TreeExamples, tree_examples
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
@@ -188,7 +189,8 @@ def test_forests_of_many_classes_are_small() -> None:
 
 def test_predictions_of_very_many_classes_do_not_fit_into_memory() -> None:
     problem = replace(make_problem(Task.MULTICLASS), classes=("",) * 1_000_000)
-    reason = ensemble_trainer._lacks(make_examples(Task.MULTICLASS), problem)
+    inputs: Any = SimpleNamespace(data=SimpleNamespace(problem=problem))
+    reason = ensemble_trainer._lacks(make_examples(Task.MULTICLASS), inputs)
     assert reason == "the predictions of 1,000,000 classes for 400 rows take too much memory"
 
 
@@ -344,3 +346,29 @@ def test_numbers_are_transformed_in_float32_in_any_precision(
     reference = KerasReference(exported, str(trips.root / "graph"), data.settings)
     again = reference.answer([to_example(row) for row in trips.evaluation])["scores"]
     np.testing.assert_allclose(again, scores, atol=1e-5)
+
+
+def test_terms_of_many_texts_take_no_more_memory_than_those_of_a_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bag = np.stack(np.broadcast_arrays(np.arange(1, 101), np.float32(0.1)), 1)
+    bags = np.broadcast_to(bag.astype(np.float32), (20_000, 100, 2)).copy()
+    text = TransformedFeature("text", "text", (100, 2), vocabulary_size=101)
+    problem = Problem(Task.BINARY, "y", ("no", "yes"), (text,))
+    examples = TreeExamples((), [], np.arange(20_000) % 2, None, {"text": bags})
+    monkeypatch.setattr(estimators, "MAX_EXAMPLES", 1000)
+    tracemalloc.start()
+    try:
+        fit_linear(examples, problem, Folds(Parts(np.arange(20_000) // 2 % 10), 1), 3)
+        assert tracemalloc.get_traced_memory()[1] < bags.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_bags_are_not_copied(reviews: Transformed, tmp_path: Path) -> None:
+    split = given(reviews, tmp_path, None).data.train
+    first, second = tree_examples(split), tree_examples(split)
+    assert first
+    assert second
+    assert first.bags
+    assert all(np.shares_memory(first.bags[name], second.bags[name]) for name in first.bags)

@@ -59,21 +59,26 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
       seed: the seed of the sample of a large split.
     """
     means = column_means(examples)
-    matrix, scales = encode(examples, means)
+    columns, scales = encode(examples, means)
     sizes = bag_sizes(problem)
-    matrix = scipy.sparse.hstack(
-        [matrix, *(_term_matrix(examples.bags[name], sizes[name]) for name in sizes)], "csr"
-    )
+    bags = [(examples.bags[name], size) for name, size in sizes.items()]
     label, weight = examples.target(problem), examples.weight
     labels = Labels(problem, examples.label, weight)
 
+    def matrix(rows: np.ndarray) -> Any:
+        # A matrix of all rows would take several times the memory of the bags.
+        terms = (_term_matrix(bag[rows], size) for bag, size in bags)
+        return scipy.sparse.hstack([columns[rows], *terms], "csr")
+
     def predict_fold(strength: float, fold: int) -> np.ndarray:
         rows = sample(folds.train_rows(fold), seed)
-        model = _fit(problem, matrix[rows], label[rows], select_rows(weight, rows), strength)
-        return as_outputs(problem, predict(model, problem, matrix[folds.held_out(fold)]))
+        model = _fit(problem, matrix(rows), label[rows], select_rows(weight, rows), strength)
+        return as_outputs(problem, predict(model, problem, matrix(folds.held_out(fold))))
 
-    work = matrix.nnz * problem.output_units
-    if max(work, matrix.shape[1] * problem.output_units) > MAX_WORK:
+    entries = columns.nnz + sum(np.count_nonzero(bag[:, :, 1]) for bag, _ in bags)
+    work = entries * problem.output_units
+    width = columns.shape[1] + sum(sizes.values())
+    if max(work, width * problem.output_units) > MAX_WORK:
         raise TrainingError("the linear model would take too long for so many rows and classes")
     unseen = np.full((len(label), problem.output_units), np.nan)
     strength = DEFAULT_STRENGTH_OF_TEXT if sizes else DEFAULT_STRENGTH
@@ -90,7 +95,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
         if len(folds.held_out(fold)):
             unseen[folds.held_out(fold)] = predict_fold(strength, fold)
     rows = sample(np.arange(len(label)), seed)
-    model = _fit(problem, matrix[rows], label[rows], select_rows(weight, rows), strength)
+    model = _fit(problem, matrix(rows), label[rows], select_rows(weight, rows), strength)
 
     kernel, others, bias = _coefficients(model, problem, examples.columns)
     codes = sum(column.codes for column in examples.columns)
@@ -143,10 +148,11 @@ def bag_sizes(problem: Problem) -> dict[str, int]:
 
 def _term_matrix(bag: np.ndarray, size: int) -> Any:
     """Returns the TF-IDF of a bag, a sparse matrix [examples, size]."""
-    places = np.nonzero(bag[:, :, 1])
-    indices = bag[:, :, 0][places].astype(np.int64)
-    values = bag[:, :, 1][places].astype(np.float64)
-    return scipy.sparse.csr_matrix((values, (places[0], indices)), shape=(len(bag), size))
+    is_term = bag[:, :, 1] != 0
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(is_term, 1))])
+    indices, values = bag[is_term].T
+    parts = (values.astype(np.float64), indices.astype(np.int32), starts)
+    return scipy.sparse.csr_matrix(parts, shape=(len(bag), size))
 
 
 def _codes(columns: Sequence[TreeColumn], names: Sequence[str]) -> list[int]:

@@ -132,7 +132,8 @@ def tree_examples(split: Split) -> TreeExamples | None:
         label.numpy().ravel(),
         None if weight is None else weight.numpy(),
         {
-            feature.name: tensors[feature.name].numpy()
+            # Unlike `numpy`, `asarray` does not copy, and bags may be large.
+            feature.name: np.asarray(tensors[feature.name])
             for feature in problem.features
             if feature.is_bag and feature.name in tensors
         },
