@@ -22,7 +22,7 @@ from trainer_module.data.dealing import Folds, Parts, renumber
 from trainer_module.ensemble_trainer import MemberTrainings
 from trainer_module.errors import TrainingError
 from trainer_module.export.reference import KerasReference
-from trainer_module.families.supervised.ensemble import member
+from trainer_module.families.supervised.ensemble import linear, member
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
 from trainer_module.families.supervised.ensemble.member import forest_member
@@ -363,6 +363,13 @@ def test_terms_of_many_texts_take_no_more_memory_than_those_of_a_sample(
         assert tracemalloc.get_traced_memory()[1] < bags.nbytes
     finally:
         tracemalloc.stop()
+
+
+def test_terms_of_many_classes_do_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "free_memory", lambda: 5000)
+    with pytest.raises(TrainingError, match="so many terms and classes takes too much memory"):
+        fit("linear", Task.MULTICLASS, FOLDS)
+    fit("linear", Task.REGRESSION, FOLDS)
 
 
 def test_bags_are_not_copied(reviews: Transformed, tmp_path: Path) -> None:

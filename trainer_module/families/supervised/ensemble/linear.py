@@ -27,6 +27,7 @@ from trainer_module.families.supervised.trees.estimators import (
 from trainer_module.families.supervised.trees.forest import TreeColumn
 from trainer_module.families.supervised.trees.growing import TreeExamples
 from trainer_module.families.supervised.trees.model import as_list, flatten
+from trainer_module.machine import free_memory
 from trainer_module.plain_layer import PlainLayer
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
@@ -41,6 +42,10 @@ DEFAULT_STRENGTH, DEFAULT_STRENGTH_OF_TEXT = 1.0, 3.0
 MAX_WORK_TO_TRY, MAX_WORK = 20_000_000, 1_000_000_000
 """The largest number of matrix entries times outputs for which several regularisations and all
 folds are tried, and for which a linear model is fitted at all."""
+
+BYTES_PER_WEIGHT = 400
+"""The memory in bytes that logistic regression takes for each weight: L-BFGS keeps the last steps.
+"""
 
 ITERATIONS = 200
 """The largest number of iterations of logistic regression."""
@@ -80,6 +85,9 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     width = columns.shape[1] + sum(sizes.values())
     if max(work, width * problem.output_units) > MAX_WORK:
         raise TrainingError("the linear model would take too long for so many rows and classes")
+    is_classification = problem.task.is_classification
+    if is_classification and width * problem.output_units * BYTES_PER_WEIGHT > free_memory():
+        raise TrainingError("the linear model of so many terms and classes takes too much memory")
     unseen = np.full((len(label), problem.output_units), np.nan)
     strength = DEFAULT_STRENGTH_OF_TEXT if sizes else DEFAULT_STRENGTH
     first = folds.held_out(0)
