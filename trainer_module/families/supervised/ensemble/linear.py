@@ -98,7 +98,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
         tried = {strength: predict_fold(strength, 0) for strength in candidates}
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
-    # A further fold costs as much as the first, and large data has enough unseen examples.
+    # Each fold costs as much as the first; one is enough to weight the model.
     for fold in range(1, folds.count if work <= MAX_WORK_TO_TRY else 1):
         if len(folds.held_out(fold)):
             unseen[folds.held_out(fold)] = predict_fold(strength, fold)
