@@ -74,7 +74,7 @@ def run(specs: list[WorkerSpec], **options: Any) -> list[str]:
     return Supervisor(KubernetesLauncher(PODS, "run/7"), ClusterJob(specs, **options)).run()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
