@@ -1,4 +1,4 @@
-"""A few digits under each strategy, to a pushed model; and what is refused or goes wrong early."""
+"""digits under each strategy, to a pushed model; and what is refused or goes wrong early."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ import subprocess
 
 import pytest
 import warm
-from e2e.conftest import Project, few_digits
+from e2e.conftest import Project
 
 SETTINGS = (
     "model={kind: cnn, filters: [8], hidden_units: [32]}",
-    "train.epochs=3",
+    "train.epochs=5",
     "train.learning_rate=0.01",
-    "evaluate={ties: newest, thresholds: {accuracy: {min: 0, tolerance: 1}}}",
+    "evaluate.thresholds={accuracy: {min: 0.85, tolerance: 0.15}}",
     "certificate=false",
 )
-"""Each model is quickly trained, and replaces another, whichever is better."""
-
-
-@pytest.fixture(scope="module")
-def data(project: Project) -> str:
-    """The setting that names the data."""
-    return few_digits(project.folder)
+"""Each model is quickly trained, and replaces another that is about as good."""
 
 
 def changes(*settings: str) -> list[str]:
@@ -38,10 +32,8 @@ def changes(*settings: str) -> list[str]:
     ("strategy", "loop", "replicas"),
     [("multi_worker_mirrored", "fit", 2), ("parameter_server", "custom", 1)],
 )
-def test_digits_is_pushed(
-    project: Project, data: str, strategy: str, loop: str, replicas: int
-) -> None:
-    settings = (f"train.strategy={strategy}", f"train.loop={loop}", data, *SETTINGS)
+def test_digits_is_pushed(project: Project, strategy: str, loop: str, replicas: int) -> None:
+    settings = (f"train.strategy={strategy}", f"train.loop={loop}", *SETTINGS)
     done = project.scopeline("run", *changes(*settings))
     assert done.returncode == 0, done.stdout + done.stderr
     summary = project.summary("digits")
@@ -49,9 +41,7 @@ def test_digits_is_pushed(
     assert (training["strategy"], training["loop"]) == (strategy, loop)
     assert (summary["replicas"], training["global_batch_size"]) == (replicas, 64 * replicas)
     assert summary["status"] == "pushed"
-    train = summary["examples"]["train"]
-    assert training["steps"] == training["epochs"] * -(-train // (64 * replicas))
-    assert training["history"]["loss"][-1] < training["history"]["loss"][0]
+    assert training["steps"] == training["epochs"] * -(-1442 // (64 * replicas))
     assert training["step_seconds"] > 0
     assert training["examples_per_second"] > 0
     assert len(training["examples_per_worker"]) == training["workers"]
@@ -75,7 +65,7 @@ def test_a_tf_config_that_cannot_be_used(project: Project) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_peer_that_never_comes(project: Project, data: str) -> None:
+def test_a_peer_that_never_comes(project: Project) -> None:
     """Data components are cached; the Trainer joins the cluster, and waits for so long."""
     with socket.create_server(("localhost", 0)) as own, socket.create_server(("", 0)) as other:
         ports = own.getsockname()[1], other.getsockname()[1]
@@ -84,7 +74,8 @@ def test_a_peer_that_never_comes(project: Project, data: str) -> None:
     done = run_with(
         project,
         tf_config,
-        *changes("train.strategy=multi_worker_mirrored", "train.cluster.start_timeout=5", data),
+        *("--set", "train.strategy=multi_worker_mirrored"),
+        *("--set", "train.cluster.start_timeout=5"),
     )
     assert done.returncode == 1
     assert (
@@ -92,7 +83,7 @@ def test_a_peer_that_never_comes(project: Project, data: str) -> None:
     )
 
 
-def test_a_worker_that_cannot_import_the_model(project: Project, data: str) -> None:
+def test_a_worker_that_cannot_import_the_model(project: Project) -> None:
     """On its machine, in its environment: here the module asks who it is in."""
     (project.folder / "fickle_model.py").write_text(
         "import os\n\n"
@@ -100,8 +91,10 @@ def test_a_worker_that_cannot_import_the_model(project: Project, data: str) -> N
         "    raise ImportError('no module named sparkle')\n\n"
         "from trainer_module.families.supervised.models.tables import build_mlp as build_model\n"
     )
-    changed = ("train.strategy=multi_worker_mirrored", "model={kind: fickle_model.build_model}")
-    done = project.scopeline("run", *changes(*changed, data))
+    done = project.scopeline(
+        *("run", "--set", "train.strategy=multi_worker_mirrored"),
+        *("--set", "model={kind: fickle_model.build_model}"),
+    )
     assert done.returncode == 1
     assert (
         "Trainer failed: model 'fickle_model.build_model': cannot import 'fickle_model': no module "
@@ -109,12 +102,12 @@ def test_a_worker_that_cannot_import_the_model(project: Project, data: str) -> N
     ) in done.stdout
 
 
-def test_two_runs_join_the_cluster_that_tf_config_names(project: Project, data: str) -> None:
+def test_two_runs_join_the_cluster_that_tf_config_names(project: Project) -> None:
     """As on two machines: each with its own output, the same data and the same losses."""
     with socket.create_server(("localhost", 0)) as one, socket.create_server(("", 0)) as two:
         addresses = [f"localhost:{server.getsockname()[1]}" for server in (one, two)]
     changed = ("train.strategy=auto", "train.epochs=2", "evaluate.thresholds={}")
-    settings = (*SETTINGS, *changed, data)
+    settings = (*SETTINGS, *changed)
     processes = []
     for index in (0, 1):
         task = {"type": "worker", "index": index}
