@@ -154,13 +154,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def few_digits(folder: Path, each: int = 40) -> str:
-    """Copies so many pictures of each digit; returns the override that makes them the data."""
+    """Copies a number of pictures of each digit; returns the folder that holds them."""
     shipped = Path(BUILTIN_DATA["digits"].locate(folder / "builtin"))
     for digit in shipped.iterdir():
         (copies := folder / "few" / digit.name).mkdir(parents=True)
         for picture in sorted(digit.iterdir())[:each]:
             shutil.copy(picture, copies)
-    return f"data.path={folder / 'few'}"
+    return str(folder / "few")
 
 
 def wait_until(

@@ -12,7 +12,7 @@ def test_a_run_keeps_its_metadata_there_and_finds_it_again(
     project: Project, tmp_path: Path
 ) -> None:
     with metadata_service(tmp_path / "served.db") as (url, calls):
-        data = few_digits(project.folder)
+        data = f"data.path={few_digits(project.folder)}"
         arguments = ("run", "--validate-only", "--set", f"metadata={url}", "--set", data)
         first = project.scopeline(*arguments)
         assert first.returncode == 0, first.stdout + first.stderr
