@@ -115,8 +115,7 @@ def _lacks(examples: TreeExamples | None, inputs: TrainingInputs) -> str:
     rows, units = len(examples.label), inputs.data.problem.output_units
     if rows * units > MAX_PREDICTIONS:
         return f"the predictions of {units:,} classes for {rows:,} rows take too much memory"
-    has_members = bool(examples.bags) and bool(_able(examples, inputs))
-    if examples.columns or has_members:
+    if examples.columns or (examples.bags and _able(examples, inputs)):
         return ""
     return "there are no columns of numbers or categories"
 
@@ -125,11 +124,8 @@ def _able(examples: TreeExamples, inputs: TrainingInputs) -> list[str]:
     """Returns the members that can read the examples; a `preprocessing_fn` may have returned other
     columns than the features of the config.
     """
-    names = inputs.settings.model.ensemble_members
-    if examples.columns:
-        return list(names)
-    readers = {NETWORK_MEMBER, *([LINEAR_MEMBER] if examples.bags else [])}
-    return [name for name in names if name in readers]
+    model = inputs.settings.model
+    return model.members_that_read(columns=bool(examples.columns), bags=bool(examples.bags))
 
 
 def _network_alone(inputs: TrainingInputs, reason: str) -> TrainingResult:

@@ -21,8 +21,6 @@ from trainer_module.sections import Registered, Settings, tagged_union
 from trainer_module.settings.ensembles import describe_default, ensemble_obstacle
 from trainer_module.settings.model import (
     LEARNERS,
-    LINEAR_MEMBER,
-    NETWORK_MEMBER,
     ZOO,
     ModelSettings,
     ModelSpec,
@@ -242,10 +240,8 @@ class TrainerSettings(Settings):
         """The members of an ensemble that can read the features; trees read no texts."""
         unread = ZOO["trees"].refuses
         features = [feature for feature in self.features.values() if feature.is_input]
-        if not features or any(f.type not in unread or getattr(f, "words", 0) for f in features):
-            return list(self.model.ensemble_members)
-        able = (NETWORK_MEMBER, LINEAR_MEMBER)
-        return [name for name in self.model.ensemble_members if name in able]
+        has_columns = any(f.type not in unread or getattr(f, "words", 0) for f in features)
+        return self.model.members_that_read(columns=has_columns or not features, bags=True)
 
     @property
     def model_note(self) -> str:

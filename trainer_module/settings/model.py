@@ -666,6 +666,18 @@ class ModelSettings(Settings):
         """The kinds of the members of an `ensemble`."""
         return MEMBERS if isinstance(self.members, int) else tuple(self.members)
 
+    def members_that_read(self, columns: bool, bags: bool) -> list[str]:
+        """Returns the members of an `ensemble` that can read the data.
+
+        Args:
+          columns: whether there are numbers or categories, which all members read.
+          bags: whether there are bags of n-grams, which trees do not read.
+        """
+        if columns:
+            return list(self.ensemble_members)
+        able = {NETWORK_MEMBER, LINEAR_MEMBER} if bags else {NETWORK_MEMBER}
+        return [name for name in self.ensemble_members if name in able]
+
     @property
     def networks(self) -> int:
         """The number of networks in `tabular` that share most weights."""
