@@ -124,7 +124,9 @@ def test_linear_in_tensorflow_equals_scikit_learns(task: Task) -> None:
 
     means = averaging.column_means(examples)
     matrix, _ = linear.encode(examples, means)
-    model = linear.OF_COLUMNS.fit(problem, matrix, examples.target(problem), examples.weight, 1.0)
+    model = linear.COLUMN_FITTING.fit(
+        problem, matrix, examples.target(problem), examples.weight, 1.0
+    )
     expected = linear.predict(model, problem, matrix).reshape(ROWS, -1)
     expected = expected * 300 + 5000 if task is Task.REGRESSION else expected
     found = predict(problem, member, make_tensors(1))
@@ -158,7 +160,7 @@ def test_linear_learns_from_terms(task: Task, with_columns: bool) -> None:
             np.add.at(dense, (np.arange(ROWS), found[:, 0].astype(int)), found[:, 1])
         matrices.append(dense)
     matrix = np.concatenate(matrices, 1)
-    model = linear.OF_TEXTS.fit(problem, matrix, examples.target(problem), examples.weight, 3.0)
+    model = linear.TEXT_FITTING.fit(problem, matrix, examples.target(problem), examples.weight, 3.0)
     expected = linear.predict(model, problem, matrix).reshape(ROWS, -1)
     expected = expected * 300 + 5000 if task is Task.REGRESSION else expected
     found = predict(problem, member, {**make_tensors(1), **bags})

@@ -36,14 +36,14 @@ from trainer_module.settings import Task
 
 @dataclass(frozen=True)
 class Fitting:
-    """The regularisation of a linear model, and the precision of its fit."""
+    """The regularisation of a linear model, and the gradient with which its fit ends."""
 
     strengths: tuple[float, ...]
     """The candidates of the inverse strength of the L2 regularisation, from strong to weak."""
     default: float
-    """The inverse strength that no unseen examples have chosen."""
+    """The inverse strength where no unseen examples choose one."""
     tolerance: float
-    """The largest element of the gradient with which logistic regression ends."""
+    """Logistic regression ends when no element of the gradient is larger."""
 
     def fit(
         self,
@@ -66,10 +66,12 @@ class Fitting:
             return model.fit(matrix, label, weight)
 
 
-OF_COLUMNS = Fitting((1e-2, 0.1, 1.0, 10.0), 1.0, 1e-4)
-OF_TEXTS = Fitting((0.1, 1.0, 3.0, 10.0), 3.0, 3e-4)
-"""The fitting with texts, whose TF-IDF are small numbers. A tolerance of 1e-4 takes 1.5 times as
-long, with the same share of right classes."""
+COLUMN_FITTING = Fitting((1e-2, 0.1, 1.0, 10.0), 1.0, 1e-4)
+"""How the model is fitted without texts."""
+
+TEXT_FITTING = Fitting((0.1, 1.0, 3.0, 10.0), 3.0, 3e-4)
+"""How the model is fitted with texts, whose TF-IDF are small numbers. A tolerance of 1e-4 takes 1.5
+times as long, with the same share of right classes."""
 
 MAX_WORK_TO_TRY, MAX_WORK = 20_000_000, 1_000_000_000
 """The largest number of matrix entries times outputs for which several regularisations and all
@@ -100,7 +102,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     sizes = bag_sizes(problem)
     bags = [(examples.bags[name], size) for name, size in sizes.items()]
     label, weight = examples.target(problem), examples.weight
-    fitting = OF_TEXTS if bags else OF_COLUMNS
+    fitting = TEXT_FITTING if bags else COLUMN_FITTING
     labels = Labels(problem, examples.label, weight)
 
     def matrix(rows: np.ndarray) -> Any:
@@ -115,22 +117,18 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
 
     entries = columns.nnz + sum(np.count_nonzero(bag[:, :, 1]) for bag, _ in bags)
     work = entries * problem.output_units
-    width = columns.shape[1] + sum(sizes.values())
-    if max(work, width * problem.output_units) > MAX_WORK:
-        raise TrainingError("the linear model would take too long for so many rows and classes")
-    is_classification = problem.task.is_classification
-    if is_classification and width * problem.output_units * BYTES_PER_WEIGHT > free_memory():
-        raise TrainingError("the linear model of so many terms and classes takes too much memory")
+    _check_size(problem, work, columns.shape[1] + sum(sizes.values()))
+    is_quick = work <= MAX_WORK_TO_TRY
     unseen = np.full((len(label), problem.output_units), np.nan)
     strength = fitting.default
     first = folds.held_out(0)
     if len(first):
-        candidates = fitting.strengths if work <= MAX_WORK_TO_TRY else (strength,)
+        candidates = fitting.strengths if is_quick else (strength,)
         tried = {strength: predict_fold(strength, 0) for strength in candidates}
         strength = min(tried, key=lambda one: labels.only(first).loss(tried[one]))
         unseen[first] = tried[strength]
     # Each fold costs as much as the first; one is enough to weight the model.
-    for fold in range(1, folds.count if work <= MAX_WORK_TO_TRY else 1):
+    for fold in range(1, folds.count if is_quick else 1):
         if len(folds.held_out(fold)):
             unseen[folds.held_out(fold)] = predict_fold(strength, fold)
     rows = sample(np.arange(len(label)), seed)
@@ -148,6 +146,21 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
     }
     note = f"regularisation of the linear model: C = {strength:g}"
     return Member(build_linear(problem, examples.columns, arrays), unseen, (note,), arrays)
+
+
+def _check_size(problem: Problem, work: int, width: int) -> None:
+    """Raises TrainingError if a fit takes too long or too much memory.
+
+    Args:
+      problem: the task.
+      work: the number of matrix entries times outputs.
+      width: the number of columns of the matrix.
+    """
+    weights = width * problem.output_units
+    if max(work, weights) > MAX_WORK:
+        raise TrainingError("the linear model would take too long for so many rows and classes")
+    if problem.task.is_classification and weights * BYTES_PER_WEIGHT > free_memory():
+        raise TrainingError("the linear model of so many terms and classes takes too much memory")
 
 
 def build_linear(
