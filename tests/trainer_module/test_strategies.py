@@ -44,15 +44,25 @@ def test_options_reach_tensorflow() -> None:
     """In a process of its own: two mirrored strategies collide."""
     code = """
 import os; os.environ["TF_USE_LEGACY_KERAS"] = "1"
+from tensorflow import config
 from trainer_module.settings import TrainSettings
-from trainer_module.strategies import build_strategy
+from trainer_module.strategies import build_strategy, devices as our_devices
+threads = config.threading.get_intra_op_parallelism_threads
+for cores, variable in ((3, ""), (2, "5"), (2, "")):
+    our_devices.count_cores = lambda: cores
+    os.environ.pop("TF_NUM_INTRAOP_THREADS", None)
+    if variable: os.environ["TF_NUM_INTRAOP_THREADS"] = variable
+    our_devices.use_single_threads()
+    print(threads())
 devices = ["cpu:0", "cpu:1", "cpu:2"]
 options = {"kind": "mirrored", "devices": devices, "reduction": "hierarchical_copy"}
 built = build_strategy(TrainSettings.model_validate({"strategy": options}).strategy)
 print(built.num_replicas_in_sync, type(built.extended._cross_device_ops).__name__)
+our_devices.use_single_threads()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["3", "HierarchicalCopyAllReduce"], done.stderr
+    assert done.stdout.split() == ["0", "0", "1", "3", "HierarchicalCopyAllReduce"], done.stderr
+    assert not done.returncode, "the last call comes after TensorFlow's start"
 
 
 @without_gpu

@@ -19,6 +19,7 @@ from trainer_module.families.supervised.models.members import (
     MembersLoss,
     MembersMean,
     NumberVectors,
+    silu,
 )
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
@@ -28,6 +29,18 @@ from trainer_module.training.building import build_model
 
 SMALL = {"members": 3, "hidden_units": [8, 8], "dropout": 0.0}
 CLASSES = {Task.BINARY: ("no", "yes"), Task.MULTICLASS: ("a", "b", "c"), Task.REGRESSION: ()}
+
+
+def test_activation_and_its_gradient_are_those_of_tensorflow() -> None:
+    values = tf.linspace(-30.0, 30.0, 301)
+    found = {}
+    for function in (silu, tf.nn.silu):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            output = function(values)
+        found[function] = [output, tape.gradient(output, values, tf.sin(values))]
+    for one, other in zip(found[silu], found[tf.nn.silu], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("class_weights", [(), (0.5, 7.0, 2.0)])

@@ -184,6 +184,8 @@ class ModelSpec:
     """The model's defaults of the keys of features, by feature type."""
     fine_tuning_defaults: Mapping[str, Any] = field(default_factory=dict)
     """The model's defaults of keys in the section `train` where it fine-tunes `model.weights`."""
+    small_operations: bool = False
+    """Whether the operations of a step are too small for several threads on a few cores."""
     description: str = ""
     """A sentence about the model, which editors show."""
 
@@ -267,6 +269,7 @@ ZOO: dict[str, ModelSpec] = {
         tasks=("binary", "multiclass", "regression"),
         model=_TABULAR_MODEL,
         train=_TABULAR_TRAIN,
+        small_operations=True,
         description="The default for tables and texts: a network, trees and a linear model.",
     ),
     "mlp": ModelSpec(
@@ -278,6 +281,7 @@ ZOO: dict[str, ModelSpec] = {
         reads=("members",),
         model=_TABULAR_MODEL,
         train=_TABULAR_TRAIN,
+        small_operations=True,
         description="The best single network for tables.",
     ),
     "text_cnn": ModelSpec(
@@ -387,6 +391,11 @@ def is_forest(kind: str) -> bool:
     optimizer.
     """
     return kind in ZOO and not ZOO[kind].builder
+
+
+def has_small_operations(kind: str) -> bool:
+    """Returns whether the operations of a network's steps are too small for several threads."""
+    return kind in ZOO and ZOO[kind].small_operations
 
 
 def trainer_of(kind: str) -> str:

@@ -17,8 +17,10 @@ from trainer_module.errors import counted
 from trainer_module.families.supervised.log_target import with_target
 from trainer_module.runtime import WorkerContext, read_run, report_ready
 from trainer_module.settings import TrainerSettings
+from trainer_module.settings.model import has_small_operations
 from trainer_module.settings.train import choose_epochs
 from trainer_module.strategies import build_strategy
+from trainer_module.strategies.devices import use_single_threads
 from trainer_module.training.checkpoint import BEGINNING, CHECKPOINTS_FOLDER, Position
 from trainer_module.training.compression import PruningPlan, plan_steps
 from trainer_module.training.reuse import Reuse
@@ -111,10 +113,12 @@ def open_inputs(
 
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
-    """Sets the random seed and the precision, and builds the strategy.
+    """Sets the threads, the random seed and the precision, and builds the strategy.
 
     Call the function before any other TensorFlow code.
     """
+    if has_small_operations(settings.model.kind):
+        use_single_threads()
     tf_keras.utils.set_random_seed(settings.train.global_seed)
     tf_keras.mixed_precision.set_global_policy(settings.train.precision.value)
     strategy = build_strategy(settings.train.strategy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -133,11 +133,23 @@ class MembersDense(PlainLayer):
             inputs = inputs[:, tf.newaxis] * self.gamma
         members, units = self._config["members"], self._config["units"]
         flat = tf.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), self.kernel)
-        return tf.nn.silu(tf.reshape(flat, [-1, members, units]) + self.bias)
+        return silu(tf.reshape(flat, [-1, members, units]) + self.bias)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._config}
+
+
+@tf.custom_gradient
+def silu(values: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Returns values * sigmoid(values). Unlike TensorFlow's, the gradient reuses the sigmoid."""
+    gate = tf.sigmoid(values)
+    product = values * gate
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        return upstream * (gate + product * (1 - gate))
+
+    return product, gradient
 
 
 def random_signs(shape: Sequence[int], dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
