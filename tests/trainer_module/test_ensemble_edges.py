@@ -35,7 +35,7 @@ from trainer_module.families.supervised.trees.growing import TreeExamples, tree_
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.settings.model import MEMBERS
+from trainer_module.settings.model import DEFAULT_MEMBERS
 
 
 @pytest.mark.parametrize(("given", "depths"), [({}, {3, 6}), ({"max_depth": 4}, {4})])
@@ -270,7 +270,7 @@ def test_a_network_without_memory_or_numbers_leaves_the_other_members() -> None:
 @pytest.mark.parametrize(
     ("has_columns", "has_bags", "named", "expected"),
     [
-        (True, True, None, list(MEMBERS)),
+        (True, True, None, list(DEFAULT_MEMBERS)),
         (True, False, ["boosted"], ["boosted"]),
         (False, True, None, ["tabular", "linear"]),
         (False, True, ["tabular"], ["tabular"]),

@@ -15,7 +15,7 @@ from trainer_module import ensemble_trainer
 from trainer_module.errors import TrainingError
 from trainer_module.export.reference import KerasReference
 
-MEMBERS = ["tabular", "boosted", "random", "extra", "linear"]
+MEMBERS = ["tabular", "boosted", "extra", "linear"]
 
 
 def short(trips: Transformed, **model: Any) -> Transformed:

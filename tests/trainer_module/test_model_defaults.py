@@ -16,7 +16,7 @@ from trainer_module.settings import (
     OptimizerName,
     TrainerSettings,
 )
-from trainer_module.settings.model import MEMBERS
+from trainer_module.settings.model import DEFAULT_MEMBERS
 from trainer_module.settings.train import BatchSize, StepsBySize, choose_stopping
 
 IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
@@ -141,9 +141,9 @@ def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
     ("features", "expected"),
     [
         ({"review": {"type": "text"}, "id": {"type": "ignore"}}, ["tabular", "linear"]),
-        ({"review": {"type": "text", "words": 8}}, list(MEMBERS)),
-        ({"review": {"type": "text"}, "stars": {"type": "numeric"}}, list(MEMBERS)),
-        ({}, list(MEMBERS)),
+        ({"review": {"type": "text", "words": 8}}, list(DEFAULT_MEMBERS)),
+        ({"review": {"type": "text"}, "stars": {"type": "numeric"}}, list(DEFAULT_MEMBERS)),
+        ({}, list(DEFAULT_MEMBERS)),
     ],
 )
 def test_trees_are_members_where_they_can_read_a_column(

@@ -356,8 +356,12 @@ DEFAULT_NETWORKS = 8
 MemberName = Literal["tabular", "boosted", "random", "extra", "linear"]
 
 MEMBERS: tuple[MemberName, ...] = get_args(MemberName)
-"""The members of an ensemble: the network, gradient-boosted trees, a random forest, extremely
-randomised trees and a linear model."""
+"""The possible members of an ensemble: the network, gradient-boosted trees, a random forest,
+extremely randomised trees and a linear model."""
+
+DEFAULT_MEMBERS: tuple[MemberName, ...] = ("tabular", "boosted", "extra", "linear")
+"""The members of an ensemble without `model.members`. A random forest takes twice the seconds of
+`extra`, and beside the others it lowered the error of none of 44 tables by 1 %."""
 
 AUTO = "auto"
 """The value of `model.kind` for a model that is chosen by the feature types."""
@@ -586,7 +590,7 @@ class ModelSettings(Settings):
     )
     """the number of networks in `tabular`, which share most weights and whose predictions are
     averaged; for `ensemble` also a list of the models to train, by default `[tabular, boosted,
-    random, extra, linear]`."""
+    extra, linear]`."""
     forest: Literal["boosted", "random", "extra"] = Field(
         default="boosted", json_schema_extra=_name_readers("forest")
     )
@@ -670,10 +674,24 @@ class ModelSettings(Settings):
             raise ValueError(f"found {twice} twice; name each member once")
         return members
 
+    @model_validator(mode="after")
+    def _forests_with_settings_are_members(self) -> ModelSettings:
+        forests: dict[MemberName, ForestSettings] = {"random": self.random, "extra": self.extra}
+        for name, settings in forests.items():
+            # Settings that were serialised contain all keys, also those with default values.
+            is_set = settings != ForestSettings() and self.kind in (ENSEMBLE, AUTO)
+            if is_set and name not in self.ensemble_members:
+                members = ", ".join([*self.ensemble_members, name])
+                raise ValueError(
+                    f"{name} is set, but it is not a member; write `members: [{members}]`, or "
+                    f"leave {name} out"
+                )
+        return self
+
     @property
     def ensemble_members(self) -> tuple[MemberName, ...]:
         """The kinds of the members of an `ensemble`."""
-        return MEMBERS if isinstance(self.members, int) else tuple(self.members)
+        return DEFAULT_MEMBERS if isinstance(self.members, int) else tuple(self.members)
 
     def members_that_read(self, columns: bool, bags: bool) -> list[str]:
         """Returns the members of an `ensemble` that can read the data.
