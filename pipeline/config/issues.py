@@ -11,8 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from components.example_gen.formats import FORMATS, format_by_name
 from pipeline.config.synonyms import find_keys, find_value
 from trainer_module.errors import enumerate_names
+from trainer_module.settings import Task
 
 MAY_HOLD_SECRETS = (
     "metadata",
@@ -99,11 +101,12 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
             allowed = _keys_at(schema, path[:-1], value_at(raw, path[:-1]))
             message = f"unknown key; {_suggest_key(str(path[-1]), allowed, _sections(schema))}"
         elif detail["type"] == "missing":
-            message = "this key is missing"
+            message = "; ".join(filter(None, ("this key is missing", _line_to_write(path, raw))))
         elif detail["type"] == "value_error" and isinstance(value, Mapping):
             message = _expectation(detail)
         else:
-            expected = _expected_line(path, value) or _expectation(detail)
+            line = _line_to_write(path, raw) if value is None else _expected_line(path, value)
+            expected = line or _expectation(detail)
             message = f"found {show_value(path, value)}; {expected}"
         issue = Issue(name, message)
         if issue not in issues:
@@ -156,6 +159,21 @@ def _suggest_key(
 def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
     """Returns the keys of each section of a config, by the section's name."""
     return {name: _keys_at(schema, (name,), {}) for name in schema.get("properties", {})}
+
+
+def _line_to_write(path: Sequence[Any], raw: Any) -> str:
+    """Returns a sentence with the line of a missing key, or "" for keys without a standard line."""
+    match tuple(path):
+        case ("name",):
+            return "write a name for the pipeline, such as name: churn"
+        case ("data",):
+            return "write data: {format: csv, path: FILE, label: COLUMN}"
+        case ("data", "format"):
+            found = format_by_name(str(value_at(raw, ("data",)).get("path")))
+            return f"write format: {found or enumerate_names(FORMATS, 'or')}"
+        case ("task",):
+            return f"write task: {enumerate_names(Task, 'or')}; `init` suggests one"
+    return ""
 
 
 def _expected_line(path: Sequence[Any], value: Any) -> str:
