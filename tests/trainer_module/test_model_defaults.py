@@ -152,6 +152,11 @@ def test_trees_are_members_where_they_can_read_a_column(
     assert settings_of(features=features).members == expected
 
 
+def test_trial_of_one_member_keeps_the_keys_of_the_others() -> None:
+    model = {"kind": "ensemble", "members": ["boosted"], "extra": {"min_examples": 3}}
+    assert settings_of(model=model).model.extra.min_examples == 3
+
+
 def test_text_alone_is_learnt_by_a_network_where_no_ensemble_can_be() -> None:
     settings = settings_of(
         features={"review": {"type": "text"}}, train={"strategy": "parameter_server"}

@@ -674,20 +674,6 @@ class ModelSettings(Settings):
             raise ValueError(f"found {twice} twice; name each member once")
         return members
 
-    @model_validator(mode="after")
-    def _forests_with_settings_are_members(self) -> ModelSettings:
-        forests: dict[MemberName, ForestSettings] = {"random": self.random, "extra": self.extra}
-        for name, settings in forests.items():
-            # Settings that were serialised contain all keys, also those with default values.
-            is_set = settings != ForestSettings() and self.kind in (ENSEMBLE, AUTO)
-            if is_set and name not in self.ensemble_members:
-                members = ", ".join([*self.ensemble_members, name])
-                raise ValueError(
-                    f"{name} is set, but it is not a member; write `members: [{members}]`, or "
-                    f"leave {name} out"
-                )
-        return self
-
     @property
     def ensemble_members(self) -> tuple[MemberName, ...]:
         """The kinds of the members of an `ensemble`."""

@@ -23,6 +23,7 @@ from trainer_module.settings import (
 )
 from trainer_module.settings.model import (
     EMBEDDING,
+    ENSEMBLE,
     LEARNERS,
     NETWORKS,
     SIZES,
@@ -163,6 +164,22 @@ def averaged_forests_have_no_depth(model: ModelSettings) -> Iterator[Issue]:
                 f"model.{key}",
                 f"`forest: {model.forest}` does not read this key, as its trees grow to the end "
                 "and are averaged; remove it, or use `forest: boosted`",
+            )
+
+
+def forests_with_settings_are_members(
+    model: ModelSettings, trainer_settings: TrainerSettings
+) -> Iterator[Issue]:
+    """Checks that an ensemble contains the forests whose keys the config sets."""
+    if trainer_settings.model.kind != ENSEMBLE:
+        return
+    members = model.ensemble_members
+    for forest in (name for name in ("random", "extra") if name not in members):
+        if forest in model.model_fields_set:
+            yield Issue(
+                f"model.{forest}",
+                f"found keys of a forest that is not a member of the ensemble; add the line "
+                f"`members: [{', '.join([*members, forest])}]`, or remove the keys",
             )
 
 
