@@ -101,12 +101,12 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
             allowed = _keys_at(schema, path[:-1], value_at(raw, path[:-1]))
             message = f"unknown key; {_suggest_key(str(path[-1]), allowed, _sections(schema))}"
         elif detail["type"] == "missing":
-            message = "; ".join(filter(None, ("this key is missing", _line_to_write(path, raw))))
+            line = _line_to_write(path, None, raw)
+            message = f"this key is missing; {line}" if line else "this key is missing"
         elif detail["type"] == "value_error" and isinstance(value, Mapping):
             message = _expectation(detail)
         else:
-            line = _line_to_write(path, raw) if value is None else _expected_line(path, value)
-            expected = line or _expectation(detail)
+            expected = _line_to_write(path, value, raw) or _expectation(detail)
             message = f"found {show_value(path, value)}; {expected}"
         issue = Issue(name, message)
         if issue not in issues:
@@ -161,24 +161,24 @@ def _sections(schema: dict[str, Any]) -> dict[str, set[str]]:
     return {name: _keys_at(schema, (name,), {}) for name in schema.get("properties", {})}
 
 
-def _line_to_write(path: Sequence[Any], raw: Any) -> str:
-    """Returns a sentence with the line of a missing key, or "" for keys without a standard line."""
-    match tuple(path):
-        case ("name",):
-            return "write a name for the pipeline, such as name: churn"
-        case ("data",):
-            return "write data: {format: csv, path: FILE, label: COLUMN}"
-        case ("data", "format"):
-            found = format_by_name(str(value_at(raw, ("data",)).get("path")))
-            return f"write format: {found or enumerate_names(FORMATS, 'or')}"
-        case ("task",):
-            return f"write task: {enumerate_names(Task, 'or')}; `init` suggests one"
-    return ""
+def _line_to_write(path: Sequence[Any], value: Any, raw: Any) -> str:
+    """Returns a sentence with the line to write, or "" for keys without a standard line.
 
-
-def _expected_line(path: Sequence[Any], value: Any) -> str:
-    """Returns a sentence with the line to write, or "" for keys without a standard line."""
+    Args:
+      path: the path of the key.
+      value: the key's value, which is refused; None if there is none.
+      raw: the mapping that was validated.
+    """
     match tuple(path), value:
+        case ("name",), None:
+            return "write a name for the pipeline, such as name: churn"
+        case ("data",), None:
+            return "write data: {format: csv, path: FILE, label: COLUMN}"
+        case ("data", "format"), None:
+            found = format_by_name(str(raw["data"].get("path")))
+            return f"write format: {found or enumerate_names(FORMATS, 'or')}"
+        case ("task",), None:
+            return f"write task: {enumerate_names(Task, 'or')}; `init` suggests one"
         case ("data",), str():
             return f"expected data: {{format: csv, path: {value}, label: COLUMN}}"
         case ("features",), [first, *_]:
