@@ -1,4 +1,4 @@
-"""The GPUs and CPUs of this machine by their names in a config."""
+"""The GPUs and CPUs of this machine by their names in a config, and the threads of operations."""
 
 from __future__ import annotations
 

@@ -174,13 +174,12 @@ def forests_with_settings_are_members(
     if trainer_settings.model.kind != ENSEMBLE:
         return
     members = model.ensemble_members
-    for forest in (name for name in ("random", "extra") if name not in members):
-        if forest in model.model_fields_set:
-            yield Issue(
-                f"model.{forest}",
-                f"found keys of a forest that is not a member of the ensemble; add the line "
-                f"`members: [{', '.join([*members, forest])}]`, or remove the keys",
-            )
+    for forest in sorted(model.model_fields_set & {"random", "extra"} - {*members}):
+        yield Issue(
+            f"model.{forest}",
+            "found keys of a forest that is not a member of the ensemble; write "
+            f"`members: [{', '.join([*members, forest])}]`, or remove the keys",
+        )
 
 
 def pictures_are_large_enough(
