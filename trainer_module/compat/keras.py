@@ -249,8 +249,7 @@ def with_fused_updates(
     Args:
       optimizer: a class of Keras; the subclass keeps its name, because Keras loads a saved
         optimizer by its name.
-      shares_factors: whether the optimizer is Adam or AdamW with one learning rate for all
-        variables.
+      shares_factors: whether the optimizer is Adam or AdamW.
     """
     if not _is_fused_known():
         return optimizer
@@ -291,7 +290,11 @@ class _Factors:
 
 class SharedFactors:
     """An optimizer that computes the factors of Adam and AdamW once per step, not for each
-    variable.
+    variable, and whose steps stay small when workers update a variable at the same time.
+
+    If a worker read a gradient of another worker in the mean but not in the square, a step could be
+    millions of times too large. So each update adds to the square before it adds to the mean, and
+    reads the mean before it reads the square. Keras's own updates do neither.
 
     Overrides `Optimizer._distributed_apply_gradients_fn`, and replaces `update_step`, which reads
     Keras's `_momentums`, `_velocities` and `_index_dict`. The public `update_step` alone handles
@@ -300,6 +303,8 @@ class SharedFactors:
     """
 
     _factors: _Factors | None = None
+    _factor = 1.0
+    """The factor of the rate of the variable, which `RatesByVariable` sets."""
 
     def _distributed_apply_gradients_fn(self, *arguments: Any, **options: Any) -> Any:
         """Applies the updates as Keras does, with the shared factors."""
@@ -315,15 +320,23 @@ class SharedFactors:
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable with the shared factors."""
         factors, index = self._factors, self._index(variable)
-        if factors is None or variable.dtype != tf.float32 or not isinstance(gradient, tf.Tensor):
+        if factors is None or variable.dtype != tf.float32:
             super().update_step(gradient, variable)  # type: ignore[misc]
             return
-        mean, square = self._momentums[index], self._velocities[index]  # type: ignore[attr-defined]
-        new_mean = mean + (gradient - mean) * factors.new_mean
-        new_square = square + (tf.square(gradient) - square) * factors.new_square
-        mean.assign(new_mean)
-        square.assign(new_square)
-        variable.assign_sub(new_mean * factors.rate / (tf.sqrt(new_square) + factors.epsilon))
+        means, squares = self._momentums[index], self._velocities[index]  # type: ignore[attr-defined]
+        mean = tf.identity(means)
+        with tf.control_dependencies([mean]):
+            square = tf.identity(squares)
+        mean_change = _change(mean, gradient, factors.new_mean)
+        square_change = _change(square, _squared(gradient), factors.new_square)
+        rate = factors.rate if self._factor == 1 else factors.rate * self._factor
+        root = tf.sqrt(square + square_change)
+        step = (mean + mean_change) * rate / (root + factors.epsilon)
+        with tf.control_dependencies([step]):  # TensorFlow copies averages that are still in use.
+            added = squares.assign_add(square_change, read_value=False)
+        with tf.control_dependencies([added]):
+            means.assign_add(mean_change, read_value=False)
+        variable.assign_sub(step)
 
     def _index(self, variable: tf.Variable) -> int:
         index: int = self._index_dict[self._var_key(variable)]  # type: ignore[attr-defined]
@@ -340,6 +353,20 @@ class SharedFactors:
             tf.constant(1 - optimizer.beta_2, tf.float32),
             tf.constant(optimizer.epsilon, tf.float32),
         )
+
+
+def _change(average: tf.Tensor, gradient: Any, weight: tf.Tensor) -> tf.Tensor:
+    """Returns the change of a moving average by a dense gradient, or by rows that occur once."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return (gradient - average) * weight
+    rows = gradient.indices[:, tf.newaxis]
+    return tf.tensor_scatter_nd_add(-average * weight, rows, gradient.values * weight)
+
+
+def _squared(gradient: Any) -> Any:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return tf.square(gradient)
+    return tf.IndexedSlices(tf.square(gradient.values), gradient.indices)
 
 
 def _dense(gradient: Any) -> Any:

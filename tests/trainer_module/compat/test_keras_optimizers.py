@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -128,6 +129,31 @@ def operations(optimizer: tf_keras.optimizers.Optimizer, embeddings: int) -> int
     )
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_steps_stay_small_while_workers_update_the_same_variable(is_sparse: bool) -> None:
+    """A step of Adam is at most about three learning rates, whatever the gradients are."""
+    rate, rows, rounds, steps = 0.01, 20_000, 60, 3
+    variable = tf.Variable(tf.zeros([rows, 10]))
+    optimizer = with_fused_updates(tf_keras.optimizers.Adam, True)(rate)
+    optimizer.build([variable])
+
+    @tf.function
+    def step(gradient: tf.Tensor) -> None:
+        sparse = tf.IndexedSlices(gradient, tf.range(rows), tf.shape(gradient))
+        optimizer.apply_gradients([(sparse if is_sparse else gradient, variable)])
+
+    def work(worker: int) -> None:
+        for _ in range(steps):
+            step(tf.fill([rows, 10], float(worker)))
+
+    with ThreadPoolExecutor(2) as workers:
+        for _ in range(rounds):
+            for values in (variable, *optimizer.variables):
+                values.assign(tf.zeros_like(values))
+            list(workers.map(work, range(2)))
+            assert np.abs(variable.numpy()).max() < 2 * steps * 3 * rate
+
+
 def test_other_updates_are_left_to_keras(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other_code: OtherCode
 ) -> None:
@@ -153,11 +179,17 @@ class Slower(RatesByVariable):
         return 0.5 if variable.name == "second:0" else 1.0
 
 
-def test_a_variable_learns_at_its_rate() -> None:
+@pytest.mark.parametrize(
+    ("kind", "options", "shares"),
+    [
+        (tf_keras.optimizers.SGD, {"momentum": 0.9, "weight_decay": 0.1}, False),
+        (tf_keras.optimizers.AdamW, {"weight_decay": 0.1}, True),
+    ],
+)
+def test_a_variable_learns_at_its_rate(kind: Any, options: Any, shares: bool) -> None:
     """As two of Keras's optimizers do, of which one has half the rate."""
-    kind = tf_keras.optimizers.SGD
-    options = {"momentum": 0.9, "weight_decay": 0.1}
-    both = type("SGD", (Slower, kind), {})(0.2, **options)
+    fused = with_fused_updates(kind, shares)
+    both = type(kind.__name__, (Slower, fused), {})(0.2, **options)
     separate = kind(0.2, **options), kind(0.1, **options)
     names = ("first", "second")
     expected, found = ([tf.Variable([1.0, 2.0], name=name) for name in names] for _ in range(2))
