@@ -97,8 +97,9 @@ def test_training_goes_on_where_it_was_killed(project: Project, killed: Killed) 
 
 
 def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) -> None:
+    earlier = set(backups(project))
     process = project.start(*LONG)
-    wait_until(lambda: bool(backups(project)), process)
+    wait_until(lambda: bool(set(backups(project)) - earlier), process)
     process.send_signal(signal.SIGTERM)
     said, errors = process.communicate(timeout=120)
     assert process.returncode == 130, said + errors
