@@ -84,16 +84,16 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
     checkpoint = open_checkpoint(inputs, plan)
     resumed_at = checkpoint.start  # The epoch and step that an interrupted training had reached.
     plan = plan.resumed_at(resumed_at, inputs.runtime.continued_epochs)
-    with strategy.scope():
-        model = _restart(inputs, plan) or make_network(data.problem, settings)
-        notes = _load_base_model(model, inputs)
-        phases, phase_notes = phases_of(model, inputs, plan)
     # Under parameter servers, the coordinator evaluates and exports a copy of the model. Under
     # other strategies the copy is None.
     coordinator_copy = hooks_of(strategy).evaluate_with(
         lambda: build_model(data.problem, settings, tf.distribute.get_strategy(), plan.steps),
         lambda: data.evaluation.batches(tf.distribute.InputContext()),
     )
+    with strategy.scope():
+        model = _restart(inputs, plan) or make_network(data.problem, settings)
+        notes = _set_weights(model, inputs, coordinator_copy)
+        phases, phase_notes = phases_of(model, inputs, plan)
     callbacks = make_callbacks(
         inputs, plan, checkpoint, coordinator_copy, stopping_start=phases[-1].first_epoch
     )
@@ -146,12 +146,20 @@ def _restart(inputs: TrainingInputs, plan: TrainingPlan) -> tf_keras.Model | Non
     return reuse.restart(plan.steps, batch)
 
 
-def _load_base_model(model: tf_keras.Model, inputs: TrainingInputs) -> list[str]:
-    """Copies the weights of the base model, if there is one, and returns notes on them."""
-    if not inputs.base_model:
+def _set_weights(
+    model: tf_keras.Model, inputs: TrainingInputs, coordinator_copy: CopyOnCoordinator | None
+) -> list[str]:
+    """Copies the weights of the coordinator's copy and of the base model, as far as these exist;
+    returns notes on the base model.
+    """
+    if not coordinator_copy and not inputs.base_model:
         return []
     # A user's subclassed model has no weights before its first call.
     check_model(model, inputs.data.problem, inputs.settings)
+    if coordinator_copy:
+        coordinator_copy.initialize(model)
+    if not inputs.base_model:
+        return []
     return warm_start(model, inputs.data.problem, inputs.tft_output, inputs.base_model)
 
 

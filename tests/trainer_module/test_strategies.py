@@ -175,6 +175,39 @@ def test_a_tpu_address_without_a_port() -> None:
         strategy_settings({"kind": "tpu", "name": "grpc://host"}).check()
 
 
+def test_sharded_weights_begin_like_those_of_one_device() -> None:
+    """In a process of its own, which becomes the coordinator of two servers."""
+    code = """
+import os, socket; os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import numpy as np, tensorflow as tf, tf_keras
+from trainer_module.strategies.coordinator import CopyOnCoordinator
+from trainer_module.strategies.parameter_server import ParameterServerStrategy, connect
+free = [socket.create_server(("localhost", 0)) for _ in range(4)]
+chief, worker, *servers = (f"localhost:{opened.getsockname()[1]}" for opened in free)
+for opened in free: opened.close()
+cluster = {"chief": [chief], "worker": [worker], "ps": servers}
+tasks = ("worker", 0), ("ps", 0), ("ps", 1)
+started = [tf.distribute.Server(cluster, *task, "grpc") for task in tasks]
+kind = {"kind": "parameter_server", "partitioner": "fixed_shards"}
+strategy = connect(ParameterServerStrategy.model_validate(kind), cluster)
+def build():
+    layers = tf_keras.layers
+    network = layers.Embedding(7, 3), layers.Flatten(), layers.BatchNormalization(), layers.Dense(5)
+    return tf_keras.Sequential([tf_keras.Input([4], dtype=tf.int64), *network])
+evaluator = CopyOnCoordinator(build(), list)
+expected = evaluator.copy.get_weights()
+with strategy.scope(): model = build()
+evaluator.initialize(model)
+evaluator.copy.set_weights([np.zeros_like(values) for values in expected])
+evaluator.set_model(model)
+print(len(expected), len(model.weights))
+for found, values in zip(evaluator.fetch().get_weights(), expected, strict=True):
+    np.testing.assert_array_equal(found, values)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["7", "14"], done.stderr
+
+
 def test_manual_placement() -> None:
     with on_device(1, "CPU"):
         assert tf.constant(1).device.endswith("CPU:1")

@@ -74,6 +74,21 @@ class CopyOnCoordinator(tf_keras.callbacks.Callback):
         # outside of the scope. A separate thread is outside of the scope.
         self._thread = ThreadPoolExecutor(max_workers=1)
 
+    def initialize(self, model: tf_keras.Model) -> None:
+        """Gives a built model of the strategy the weights of the copy.
+
+        Keras derives the scale of random weights from the shape of each shard, so the weights of a
+        layer would be the larger, the more servers store them.
+        """
+        parts = iter(model.weights)
+        for weight in self.copy.weights:
+            shards = _next_shards(parts, weight.shape)
+            rows = [shard.shape[0] for shard in shards if weight.shape.rank]
+            for shard, values in zip(
+                shards, tf.split(weight, rows) if rows else [weight], strict=True
+            ):
+                shard.assign(values)
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the evaluation to the logs; callbacks that read the logs must come later."""
         metrics = self._thread.submit(self._evaluate).result()
@@ -84,19 +99,20 @@ class CopyOnCoordinator(tf_keras.callbacks.Callback):
         """Returns the copy with the current weights of the servers."""
         parts = iter(self.model.weights)
         for weight in self.copy.weights:
-            weight.assign(_concatenate_shards(parts, weight.shape))
+            shards = _next_shards(parts, weight.shape)
+            weight.assign(tf.concat(shards, 0) if len(shards) > 1 else shards[0])
         return self.copy
 
     def _evaluate(self) -> dict[str, float]:
         return self.fetch().evaluate(self._read(), verbose=0, return_dict=True)
 
 
-def _concatenate_shards(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
-    """Returns the next weight; if several servers store its rows, their shards are concatenated."""
-    shards = [tf.identity(next(parts))]
-    while sum(len(shard) for shard in shards if shape.rank) < (shape[0] if shape.rank else 0):
-        shards.append(tf.identity(next(parts)))
-    return tf.concat(shards, 0) if len(shards) > 1 else shards[0]
+def _next_shards(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> list[tf.Variable]:
+    """Returns the variables that together have the rows of the next weight."""
+    shards = [next(parts)]
+    while shape.rank and sum(shard.shape[0] for shard in shards) < shape[0]:
+        shards.append(next(parts))
+    return shards
 
 
 def count_from_zero() -> None:
