@@ -25,6 +25,7 @@ from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.console import describe_choice, describe_members
 from pipeline.runs.observer import RunResults
 from trainer_module.errors import counted
+from trainer_module.settings.model import NETWORK_MEMBER
 
 
 def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
@@ -141,6 +142,9 @@ class ArtifactResults(ArtifactReader, RunResults):
         if training["workers"] > 1:
             replicas = f"{counted(training['workers'], 'worker')}, {replicas}"
         length = f"{counted(training['epochs'], 'epoch')}, best {training['best_epoch']}"
+        members = training.get("members", {})
+        if members and NETWORK_MEMBER not in members:
+            return f"{counted(len(members), 'member')}; {training['strategy']}, {replicas}"
         if not training["epochs"]:
             length = "published weights, not trained"
         if "trees" in training:

@@ -98,6 +98,7 @@ def Train(  # noqa: N802 - a component
     workers: Parameter[int] = 1,
     replicas: Parameter[int] = 2,
     recorded: Parameter[int] = 1,
+    members: Parameter[str] = "",
 ):
     """A model's folder, and the record of its training."""
     served = Path(model.uri) / "Format-Serving"
@@ -106,7 +107,10 @@ def Train(  # noqa: N802 - a component
     if withdrawn:
         model.set_int_custom_property(WITHDRAWN_PROPERTY, 1)
     if recorded:
-        write_record(model_run.uri, TRAINED | {"workers": workers, "replicas": replicas})
+        record = TRAINED | {"workers": workers, "replicas": replicas}
+        if members:
+            record["members"] = {name: {"weight": 0.5} for name in members.split()}
+        write_record(model_run.uri, record)
 
 
 @component

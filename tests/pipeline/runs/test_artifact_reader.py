@@ -144,6 +144,20 @@ def test_training_in_one_line(layout: Layout, trained: dict[str, int], line: str
     assert reading.summary.replicas == trained.get("replicas", 2)
 
 
+@pytest.mark.parametrize(
+    ("members", "line"),
+    [
+        ("extra linear", "2 members; mirrored, 2 replicas"),
+        ("tabular linear", "12 epochs, best 9; mirrored, 2 replicas; 12,346 examples/s"),
+    ],
+)
+def test_an_ensemble_without_network_has_members_instead_of_epochs(
+    layout: Layout, members: str, line: str
+) -> None:
+    reading = read(layout, [Train(members=members).with_id("Trainer")])
+    assert reading.lines["Trainer"] == (State.RAN, line)
+
+
 def test_a_training_without_record_leaves_the_summary_alone(layout: Layout) -> None:
     reading = read(layout, [Train(recorded=0).with_id("Trainer")])
     assert reading.lines["Trainer"] == (State.RAN, "")
