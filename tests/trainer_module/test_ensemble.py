@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from sklearn.linear_model import LogisticRegression, Ridge
 from test_trees import ROWS, make_label, make_problem, make_tensors
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from trainer_module.data.dealing import Folds, Parts
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
@@ -131,6 +133,21 @@ def test_linear_in_tensorflow_equals_scikit_learns(task: Task) -> None:
     expected = expected * 300 + 5000 if task is Task.REGRESSION else expected
     found = predict(problem, member, make_tensors(1))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", [Task.BINARY, Task.REGRESSION])
+def test_linear_is_fitted_by_one_thread(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    for estimator in (LogisticRegression, Ridge):
+
+        def fit(*given: Any, fit: Any = estimator.fit) -> Any:
+            threads.update(pool["num_threads"] for pool in threadpool_info())
+            return fit(*given)
+
+        monkeypatch.setattr(estimator, "fit", fit)
+    with threadpool_limits(2):
+        fit_linear(make_examples(task), make_problem(task), NOTHING_HELD_OUT, seed=3)
+    assert threads == {1}
 
 
 @pytest.mark.parametrize("task", Task)

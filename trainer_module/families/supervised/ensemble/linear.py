@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 import tf_keras
+from threadpoolctl import threadpool_limits
 
 from trainer_module.data.dealing import Folds
 from trainer_module.errors import TrainingError
@@ -57,10 +58,11 @@ class Fitting:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression, Ridge
 
-        if not problem.task.is_classification:
-            return Ridge(1 / strength, solver="auto").fit(matrix, label, weight)
-        model = LogisticRegression(C=strength, max_iter=ITERATIONS, tol=self.tolerance)
-        with warnings.catch_warnings():
+        # The operations on vectors are short, so that threads would take several times the time.
+        with threadpool_limits(1), warnings.catch_warnings():
+            if not problem.task.is_classification:
+                return Ridge(1 / strength, solver="auto").fit(matrix, label, weight)
+            model = LogisticRegression(C=strength, max_iter=ITERATIONS, tol=self.tolerance)
             # More iterations hardly change the predictions.
             warnings.simplefilter("ignore", ConvergenceWarning)
             return model.fit(matrix, label, weight)
