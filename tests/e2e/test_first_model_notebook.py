@@ -17,5 +17,5 @@ def test_notebook_ends_with_a_served_answer() -> None:
     kept = [cell for cell in nbformat.read(PATH, as_version=4).cells if cell.cell_type == "code"]
     for index in (0, 1, 2, 3, 8):  # The others have the figures of the run.
         assert cells[index].outputs == kept[index].outputs, cells[index].source
-    assert "Gentoo" in cells[7].outputs[0].data["text/plain"]
+    assert "Chinstrap" in cells[7].outputs[0].data["text/plain"]
     assert "pushed to output/penguins/serving/penguins/VERSION" in cells[4].outputs[0].text

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from components.pusher.certificate import CERTIFICATE_PATH, read_certificate
 from components.pusher.versions import (
     Provenance,
     delete_atomically,
@@ -24,7 +25,6 @@ from tools.siege.models import Models
 from tools.siege.siege import Siege
 
 _COMMAND_SECONDS = 120
-_CERTIFICATE = "assets.extra/certificate"
 
 
 class Store:
@@ -134,8 +134,9 @@ def flip(version: Path, chance: random.Random) -> None:
 
 def _files(version: Path) -> list[Path]:
     """Returns the files of a version that its certificate covers."""
-    extra = version / "assets.extra"
-    return sorted(p for p in version.rglob("*") if p.is_file() and extra not in p.parents)
+    certificate = read_certificate(version / CERTIFICATE_PATH)
+    assert certificate  # noqa: S101 - the siege pushes certified models
+    return [version / name for name in sorted(certificate.files)]
 
 
 Damage = Callable[[Siege, random.Random], None]
@@ -190,7 +191,9 @@ def damaged_certificate(siege: Siege, chance: random.Random) -> None:
     """Adds a version whose certificate or golden rows are empty or damaged."""
     name = chance.choice(["certificate.json", "golden.parquet"])
     content = chance.choice([b"", b"{}", chance.randbytes(100)])
-    _expect_unchanged(siege, lambda version: (version / _CERTIFICATE / name).write_bytes(content))
+    _expect_unchanged(
+        siege, lambda version: (version / CERTIFICATE_PATH / name).write_bytes(content)
+    )
 
 
 @damage
