@@ -294,7 +294,9 @@ class SharedFactors:
 
     If a worker read a gradient of another worker in the mean but not in the square, a step could be
     millions of times too large. So each update adds to the square before it adds to the mean, and
-    reads the mean before it reads the square. Keras's own updates do neither.
+    reads the mean before it reads the square. It reads both when the gradient has arrived: if more
+    than 20 workers subtracted a tenth of the same earlier mean, the mean would grow without limit.
+    Keras's own updates do none of this.
 
     Overrides `Optimizer._distributed_apply_gradients_fn`, and replaces `update_step`, which reads
     Keras's `_momentums`, `_velocities` and `_index_dict`. The public `update_step` alone handles
@@ -324,11 +326,13 @@ class SharedFactors:
             super().update_step(gradient, variable)  # type: ignore[misc]
             return
         means, squares = self._momentums[index], self._velocities[index]  # type: ignore[attr-defined]
-        mean = tf.identity(means)
+        squared = _squared(gradient)
+        with tf.control_dependencies([_values(squared)]):
+            mean = tf.identity(means)
         with tf.control_dependencies([mean]):
             square = tf.identity(squares)
         mean_change = _change(mean, gradient, factors.new_mean)
-        square_change = _change(square, _squared(gradient), factors.new_square)
+        square_change = _change(square, squared, factors.new_square)
         rate = factors.rate if self._factor == 1 else factors.rate * self._factor
         root = tf.sqrt(square + square_change)
         step = (mean + mean_change) * rate / (root + factors.epsilon)
@@ -361,6 +365,10 @@ def _change(average: tf.Tensor, gradient: Any, weight: tf.Tensor) -> tf.Tensor:
         return (gradient - average) * weight
     rows = gradient.indices[:, tf.newaxis]
     return tf.tensor_scatter_nd_add(-average * weight, rows, gradient.values * weight)
+
+
+def _values(gradient: Any) -> tf.Tensor:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _squared(gradient: Any) -> Any:

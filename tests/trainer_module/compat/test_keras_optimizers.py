@@ -6,6 +6,7 @@ Ours are subclasses, so that the classes of the library are as it comes.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -152,6 +153,34 @@ def test_steps_stay_small_while_workers_update_the_same_variable(is_sparse: bool
                 values.assign(tf.zeros_like(values))
             list(workers.map(work, range(2)))
             assert np.abs(variable.numpy()).max() < 2 * steps * 3 * rate
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_averages_are_read_when_the_gradient_has_arrived(is_sparse: bool) -> None:
+    """The averages contain the updates of workers that finished during the step."""
+    variable = tf.Variable(tf.zeros([2]))
+    optimizer = with_fused_updates(tf_keras.optimizers.Adam, True)(0.01)
+    optimizer.build([variable])
+    *_, mean, square = optimizer.variables
+
+    def wait_for_another_worker(gradient: np.ndarray) -> np.ndarray:
+        time.sleep(0.05)
+        mean.assign([2.0, 2.0])
+        square.assign([4.0, 4.0])
+        return gradient
+
+    @tf.function
+    def step(gradient: tf.Tensor) -> None:
+        gradient = tf.numpy_function(
+            wait_for_another_worker, [gradient * 2], tf.float32, stateful=False
+        )
+        gradient = tf.ensure_shape(gradient, [2])
+        sparse = tf.IndexedSlices(gradient, tf.range(2), tf.constant([2]))
+        optimizer.apply_gradients([(sparse if is_sparse else gradient, variable)])
+
+    step(tf.zeros([2]))
+    np.testing.assert_allclose(mean, [1.8, 1.8], rtol=1e-6)
+    np.testing.assert_allclose(square, [3.996, 3.996], rtol=1e-6)
 
 
 def test_other_updates_are_left_to_keras(
