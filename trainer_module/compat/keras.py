@@ -98,6 +98,7 @@ _FUSED: Known = {
     },
     "tf_keras.src.optimizers.adam": {"Adam": "68ebf5935253"},
     "tf_keras.src.optimizers.adamw": {"AdamW": "3c2168283f07"},
+    "tf_keras.src.optimizers.rmsprop": {"RMSprop": "c445ce5ce9cb"},
 }
 """The functions that `with_fused_updates` replaces with functions of equal results."""
 
@@ -237,7 +238,7 @@ def let_replicas_share_rate(
 
 
 def with_fused_updates(
-    optimizer: type[tf_keras.optimizers.Optimizer], shares_factors: bool
+    optimizer: type[tf_keras.optimizers.Optimizer],
 ) -> type[tf_keras.optimizers.Optimizer]:
     """Returns a subclass of the optimizer whose updates need fewer operations, equal up to
     rounding.
@@ -249,12 +250,15 @@ def with_fused_updates(
     Args:
       optimizer: a class of Keras; the subclass keeps its name, because Keras loads a saved
         optimizer by its name.
-      shares_factors: whether the optimizer is Adam or AdamW.
     """
     if not _is_fused_known():
         return optimizer
-    parts = (DenseGradients, *((SharedFactors,) if shares_factors else ()))
-    return type(optimizer.__name__, (*parts, optimizer), {})
+    parts: tuple[type, ...] = (DenseGradients, optimizer)
+    if issubclass(optimizer, tf_keras.optimizers.Adam | tf_keras.optimizers.AdamW):
+        parts = (DenseGradients, SharedFactors, optimizer)
+    elif issubclass(optimizer, tf_keras.optimizers.RMSprop):
+        parts = (DenseGradients, OwnSquares, optimizer)
+    return type(optimizer.__name__, parts, {})
 
 
 @cache
@@ -321,7 +325,7 @@ class SharedFactors:
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable with the shared factors."""
-        factors, index = self._factors, self._index(variable)
+        factors, index = self._factors, _index_of(self, variable)
         if factors is None or variable.dtype != tf.float32:
             super().update_step(gradient, variable)  # type: ignore[misc]
             return
@@ -342,10 +346,6 @@ class SharedFactors:
             means.assign_add(mean_change, read_value=False)
         variable.assign_sub(step)
 
-    def _index(self, variable: tf.Variable) -> int:
-        index: int = self._index_dict[self._var_key(variable)]  # type: ignore[attr-defined]
-        return index
-
     def _make_factors(self) -> _Factors:
         optimizer: Any = self
         step = tf.cast(optimizer.iterations + 1, tf.float32)
@@ -359,7 +359,43 @@ class SharedFactors:
         )
 
 
-def _change(average: tf.Tensor, gradient: Any, weight: tf.Tensor) -> tf.Tensor:
+class OwnSquares:
+    """RMSprop whose steps stay small when workers update a variable at the same time.
+
+    Keras assigns the average of the squares, and reads it again for the step. If another worker had
+    replaced the average meanwhile, it would lack the square of the step's own gradient. Replaces
+    `update_step`, which reads Keras's `_velocities`, `_momentums` and `_index_dict`. Hinton, 2012,
+    https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf.
+    """
+
+    def update_step(self, gradient: Any, variable: tf.Variable) -> None:
+        """Updates one variable with the square of its own gradient."""
+        optimizer: Any = self
+        if optimizer.centered or variable.dtype != tf.float32:
+            super().update_step(gradient, variable)  # type: ignore[misc]
+            return
+        index, squared = _index_of(self, variable), _squared(gradient)
+        squares = optimizer._velocities[index]
+        with tf.control_dependencies([_values(squared)]):
+            square = tf.identity(squares)
+        change = _change(square, squared, 1 - optimizer.rho)
+        rate = tf.cast(optimizer.learning_rate, tf.float32)
+        scale = tf.math.rsqrt(square + change + optimizer.epsilon)
+        step = rate * tf.convert_to_tensor(gradient) * scale
+        squares.assign_add(change, read_value=False)
+        if optimizer.momentum:
+            step += optimizer.momentum * optimizer._momentums[index]
+            optimizer._momentums[index].assign(step, read_value=False)
+        variable.assign_sub(step)
+
+
+def _index_of(optimizer: Any, variable: tf.Variable) -> int:
+    """Returns the index of a variable in the optimizer's lists of averages."""
+    index: int = optimizer._index_dict[optimizer._var_key(variable)]
+    return index
+
+
+def _change(average: tf.Tensor, gradient: Any, weight: tf.Tensor | float) -> tf.Tensor:
     """Returns the change of a moving average by a dense gradient, or by rows that occur once."""
     if not isinstance(gradient, tf.IndexedSlices):
         return (gradient - average) * weight

@@ -78,8 +78,7 @@ def build_optimizer(
             "ema_momentum": settings.ema,
             "ema_overwrite_frequency": steps_per_epoch,
         }
-    is_adam = settings.kind in (OptimizerName.ADAM, OptimizerName.ADAMW)
-    kind = with_fused_updates(_CLASSES[settings.kind], is_adam)
+    kind = with_fused_updates(_CLASSES[settings.kind])
     kind = with_layer_decay(kind) if settings.layer_decay else kind
     kind = with_pruning(kind) if pruning else kind
     optimizer = kind(rate, global_clipnorm=settings.clip_norm, **options)

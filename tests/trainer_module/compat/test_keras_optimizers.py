@@ -29,16 +29,17 @@ from trainer_module.compat.keras import (
 SPARSE = 1
 """Rows of which a gradient stays sparse."""
 OPTIMIZERS = [
-    (tf_keras.optimizers.Adam, {}, True, keras.MAX_DENSE_ELEMENTS),
-    (tf_keras.optimizers.Adam, {}, True, SPARSE),
-    (tf_keras.optimizers.AdamW, {"global_clipnorm": 0.5}, True, keras.MAX_DENSE_ELEMENTS),
-    (tf_keras.optimizers.SGD, {"momentum": 0.9, "nesterov": True}, False, SPARSE),
-    (tf_keras.optimizers.RMSprop, {"momentum": 0.5}, False, keras.MAX_DENSE_ELEMENTS),
-    (tf_keras.optimizers.Lion, {}, False, keras.MAX_DENSE_ELEMENTS),
+    (tf_keras.optimizers.Adam, {}, keras.MAX_DENSE_ELEMENTS),
+    (tf_keras.optimizers.Adam, {}, SPARSE),
+    (tf_keras.optimizers.AdamW, {"global_clipnorm": 0.5}, keras.MAX_DENSE_ELEMENTS),
+    (tf_keras.optimizers.SGD, {"momentum": 0.9, "nesterov": True}, SPARSE),
+    (tf_keras.optimizers.RMSprop, {"momentum": 0.5}, keras.MAX_DENSE_ELEMENTS),
+    (tf_keras.optimizers.RMSprop, {}, SPARSE),
+    (tf_keras.optimizers.Lion, {}, keras.MAX_DENSE_ELEMENTS),
 ]
 ROWS = 50
 SGD = tf_keras.optimizers.SGD
-ADAMS = ("Adam", "AdamW")
+WITH_OWN_STEPS = ("Adam", "AdamW", "RMSprop")
 
 OtherCode: TypeAlias = Callable[[pytest.MonkeyPatch, str, str], None]
 
@@ -61,18 +62,17 @@ def take_steps(model: tf_keras.Model, steps: int) -> None:
         model.train_on_batch(batch, np.sin(batch))
 
 
-@pytest.mark.parametrize(("kind", "options", "shares", "most_dense"), OPTIMIZERS)
+@pytest.mark.parametrize(("kind", "options", "most_dense"), OPTIMIZERS)
 def test_weights_are_those_of_keras(
     kind: Any,
     options: Any,
-    shares: bool,
     most_dense: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows that did not come up move as well: the means that they had fade out."""
     monkeypatch.setattr(keras, "MAX_DENSE_ELEMENTS", most_dense)
     usual = model_of(kind(0.01, **options))
-    fused = model_of(with_fused_updates(kind, shares)(0.01, **options))
+    fused = model_of(with_fused_updates(kind)(0.01, **options))
     for model in (usual, fused):
         take_steps(model, 30)
     assert [w.name for w in usual.optimizer.variables] == [
@@ -88,7 +88,7 @@ def test_weights_are_those_of_keras(
 
 def test_a_training_that_keras_began_goes_on(tmp_path: Path) -> None:
     usual = model_of(tf_keras.optimizers.Adam(0.01))
-    fused = model_of(with_fused_updates(tf_keras.optimizers.Adam, True)(0.01))
+    fused = model_of(with_fused_updates(tf_keras.optimizers.Adam)(0.01))
     take_steps(usual, 3)
     take_steps(fused, 1)
     path = tf.train.Checkpoint(model=usual).save(str(tmp_path / "usual"))
@@ -101,7 +101,7 @@ def test_a_training_that_keras_began_goes_on(tmp_path: Path) -> None:
 
 def test_variables_of_more_digits_keep_them() -> None:
     usual = model_of(tf_keras.optimizers.Adam(0.01), "float64")
-    fused = model_of(with_fused_updates(tf_keras.optimizers.Adam, True)(0.01), "float64")
+    fused = model_of(with_fused_updates(tf_keras.optimizers.Adam)(0.01), "float64")
     for model in (usual, fused):
         take_steps(model, 10)
     for expected, found in zip(usual.get_weights(), fused.get_weights(), strict=True):
@@ -109,7 +109,7 @@ def test_variables_of_more_digits_keep_them() -> None:
 
 
 def test_a_variable_takes_fewer_operations() -> None:
-    usual, fused = tf_keras.optimizers.Adam, with_fused_updates(tf_keras.optimizers.Adam, True)
+    usual, fused = tf_keras.optimizers.Adam, with_fused_updates(tf_keras.optimizers.Adam)
     of_rows = [operations(kind(), 2) - operations(kind(), 1) for kind in (usual, fused)]
     assert of_rows[1] < 0.6 * of_rows[0]
 
@@ -131,11 +131,15 @@ def operations(optimizer: tf_keras.optimizers.Optimizer, embeddings: int) -> int
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_steps_stay_small_while_workers_update_the_same_variable(is_sparse: bool) -> None:
-    """A step of Adam is at most about three learning rates, whatever the gradients are."""
+@pytest.mark.parametrize("kind", [tf_keras.optimizers.Adam, tf_keras.optimizers.RMSprop])
+def test_steps_stay_small_while_workers_update_the_same_variable(
+    kind: Any, is_sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is at most about three learning rates, whatever the gradients are."""
+    monkeypatch.setattr(keras, "MAX_DENSE_ELEMENTS", SPARSE)
     rate, rows, rounds, steps = 0.01, 20_000, 60, 3
     variable = tf.Variable(tf.zeros([rows, 10]))
-    optimizer = with_fused_updates(tf_keras.optimizers.Adam, True)(rate)
+    optimizer = with_fused_updates(kind)(rate)
     optimizer.build([variable])
 
     @tf.function
@@ -159,7 +163,7 @@ def test_steps_stay_small_while_workers_update_the_same_variable(is_sparse: bool
 def test_averages_are_read_when_the_gradient_has_arrived(is_sparse: bool) -> None:
     """The averages contain the updates of workers that finished during the step."""
     variable = tf.Variable(tf.zeros([2]))
-    optimizer = with_fused_updates(tf_keras.optimizers.Adam, True)(0.01)
+    optimizer = with_fused_updates(tf_keras.optimizers.Adam)(0.01)
     optimizer.build([variable])
     *_, mean, square = optimizer.variables
 
@@ -191,8 +195,8 @@ def test_other_updates_are_left_to_keras(
         for path in prints:
             keras._is_fused_known.cache_clear()
             with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-                other_code(patch, module, f"{path}.update_step" if path in ADAMS else path)
-                assert with_fused_updates(adam, True) is with_fused_updates(adam, False) is adam
+                other_code(patch, module, f"{path}.update_step" if path in WITH_OWN_STEPS else path)
+                assert with_fused_updates(adam) is adam
             (line,) = [line for line in caplog.messages if line.startswith("slower")]
             assert f"{module}:{path}" in line
             caplog.clear()
@@ -209,15 +213,16 @@ class Slower(RatesByVariable):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "shares"),
+    ("kind", "options"),
     [
-        (tf_keras.optimizers.SGD, {"momentum": 0.9, "weight_decay": 0.1}, False),
-        (tf_keras.optimizers.AdamW, {"weight_decay": 0.1}, True),
+        (tf_keras.optimizers.SGD, {"momentum": 0.9, "weight_decay": 0.1}),
+        (tf_keras.optimizers.AdamW, {"weight_decay": 0.1}),
+        (tf_keras.optimizers.RMSprop, {"momentum": 0.9}),
     ],
 )
-def test_a_variable_learns_at_its_rate(kind: Any, options: Any, shares: bool) -> None:
+def test_a_variable_learns_at_its_rate(kind: Any, options: Any) -> None:
     """As two of Keras's optimizers do, of which one has half the rate."""
-    fused = with_fused_updates(kind, shares)
+    fused = with_fused_updates(kind)
     both = type(kind.__name__, (Slower, fused), {})(0.2, **options)
     separate = kind(0.2, **options), kind(0.1, **options)
     names = ("first", "second")
