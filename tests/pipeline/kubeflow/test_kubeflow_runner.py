@@ -16,6 +16,7 @@ from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 from typer.testing import CliRunner
 
 import kubeflow_runner
+from components.processes.stopping import handle_signals
 from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.steps import LogReader
@@ -36,7 +37,6 @@ PLAY = [
 @pytest.fixture
 def scopeline(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Runs the command line in this process: its exit code, and what it said."""
-    before = signal.getsignal(signal.SIGTERM)
 
     def run(*arguments: str) -> Shown:
         capfd.readouterr()
@@ -46,8 +46,8 @@ def scopeline(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
         out, err = capfd.readouterr()
         return int(ended.value.code or 0), out, err
 
-    yield run
-    signal.signal(signal.SIGTERM, before)
+    with handle_signals(signal.default_int_handler):  # Commands install handlers of their own.
+        yield run
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 from scheduled_days import Days, at
 
 import local_runner
+from components.processes.stopping import handle_signals
 from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 
@@ -55,9 +56,8 @@ def scopeline(
 
     monkeypatch.chdir(days.folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    handler = signal.getsignal(signal.SIGTERM)
-    yield run
-    signal.signal(signal.SIGTERM, handler)
+    with handle_signals(signal.default_int_handler):  # Commands install handlers of their own.
+        yield run
 
 
 def test_list_shows_firings_and_the_last_run(scopeline: Command) -> None:

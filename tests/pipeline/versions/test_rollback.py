@@ -13,6 +13,7 @@ import pytest
 import warm
 from pipeline_service import ROOT, Service, add_variants
 
+from components.processes.stopping import handle_signals
 from components.pusher.versions import push_new_version, read_provenance
 from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
@@ -170,12 +171,10 @@ def test_stop_in_the_copy_leaves_the_old_version_in_service(
         signal.raise_signal(signal.SIGINT)
 
     # Where tests run side by side, Ctrl-C is none of a worker's business.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with monkeypatch.context() as patch:
+    with handle_signals(signal.default_int_handler), monkeypatch.context() as patch:
         patch.setattr(shutil, "copytree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             service.rollback(holds=True, reason="complaints")
-    signal.signal(signal.SIGINT, handler)
     assert service.serving() == "second"
     assert service.marks() == {"first": 0, "second": 0}
     assert read_hold(service.layout) is None
