@@ -92,7 +92,7 @@ def train(inputs: TrainingInputs, plan: TrainingPlan) -> TrainingResult:
     )
     with strategy.scope():
         model = _restart(inputs, plan) or make_network(data.problem, settings)
-        notes = _set_weights(model, inputs, coordinator_copy)
+        notes = _set_initial_weights(model, inputs, coordinator_copy)
         phases, phase_notes = phases_of(model, inputs, plan)
     callbacks = make_callbacks(
         inputs, plan, checkpoint, coordinator_copy, stopping_start=phases[-1].first_epoch
@@ -146,21 +146,21 @@ def _restart(inputs: TrainingInputs, plan: TrainingPlan) -> tf_keras.Model | Non
     return reuse.restart(plan.steps, batch)
 
 
-def _set_weights(
+def _set_initial_weights(
     model: tf_keras.Model, inputs: TrainingInputs, coordinator_copy: CopyOnCoordinator | None
 ) -> list[str]:
-    """Copies the weights of the coordinator's copy and of the base model, as far as these exist;
-    returns notes on the base model.
+    """Assigns the weights of the coordinator's copy, if there is one, and then those of the base
+    model, if there is one; returns notes on the base model.
     """
-    if not coordinator_copy and not inputs.base_model:
-        return []
-    # A user's subclassed model has no weights before its first call.
-    check_model(model, inputs.data.problem, inputs.settings)
+    problem = inputs.data.problem
+    if coordinator_copy or inputs.base_model:
+        # A user's subclassed model has no weights before its first call.
+        check_model(model, problem, inputs.settings)
     if coordinator_copy:
         coordinator_copy.initialize(model)
     if not inputs.base_model:
         return []
-    return warm_start(model, inputs.data.problem, inputs.tft_output, inputs.base_model)
+    return warm_start(model, problem, inputs.tft_output, inputs.base_model)
 
 
 def _result_of(

@@ -241,7 +241,8 @@ def with_fused_updates(
     optimizer: type[tf_keras.optimizers.Optimizer],
 ) -> type[tf_keras.optimizers.Optimizer]:
     """Returns a subclass of the optimizer whose updates need fewer operations, equal up to
-    rounding.
+    rounding, and are safe in Adam, AdamW and RMSprop when workers update a variable at the same
+    time.
 
     A step over a small table spends most of its time on launching operations, and much of the
     tracing time on creating them. Keras's Adam creates some 40 operations per variable. If Keras
@@ -331,10 +332,8 @@ class SharedFactors:
             return
         means, squares = self._momentums[index], self._velocities[index]  # type: ignore[attr-defined]
         squared = _squared(gradient)
-        with tf.control_dependencies([_values(squared)]):
-            mean = tf.identity(means)
-        with tf.control_dependencies([mean]):
-            square = tf.identity(squares)
+        mean = _read_after(squared, means)
+        square = _read_after(mean, squares)
         mean_change = _change(mean, gradient, factors.new_mean)
         square_change = _change(square, squared, factors.new_square)
         rate = factors.rate if self._factor == 1 else factors.rate * self._factor
@@ -376,8 +375,7 @@ class OwnSquares:
             return
         index, squared = _index_of(self, variable), _squared(gradient)
         squares = optimizer._velocities[index]
-        with tf.control_dependencies([_values(squared)]):
-            square = tf.identity(squares)
+        square = _read_after(squared, squares)
         change = _change(square, squared, 1 - optimizer.rho)
         rate = tf.cast(optimizer.learning_rate, tf.float32)
         scale = tf.math.rsqrt(square + change + optimizer.epsilon)
@@ -395,16 +393,18 @@ def _index_of(optimizer: Any, variable: tf.Variable) -> int:
     return index
 
 
+def _read_after(earlier: Any, average: tf.Variable) -> tf.Tensor:
+    """Returns the value that a moving average has after `earlier` is computed."""
+    with tf.control_dependencies([earlier]):
+        return tf.identity(average)
+
+
 def _change(average: tf.Tensor, gradient: Any, weight: tf.Tensor | float) -> tf.Tensor:
     """Returns the change of a moving average by a dense gradient, or by rows that occur once."""
     if not isinstance(gradient, tf.IndexedSlices):
         return (gradient - average) * weight
     rows = gradient.indices[:, tf.newaxis]
     return tf.tensor_scatter_nd_add(-average * weight, rows, gradient.values * weight)
-
-
-def _values(gradient: Any) -> tf.Tensor:
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _squared(gradient: Any) -> Any:

@@ -75,19 +75,16 @@ class CopyOnCoordinator(tf_keras.callbacks.Callback):
         self._thread = ThreadPoolExecutor(max_workers=1)
 
     def initialize(self, model: tf_keras.Model) -> None:
-        """Gives a built model of the strategy the weights of the copy.
+        """Assigns the weights of the copy to a built model of the strategy.
 
-        Keras derives the scale of random weights from the shape of each shard, so the weights of a
-        layer would be the larger, the more servers store them.
+        Keras derives the scale of random weights from the shape of each shard, so the scale would
+        grow with the number of servers.
         """
-        parts = iter(model.weights)
-        for weight in self.copy.weights:
-            shards = _next_shards(parts, weight.shape)
-            rows = [shard.shape[0] for shard in shards if weight.shape.rank]
-            for shard, values in zip(
-                shards, tf.split(weight, rows) if rows else [weight], strict=True
-            ):
-                shard.assign(values)
+        for weight, shards in self._pair_weights(model):
+            rows = [shard.shape[0] for shard in shards if shard.shape.rank]
+            parts = tf.split(weight, rows) if rows else [weight]
+            for shard, part in zip(shards, parts, strict=True):
+                shard.assign(part)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the evaluation to the logs; callbacks that read the logs must come later."""
@@ -97,22 +94,23 @@ class CopyOnCoordinator(tf_keras.callbacks.Callback):
 
     def fetch(self) -> tf_keras.Model:
         """Returns the copy with the current weights of the servers."""
-        parts = iter(self.model.weights)
-        for weight in self.copy.weights:
-            shards = _next_shards(parts, weight.shape)
+        for weight, shards in self._pair_weights(self.model):
             weight.assign(tf.concat(shards, 0) if len(shards) > 1 else shards[0])
         return self.copy
 
+    def _pair_weights(
+        self, model: tf_keras.Model
+    ) -> Iterator[tuple[tf.Variable, list[tf.Variable]]]:
+        """Yields each weight of the copy with the variables of the model that have its rows."""
+        variables = iter(model.weights)
+        for weight in self.copy.weights:
+            shards = [next(variables)]
+            while weight.shape.rank and sum(shard.shape[0] for shard in shards) < weight.shape[0]:
+                shards.append(next(variables))
+            yield weight, shards
+
     def _evaluate(self) -> dict[str, float]:
         return self.fetch().evaluate(self._read(), verbose=0, return_dict=True)
-
-
-def _next_shards(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> list[tf.Variable]:
-    """Returns the variables that together have the rows of the next weight."""
-    shards = [next(parts)]
-    while shape.rank and sum(shard.shape[0] for shard in shards) < shape[0]:
-        shards.append(next(parts))
-    return shards
 
 
 def count_from_zero() -> None:

@@ -160,8 +160,11 @@ def test_steps_stay_small_while_workers_update_the_same_variable(
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_averages_are_read_when_the_gradient_has_arrived(is_sparse: bool) -> None:
+def test_averages_are_read_when_the_gradient_has_arrived(
+    is_sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The averages contain the updates of workers that finished during the step."""
+    monkeypatch.setattr(keras, "MAX_DENSE_ELEMENTS", SPARSE)
     variable = tf.Variable(tf.zeros([2]))
     optimizer = with_fused_updates(tf_keras.optimizers.Adam)(0.01)
     optimizer.build([variable])

@@ -58,7 +58,7 @@ class Fitting:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression, Ridge
 
-        # The operations on vectors are short, so that threads would take several times the time.
+        # The operations on vectors are so short that several threads slow them down.
         with threadpool_limits(1), warnings.catch_warnings():
             if not problem.task.is_classification:
                 return Ridge(1 / strength, solver="auto").fit(matrix, label, weight)
