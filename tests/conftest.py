@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import warm
 from browser import EXECUTABLE, Browser
 
+from components.processes.stopping import SIGNALS
 from pipeline.runs.imports import freeze_imports
 from trainer_module.typed_words import OPTIONS_VARIABLE, PROGRAM_VARIABLE
 
@@ -112,6 +113,15 @@ def _words_of_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in (PROGRAM_VARIABLE, OPTIONS_VARIABLE):
         monkeypatch.setenv(variable, "")  # So that monkeypatch also removes later values.
         monkeypatch.delenv(variable)
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers() -> Iterator[None]:
+    """Restores the signal handlers that a test's commands have replaced in this process."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 from typer.testing import CliRunner
 
 import kubeflow_runner
-from components.processes.stopping import handle_signals
 from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.steps import LogReader
@@ -35,7 +33,7 @@ PLAY = [
 
 
 @pytest.fixture
-def scopeline(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+def scopeline(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs the command line in this process: its exit code, and what it said."""
 
     def run(*arguments: str) -> Shown:
@@ -46,8 +44,7 @@ def scopeline(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
         out, err = capfd.readouterr()
         return int(ended.value.code or 0), out, err
 
-    with handle_signals(signal.default_int_handler):  # Commands install handlers of their own.
-        yield run
+    return run
 
 
 @pytest.fixture

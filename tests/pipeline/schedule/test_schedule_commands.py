@@ -6,10 +6,9 @@ import json
 import os
 import pty
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import pytest
 from scheduled_days import Days, at
 
 import local_runner
-from components.processes.stopping import handle_signals
 from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 
@@ -43,7 +41,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def scopeline(
     days: Days, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
+) -> Command:
     """The command line in this process: most commands are over sooner than one starts."""
 
     def run(command: str, *arguments: str) -> tuple[int, str, str]:
@@ -56,8 +54,7 @@ def scopeline(
 
     monkeypatch.chdir(days.folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with handle_signals(signal.default_int_handler):  # Commands install handlers of their own.
-        yield run
+    return run
 
 
 def test_list_shows_firings_and_the_last_run(scopeline: Command) -> None:

@@ -13,7 +13,6 @@ import pytest
 import warm
 from pipeline_service import ROOT, Service, add_variants
 
-from components.processes.stopping import handle_signals
 from components.pusher.versions import push_new_version, read_provenance
 from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
@@ -170,8 +169,7 @@ def test_stop_in_the_copy_leaves_the_old_version_in_service(
         copy(*given, **options)
         signal.raise_signal(signal.SIGINT)
 
-    # Where tests run side by side, Ctrl-C is none of a worker's business.
-    with handle_signals(signal.default_int_handler), monkeypatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(shutil, "copytree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             service.rollback(holds=True, reason="complaints")
