@@ -157,7 +157,7 @@ CODE_KEY = "code"
 """The key in a component's `custom_config` of the hash of its code."""
 FILES_KEY = "files"
 """The key in a component's `custom_config` of the hash of weights and vocabularies."""
-MODELS = ("trainer_module.settings.model",)
+MODELS = ("trainer_module.settings.model", "trainer_module.families")
 """Packages that load modules by name only in components that build a model."""
 
 

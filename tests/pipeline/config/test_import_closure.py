@@ -10,22 +10,24 @@ from pathlib import Path
 import pytest
 from warm.processes import LIBRARIES
 
-from pipeline.config.user_code import import_closure
+from pipeline.config.user_code import MODELS, import_closure
 from pipeline.own_modules import PACKAGES, ROOT
 
-EXECUTORS = {
+BEFORE_TRAINING = {
     "components.example_gen.executor",
     "components.statistics_gen.component",
     "components.schema_gen.component",
     "components.example_validator.component",
     "components.column_types.transform",
+    "trainer_module.preprocessing",
+}
+EXECUTORS = BEFORE_TRAINING | {
     "components.tuner.component",
     "components.trainer.component",
     "components.evaluator.executor",
     "components.optimizer.component",
     "components.infra_validator.component",
     "components.infra_validator.worker",
-    "trainer_module.preprocessing",
     "trainer_module.trainer",
 }
 _IMPORTS = """
@@ -90,6 +92,14 @@ def test_a_root_has_to_be_there(tree: Path) -> None:
         import_closure(["components.missing"], tree)
 
 
+@pytest.mark.parametrize("executor", sorted(BEFORE_TRAINING))
+def test_what_precedes_the_training_does_not_depend_on_its_code(executor: str) -> None:
+    found = import_closure([executor], ROOT, MODELS)
+    packages = {".".join(name.split(".")[:2]) for name in found}
+    assert not {"trainer_module.trainer", "trainer_module.training"} & packages
+    assert "trainer_module.families.supervised.ensemble" not in found
+
+
 @pytest.mark.e2e
 def test_executors_import_nothing_else() -> None:
     given = json.dumps(sorted(EXECUTORS)), json.dumps(LIBRARIES), *PACKAGES
@@ -103,4 +113,5 @@ def test_executors_import_nothing_else() -> None:
     imported = dict(json.loads(line) for line in done.stdout.splitlines() if line[:1] == "[")
     assert set(imported) == EXECUTORS
     for name, modules in imported.items():
-        assert set(modules) - set(import_closure([name], ROOT)) == set(), name
+        never_loads = MODELS if name in BEFORE_TRAINING else ()
+        assert set(modules) - set(import_closure([name], ROOT, never_loads)) == set(), name
