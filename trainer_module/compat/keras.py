@@ -264,7 +264,8 @@ def with_fused_updates(
 
 @cache
 def _is_fused_known() -> bool:
-    return is_known(_FUSED, "with the updates of Keras's own optimizers")
+    instead = "with the updates of Keras's own optimizers, which can fail with parameter servers"
+    return is_known(_FUSED, instead)
 
 
 class DenseGradients:
