@@ -15,10 +15,11 @@ from trainer_module.settings import (
     ModelSettings,
     Precision,
     Strategy,
+    TrainerSettings,
     TrainSettings,
 )
 from trainer_module.settings.ensembles import grows_trees
-from trainer_module.settings.model import ENSEMBLE, is_forest
+from trainer_module.settings.model import ENSEMBLE, NETWORK_MEMBER, is_forest
 from trainer_module.settings.tasks import BaseTask
 from trainer_module.settings.train import (
     LOSSES,
@@ -215,13 +216,7 @@ def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[
     """Checks that keys about epochs, batches and gradients are not set for trees."""
     if not _grows(model, train):
         return
-    for key, field in TrainSettings.model_fields.items():
-        if key not in READ_WITHOUT_STEPS and getattr(train, key) != field.default:
-            yield Issue(
-                f"train.{key}",
-                f"`model: {model.kind}` does not read this key; remove it. Of `train`, this model "
-                f"reads only {enumerate_names(READ_WITHOUT_STEPS, 'and')}",
-            )
+    yield from _keys_about_steps(train, f"`model: {model.kind}`")
     stopping = train.early_stopping
     if isinstance(stopping, EarlyStoppingSettings) and stopping.min_delta:
         yield Issue(
@@ -229,6 +224,25 @@ def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[
             f"found {stopping.min_delta:g}, but `model: {model.kind}` reads only patience; remove "
             "this key",
         )
+
+
+def ensembles_without_a_network_take_no_steps(
+    train: TrainSettings, trainer_settings: TrainerSettings
+) -> Iterator[Issue]:
+    """Checks that keys about epochs, batches and gradients are not set if no member reads them."""
+    model = trainer_settings.model
+    if model.kind == ENSEMBLE and NETWORK_MEMBER not in model.ensemble_members:
+        yield from _keys_about_steps(train, f"an ensemble without {NETWORK_MEMBER}")
+
+
+def _keys_about_steps(train: TrainSettings, model: str) -> Iterator[Issue]:
+    for key, field in TrainSettings.model_fields.items():
+        if key not in READ_WITHOUT_STEPS and getattr(train, key) != field.default:
+            yield Issue(
+                f"train.{key}",
+                f"{model} does not read this key; remove it. Of `train`, this model reads only "
+                f"{enumerate_names(READ_WITHOUT_STEPS, 'and')}",
+            )
 
 
 def trees_begin_from_scratch(
