@@ -107,8 +107,16 @@ def test_screen_shows_the_numbers_of_pictures_and_classes(
     assert "# Written from 24 pictures of 2 classes by " in Path("config.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("epochs", "steps", "train"),
+    [(4, 12, {"epochs": 4, "steps_per_epoch": 3, "batch_size": 32}), (0, 0, None)],
+)
 def test_config_of_a_run_makes_its_choices_explicit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epochs: int,
+    steps: int,
+    train: dict[str, int] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, {"houses.csv": text(houses())})
@@ -126,7 +134,7 @@ def test_config_of_a_run_makes_its_choices_explicit(
         "id": ColumnSummary(settings={"type": "ignore"}, reason="counts the rows"),
         "rooms": ColumnSummary(settings={"type": "numeric"}, reason="numbers"),
     }
-    training = {"model": "mlp", "epochs": 4, "steps": 12, "global_batch_size": 32, "replicas": 1}
+    training = {"model": "mlp", "epochs": epochs, "steps": steps}
     RunSummary(
         run_id=folder.name,
         pipeline="houses",
@@ -134,7 +142,7 @@ def test_config_of_a_run_makes_its_choices_explicit(
         strategy="default",
         columns=columns,
         tuning={"values": {"model.dropout": 0.3}},
-        training=training,
+        training={**training, "global_batch_size": 32, "replicas": 1},
         details=RunDetails(config=config),
     ).write(folder / "summary.json")
     done = CliRunner().invoke(
@@ -144,7 +152,7 @@ def test_config_of_a_run_makes_its_choices_explicit(
     found = yaml.safe_load(Path("config.yaml").read_text())
     assert found["features"] == {"rooms": {"type": "categorical"}, "id": {"type": "ignore"}}
     assert found["model"] == {"dropout": 0.3, "kind": "mlp"}
-    assert found["train"] == {"epochs": 4, "steps_per_epoch": 3, "batch_size": 32}
+    assert found.get("train") == train
     assert found["evaluate"]["metrics"][:2] == ["mse", "mae"]
     assert found["task"] == "regression"
     assert "tune" not in found
