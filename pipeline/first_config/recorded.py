@@ -96,7 +96,7 @@ def _choices(
     if training.get("epochs") and training.get("steps"):
         steps = training["steps"] // training["epochs"]
         yield (("train", "steps_per_epoch"), steps), "an epoch may repeat the train split"
-    # Where trees alone were trained, there are no steps, and the batch is the whole train split.
+    # Without a network there are no steps, and the batch is the whole train split.
     if training.get("steps") and training.get("global_batch_size") and training.get("replicas"):
         size = training["global_batch_size"] // training["replicas"]
         yield (("train", "batch_size"), size), "the examples of a step on each device"

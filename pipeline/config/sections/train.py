@@ -196,15 +196,10 @@ ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
 """The strategies under which trees can be grown."""
 
 
-def _grows(model: ModelSettings, train: TrainSettings) -> bool:
-    """Returns whether Scopeline's own training grows trees."""
-    return is_forest(model.kind) and train.run_fn is None
-
-
 def trees_are_grown_on_one_device(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
     """Checks that the strategy of trees has one device, as YDF uses the cores of one machine."""
     kind = train.strategy.kind
-    if _grows(model, train) and kind not in ONE_DEVICE:
+    if is_forest(model.kind) and train.run_fn is None and kind not in ONE_DEVICE:
         yield Issue(
             "train.strategy",
             f"found {kind}, but `model: {model.kind}` is trained on all cores of one machine; use "
@@ -212,48 +207,48 @@ def trees_are_grown_on_one_device(model: ModelSettings, train: TrainSettings) ->
         )
 
 
-def trees_take_no_steps(model: ModelSettings, train: TrainSettings) -> Iterator[Issue]:
-    """Checks that keys about epochs, batches and gradients are not set for trees."""
-    if not _grows(model, train):
-        return
-    yield from _keys_about_steps(train, f"`model: {model.kind}`")
-    stopping = train.early_stopping
-    if isinstance(stopping, EarlyStoppingSettings) and stopping.min_delta:
-        yield Issue(
-            "train.early_stopping.min_delta",
-            f"found {stopping.min_delta:g}, but `model: {model.kind}` reads only patience; remove "
-            "this key",
-        )
+def _without_network(model: ModelSettings, train: TrainSettings) -> str:
+    """Returns the name of a model that Scopeline trains without a network; empty for others."""
+    if train.run_fn:
+        return ""
+    if model.kind == ENSEMBLE and NETWORK_MEMBER not in model.ensemble_members:
+        return f"an ensemble without {NETWORK_MEMBER}"
+    return f"`model: {model.kind}`" if is_forest(model.kind) else ""
 
 
-def ensembles_without_a_network_take_no_steps(
+def steps_need_a_network(
     train: TrainSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """Checks that keys about epochs, batches and gradients are not set if no member reads them."""
-    model = trainer_settings.model
-    if model.kind == ENSEMBLE and NETWORK_MEMBER not in model.ensemble_members:
-        yield from _keys_about_steps(train, f"an ensemble without {NETWORK_MEMBER}")
-
-
-def _keys_about_steps(train: TrainSettings, model: str) -> Iterator[Issue]:
+    """Checks that keys about epochs, batches and gradients are not set without a network."""
+    name = _without_network(trainer_settings.model, train)
+    if not name:
+        return
     for key, field in TrainSettings.model_fields.items():
         if key not in READ_WITHOUT_STEPS and getattr(train, key) != field.default:
             yield Issue(
                 f"train.{key}",
-                f"{model} does not read this key; remove it. Of `train`, this model reads only "
+                f"{name} does not read this key; remove it. Of `train`, this model reads only "
                 f"{enumerate_names(READ_WITHOUT_STEPS, 'and')}",
             )
+    stopping = train.early_stopping
+    if isinstance(stopping, EarlyStoppingSettings) and stopping.min_delta:
+        yield Issue(
+            "train.early_stopping.min_delta",
+            f"found {stopping.min_delta:g}, but {name} reads only patience; remove this key",
+        )
 
 
-def trees_begin_from_scratch(
-    model: ModelSettings, train: TrainSettings, schedule_or_default: ScheduleSettings
+def warm_start_needs_a_network(
+    train: TrainSettings,
+    trainer_settings: TrainerSettings,
+    schedule_or_default: ScheduleSettings,
 ) -> Iterator[Issue]:
-    """Checks that `warm_start` is not set for trees, as YDF always trains from scratch."""
-    if _grows(model, train) and schedule_or_default.warm_start:
+    """Checks that `warm_start` is not set without a network, the only model that continues."""
+    name = _without_network(trainer_settings.model, train)
+    if name and schedule_or_default.warm_start:
         yield Issue(
             "schedule.warm_start",
-            f"found true, but `model: {model.kind}` is always trained from scratch; remove this "
-            "key",
+            f"found true, but {name} is always trained from scratch; remove this key",
         )
 
 
