@@ -84,8 +84,13 @@ def grow_some(
     return grow(examples, problem, settings, Folds(parts, members), lambda *_: None), models
 
 
+@pytest.mark.parametrize("has_bins", [False, True])
 @pytest.mark.parametrize("task", Task)
-def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_predicts_what_ydf_does(
+    task: Task, has_bins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_bins:
+        monkeypatch.setattr(growing, "MAX_EXACT_EXAMPLES", ROWS - 1)
     problem = make_problem(task)
     grown, models = grow_some(task, monkeypatch, trees=20)
     forest_model = build_model(problem, grown.forest)
@@ -112,6 +117,7 @@ def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.Monke
         found = found.argmax(1) if task is Task.MULTICLASS else found[:, 0] > 0.5
         assert np.mean(found == make_label(task, seen)) > 0.9
     assert grown.forest.words, "it splits on categories as well"
+    assert any(map(len, grown.forest.boundaries)) == has_bins
     np.testing.assert_allclose(forest_model(unseen).numpy(), expected, rtol=1e-5, atol=1e-5)
     monkeypatch.setattr("trainer_module.families.supervised.trees.model.MAX_PARALLEL_TREES", 7)
     in_slices = tf.function(build_model(problem, grown.forest))

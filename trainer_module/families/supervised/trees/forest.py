@@ -126,6 +126,9 @@ class Forest:
     """The largest number of conditions between a root and a leaf."""
     gains: Counter[int] = field(default_factory=Counter)
     """The reduction of the loss by the conditions on each column."""
+    boundaries: Sequence[Sequence[float]] = ()
+    """The boundaries between the bins of each column, which YDF's trees may number; empty for a
+    column without bins."""
     is_averaged: bool = False
     """Whether the sum is a mean of standardised numbers or probabilities, not of logits."""
 
@@ -227,7 +230,10 @@ class Forest:
             unknown = range(known, codes) if 0 in condition.mask else ()
             self.words += _pack([*condition.mask, *unknown], codes)
         else:
-            self.threshold[number] = condition.threshold
+            bins = self.boundaries[condition.attribute]
+            self.threshold[number] = (
+                bins[condition.threshold_idx - 1] if bins else condition.threshold
+            )
 
 
 def _pack(codes: Sequence[int], size: int) -> list[int]:

@@ -51,6 +51,11 @@ times, with 10,000 from 1.3 to 0.8 times, as waking a thread for each column of 
 longer than the search itself.
 """
 
+MAX_EXACT_EXAMPLES = 20_000
+"""The largest number of examples of which each value may be a threshold. More examples have up to
+255 bins of similar sizes for each column of numbers. From 192,000 examples of 17 columns, trees
+grow 2.5 times as fast."""
+
 LABEL, WEIGHT = "label", "weight"
 """YDF's names of these columns; the other columns are numbered."""
 
@@ -266,14 +271,16 @@ def measure_importances(
     return shares(examples.columns, increases)
 
 
-def _features(columns: tuple[TreeColumn, ...]) -> list[ydf.Feature]:
+def _features(examples: TreeExamples) -> list[ydf.Feature]:
     import ydf
 
+    has_bins = len(examples.label) > MAX_EXACT_EXAMPLES
+    number = ydf.Semantic.DISCRETIZED_NUMERICAL if has_bins else ydf.Semantic.NUMERICAL
     return [
         ydf.Feature(str(place), ydf.Semantic.CATEGORICAL, is_already_integerized=True)
         if column.codes
-        else ydf.Feature(str(place), ydf.Semantic.NUMERICAL)
-        for place, column in enumerate(columns)
+        else ydf.Feature(str(place), number)
+        for place, column in enumerate(examples.columns)
     ]
 
 
@@ -291,7 +298,7 @@ def _data_spec(examples: TreeExamples, problem: Problem) -> Any:
         others.append(ydf.Feature(WEIGHT, ydf.Semantic.NUMERICAL))
     return ydf.create_vertical_dataset(
         examples.to_ydf(problem, np.arange(len(examples.label))),
-        columns=[*_features(examples.columns), *others],
+        columns=[*_features(examples), *others],
         label=LABEL,
         # By default the most frequent class would be the first.
         label_classes=None if is_regression else list(range(len(problem.classes))),
@@ -347,7 +354,10 @@ def _empty_forest(columns: tuple[TreeColumn, ...], spec: Any, problem: Problem) 
     means = np.array([column.numerical.mean for column in specs], np.float32)
     known_codes = np.array([column.categorical.number_of_unique_values for column in specs])
     units = problem.output_units
-    return Forest(columns, units, np.zeros(units, np.float32), means, known_codes)
+    boundaries = [column.discretized_numerical.boundaries for column in specs]
+    return Forest(
+        columns, units, np.zeros(units, np.float32), means, known_codes, boundaries=boundaries
+    )
 
 
 def _add_member(forest: Forest, model: Any, share: float) -> None:
