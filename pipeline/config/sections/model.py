@@ -25,6 +25,7 @@ from trainer_module.settings.model import (
     EMBEDDING,
     ENSEMBLE,
     LEARNERS,
+    NETWORK_MEMBER,
     NETWORKS,
     SIZES,
     ZOO,
@@ -179,6 +180,19 @@ def forests_with_settings_are_members(
             f"model.{forest}",
             "found keys of a forest that is not a member of the ensemble; write "
             f"`members: [{', '.join([*members, forest])}]`, or remove the keys",
+        )
+
+
+def members_are_of_an_ensemble(
+    model: ModelSettings, trainer_settings: TrainerSettings
+) -> Iterator[Issue]:
+    """Checks that `members` names kinds of models only for an ensemble; `tabular` has a number."""
+    kind = trainer_settings.model.kind
+    if kind == NETWORK_MEMBER and not isinstance(model.members, int):
+        yield Issue(
+            "model.members",
+            f"found the members of an ensemble, but the model is {kind}, whose members are a number"
+            " of networks; add kind: ensemble, or remove this key",
         )
 
 
