@@ -186,7 +186,7 @@ def forests_with_settings_are_members(
 def members_are_of_an_ensemble(
     model: ModelSettings, trainer_settings: TrainerSettings
 ) -> Iterator[Issue]:
-    """Checks that `members` names kinds of models only for an ensemble; `tabular` has a number."""
+    """Checks that `members` is a list only for an ensemble, and for `tabular` a number."""
     kind = trainer_settings.model.kind
     if kind == NETWORK_MEMBER and not isinstance(model.members, int):
         yield Issue(

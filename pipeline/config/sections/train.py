@@ -243,7 +243,7 @@ def warm_start_needs_a_network(
     trainer_settings: TrainerSettings,
     schedule_or_default: ScheduleSettings,
 ) -> Iterator[Issue]:
-    """Checks that `warm_start` is not set without a network, the only model that continues."""
+    """Checks that `warm_start` is not set without a network, as other models start from scratch."""
     name = _without_network(trainer_settings.model, train)
     if name and schedule_or_default.warm_start:
         yield Issue(

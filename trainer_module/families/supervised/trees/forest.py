@@ -127,8 +127,8 @@ class Forest:
     gains: Counter[int] = field(default_factory=Counter)
     """The reduction of the loss by the conditions on each column."""
     boundaries: Sequence[Sequence[float]] = ()
-    """The boundaries between the bins of each column, which YDF's trees may number; empty for a
-    column without bins."""
+    """The boundaries between the bins of each column, in ascending order, if `add_tree` adds trees
+    that were grown on bins; empty for a column without bins."""
     is_averaged: bool = False
     """Whether the sum is a mean of standardised numbers or probabilities, not of logits."""
 
@@ -136,7 +136,7 @@ class Forest:
     def from_arrays(
         cls, columns: tuple[TreeColumn, ...], arrays: Mapping[str, np.ndarray]
     ) -> Forest:
-        """Returns the forest of `to_arrays`, without its `gains`."""
+        """Returns the forest of `to_arrays`, without its `gains` and `boundaries`."""
         lists = {name: arrays[name].tolist() for name in _LISTS}
         return cls(
             columns,

@@ -52,9 +52,9 @@ longer than the search itself.
 """
 
 MAX_EXACT_EXAMPLES = 20_000
-"""The largest number of examples of which each value may be a threshold. More examples have up to
-255 bins of similar sizes for each column of numbers. From 192,000 examples of 17 columns, trees
-grow 2.5 times as fast."""
+"""The largest number of examples for which boosted trees may split a column of numbers between any
+two values. With more examples they split it between at most 255 bins, which takes 40 % of the time
+for 192,000 examples of 17 columns."""
 
 LABEL, WEIGHT = "label", "weight"
 """YDF's names of these columns; the other columns are numbered."""
