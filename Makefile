@@ -16,7 +16,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh components/compat/older_linux.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run wheel replay chaos siege noise test test-long lint format docs site image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
+.PHONY: help setup run wheel replay chaos siege noise test test-all lint format docs site image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -38,12 +38,13 @@ siege: $(READY)  ## test `serve` with hostile requests, kills and damaged versio
 noise: $(READY)  ## measure how often models of pure noise are pushed (an hour); ARGS="--tables 20 --kinds plain"
 	@$(PYTHON) -m tools.noise $(ARGS)
 
-test: $(READY)  ## run all tests in three processes; ARGS="-k name" selects tests
-	@$(PYTHON) -m compileall -q -j 0 pipeline components trainer_module  # Tests start hundreds of processes.
-	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(READY)  ## run the fast tests (8 minutes on 2 cores); ARGS="-k name" selects tests
+	@$(PYTHON) -m compileall -q -j 0 pipeline components trainer_module  # Tests start many processes.
+	@$(PYTHON) -m pytest $(ARGS)
 
-test-long: $(READY)  ## run the tests that `test` omits: chaos, days of replay, repeated kills and stops
-	@$(PYTHON) -m pytest -m long $(ARGS)
+test-all: $(READY)  ## run all tests, the slow ones too (half an hour on 2 cores)
+	@$(PYTHON) -m compileall -q -j 0 pipeline components trainer_module
+	@$(PYTHON) -m pytest -m "slow or not slow" $(ARGS)
 
 lint: $(READY)  ## check style, types, layers, uses of other libraries' internals, and docstrings
 	@$(VENV)/bin/ruff check .

@@ -6,79 +6,21 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import warm
-from browser import EXECUTABLE, Browser
 
 from components.processes.stopping import SIGNALS
 from pipeline.runs.imports import freeze_imports
+from tests.support import warm
+from tests.support.browser import EXECUTABLE, Browser
 from trainer_module.typed_words import OPTIONS_VARIABLE, PROGRAM_VARIABLE
 
-LONGEST = (
-    "test_kubeflow",
-    "test_kubeflow_spans",
-    "test_tuner",
-    "test_replay",
-    "test_versions_e2e",
-    "test_digits",
-    "test_taxi",
-    "test_crashes",
-    "test_every_model",
-    "test_loops",
-    "test_kubernetes_training",
-)
-"""Modules of a minute, which begin before others of their kind: else one core waits for them."""
-
-
-LONG = (
-    "test_analyzer_cache",
-    "test_artifact_reader",
-    "test_base_models",
-    "test_batch",
-    "test_certificate",
-    "test_clusters",
-    "test_control_trainer",
-    "test_conversion_trouble",
-    "test_converting",
-    "test_evaluation_report",
-    "test_every_model",
-    "test_every_type",
-    "test_export",
-    "test_folds",
-    "test_input_pipeline",
-    "test_kubernetes_launcher",
-    "test_kubernetes_training",
-    "test_kubernetes_trouble",
-    "test_kubernetes_watch",
-    "test_learner",
-    "test_loops",
-    "test_auto_epochs",
-    "test_models",
-    "test_observer",
-    "test_preprocessing",
-    "test_registries",
-    "test_schedule_processes",
-    "test_served_versions",
-    "test_server",
-    "test_step_imports",
-    "test_study",
-    "test_supervisor",
-    "test_tabular",
-    "test_trainer",
-    "test_trial",
-    "test_variants_evaluation",
-    "test_warm_start",
-    "test_warm_start_own_models",
-    "test_weights",
-)
-"""Modules that train, evaluate, or start clusters or schedulers, for as long as whole pipelines."""
+pytest_plugins = ["tests.support.cpu_budget"]
+# Where the environment forbids them, pytest would compile each test module again in each process.
+sys.dont_write_bytecode = False
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,15 +36,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first: pipelines and trainings run when everything else has passed."""
-    for item in items:
-        if item.path.stem in LONG:
-            item.add_marker(pytest.mark.e2e)
+    """Slow tests begin, so that no process is left with one of them at the end."""
 
-    def order(item: pytest.Item) -> tuple[bool, int]:
-        name = item.path.stem
-        rank = LONGEST.index(name) if name in LONGEST else len(LONGEST)
-        return item.get_closest_marker("e2e") is not None, rank
+    def order(item: pytest.Item) -> int:
+        return (
+            0 if item.get_closest_marker("slow") else 1 if item.get_closest_marker("proof") else 2
+        )
 
     items.sort(key=order)
 

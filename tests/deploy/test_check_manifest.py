@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes_schemas import assert_confined, assert_volumes_match, read_valid
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.data_check import (
@@ -19,6 +18,7 @@ from pipeline.kubeflow.data_check import (
     object_name,
     poll_cron,
 )
+from tests.support.kubernetes_schemas import assert_confined, assert_volumes_match, read_valid
 from trainer_module.errors import ConfigError
 
 IMAGE = "registry.example.com:5000/scopeline:0.1.0"

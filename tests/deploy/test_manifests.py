@@ -10,7 +10,6 @@ import kubernetes_validate
 import pytest
 import typer
 import yaml
-from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_match, read_valid
 
 import local_runner
 from components.processes.ending import SERVER_GRACE_SECONDS
@@ -19,6 +18,12 @@ from components.serving.server.metrics import Metrics
 from components.serving.server.options import KEY_VARIABLE
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
+from tests.support.kubernetes_schemas import (
+    assert_confined,
+    assert_valid,
+    assert_volumes_match,
+    read_valid,
+)
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.conftest import Project
+
+from tests.support.project import Project
+
+pytestmark = pytest.mark.slow
 
 CORRUPTING = """
 from pathlib import Path

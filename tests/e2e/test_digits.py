@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 import requests
-from browser import Browser
-from e2e.conftest import RUNNER, SMALL, Project, plain, snapshot
 
 import scopeline
 from pipeline.cli.options import DEFAULT_CONFIG
+from tests.support.browser import Browser
+from tests.support.project import RUNNER, SMALL, Project, plain, snapshot
+
+pytestmark = pytest.mark.slow
 
 COMPONENTS = [
     "ExampleGen",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from e2e.conftest import ROOT
 
+from tests.support.project import ROOT
 from tools.capture_notebook import execute
+
+pytestmark = pytest.mark.slow
 
 PATH = ROOT / "docs" / "first_model.ipynb"
 
 
-@pytest.mark.long
 def test_notebook_ends_with_a_served_answer() -> None:
     cells = [cell for cell in execute(PATH).cells if cell.cell_type == "code"]
     kept = [cell for cell in nbformat.read(PATH, as_version=4).cells if cell.cell_type == "code"]

@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from e2e.conftest import Project
 from PIL import Image
+
+from tests.support.project import Project
+
+pytestmark = pytest.mark.slow
 
 CONFIG = {
     "name": "shades",

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from e2e.conftest import Project, few_digits
-from metadata_service import metadata_service
+import pytest
+
+from tests.support.metadata_service import metadata_service
+from tests.support.project import Project, few_digits
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_run_keeps_its_metadata_there_and_finds_it_again(

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.conftest import SMALL, Project, few_digits, plain
-from mariadb_server import PASSWORD, MariaDB, mariadb
 
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
+from tests.support.mariadb_server import PASSWORD, MariaDB, mariadb
+from tests.support.project import SMALL, Project, few_digits, plain
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.conftest import ROOT, SMALL, Project, plain, wait_until
+
+from tests.support.project import ROOT, SMALL, Project, plain, wait_until
+
+pytestmark = pytest.mark.slow
 
 DIGITS = ROOT / "configs" / "digits.yaml"
 SETTINGS = (SMALL, "train.epochs=4", "evaluate.thresholds={accuracy: {min: 0.1}}")

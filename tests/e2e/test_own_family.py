@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 import requests
-from e2e.conftest import Project
+
+from tests.support.project import Project
+
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs/your-code.md"
 

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from e2e.conftest import RUNNER, Project, snapshot
-from e2e.scheduling.test_windows import write_span
 
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
@@ -23,6 +21,9 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.reruns import Reruns
+from tests.support.project import RUNNER, Project, snapshot, write_span
+
+pytestmark = pytest.mark.slow
 
 NAME = "spans"
 CONFIG = """

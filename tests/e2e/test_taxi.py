@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from browser import Browser
-from e2e.conftest import ROOT, Project
-from e2e.served_taxi import ask_for, multiply
 
 from components.evaluator.explanation.artifact import read_explanation
 from components.example_gen.builtin import BUILTIN_DATA
+from tests.support.browser import Browser
+from tests.support.project import ROOT, Project
+from tests.support.served_taxi import ask_for, multiply
+
+pytestmark = pytest.mark.slow
 
 TAXI = ROOT / "configs" / "taxi.yaml"
 

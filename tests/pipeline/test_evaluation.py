@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from trainer_module.export.saving import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_
 from trainer_module.settings.tasks import SUPERVISED_TASKS, as_task, supervised_class
 
 LARGEST = sys.float_info.max
-USERS = Path(__file__).parents[1] / "components" / "evaluator"
+
 """The folder of a module as users write them."""
 
 USUAL = ["auc", "accuracy", "log_loss", "f1", "average_precision"]
@@ -259,7 +258,6 @@ OWN = {"class_name": "Bias", "module": "evaluated_by_users", "config": {"name": 
 def test_a_metric_of_tfmas_config_has_its_arguments_and_a_threshold_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(USERS)
     thresholds = {"specificity": {"min": 0.7, "tolerance": 0.1}, "bias": {"max": 2.0}}
     config = eval_config(metrics=["auc", SPECIFICITY, OWN], thresholds=thresholds)
     found = metrics_of(config)

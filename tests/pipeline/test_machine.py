@@ -287,7 +287,7 @@ def test_fingerprint_follows_the_code(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found("own.f") == prints[-1]
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_doctor_finds_this_machine_ready() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "local_runner.py", "doctor", "--fix"],

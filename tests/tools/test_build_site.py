@@ -9,8 +9,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from browser import Browser
 
+from tests.support.browser import Browser
 from tools.build_site import EXIT_TRY_LATER, SiteError, check_navigation, main, write_pages
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def test_the_site_has_all_pages(tmp_path: Path) -> None:
     write_pages(ROOT, tmp_path / "pages")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_page_opens_without_errors_and_requests_elsewhere(browser: Browser) -> None:
     if main() == EXIT_TRY_LATER:
         pytest.skip("the package index cannot be reached")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-import warm
 from rich.console import Console
 
+from tests.support import warm
 from tools.siege import hostile, kills, versions
 from tools.siege.__main__ import Plan, start_siege
 from tools.siege.confined import limit_memory
@@ -19,7 +19,7 @@ from tools.siege.models import make_models
 from tools.siege.play import check_load, play, send_hostile
 from tools.siege.siege import Attack, Siege, draw
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.slow
 
 SEED = 7
 PATIENCE = 30.0
@@ -51,7 +51,7 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     assert not siege.server.processes
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_nothing_is_lost_and_the_right_version_answers(siege: Siege) -> None:
     found = send_hostile(siege, attacks(*HOSTILE), PATIENCE)
     play(siege, attacks("flipped_byte", "rolled_back_from_a_damaged_version"), versions.KINDS)
@@ -64,7 +64,7 @@ def test_nothing_is_lost_and_the_right_version_answers(siege: Siege) -> None:
     assert len({version for *_, version, _, _ in siege.load.completed}) > 3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_does_not_hold_is_found(siege: Siege, monkeypatch: pytest.MonkeyPatch) -> None:
     siege.faults.clear()
 

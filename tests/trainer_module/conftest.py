@@ -11,9 +11,16 @@ import random
 
 import pytest
 import tensorflow as tf
-from trainer_data import SMALLEST_BERT, Row, Transformed, made_once, make_image, transformed_once
-from warm_data import export, make_orders_before, make_orders_later
 
+from tests.support.trainer_data import (
+    SMALLEST_BERT,
+    Row,
+    Transformed,
+    made_once,
+    make_image,
+    transformed_once,
+)
+from tests.support.warm_data import export, make_orders_before, make_orders_later
 from trainer_module.settings import TrainerSettings
 
 # Two logical CPUs make real replicas.

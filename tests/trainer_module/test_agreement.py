@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import warm
 
 from components.processes.ports import free_ports
+from tests.support import SUPPORT, warm
 
-WORKER = Path(__file__).with_name("agreement_worker.py")
+WORKER = SUPPORT / "agreement_worker.py"
 HUGE = 2**24 + 1
 """Float32 cannot hold it."""
 
@@ -30,7 +30,7 @@ CASES = [
 ]
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_three_workers_agree(tmp_path: Path) -> None:
     workers = [f"127.0.0.1:{port}" for port in free_ports(3)]

@@ -21,6 +21,8 @@ from trainer_module.features.vocabularies import CLASSES, CountsCoder
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
 
+pytestmark = pytest.mark.slow
+
 SPEC = {
     "fare": tf.io.FixedLenFeature([1], tf.float32),
     "company": tf.io.VarLenFeature(tf.string),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from pydantic import ValidationError
-from trainer_data import Transformed, read_record
 
+from tests.support.trainer_data import Transformed, read_record
 from trainer_module.errors import TrainingError
 from trainer_module.settings import EarlyStoppingSettings, TrainSettings
 from trainer_module.settings.train import (
@@ -21,6 +21,8 @@ from trainer_module.settings.train import (
     choose_stopping,
 )
 from trainer_module.trainer import run_fn
+
+pytestmark = pytest.mark.slow
 
 
 def settings_of(**train: Any) -> TrainSettings:

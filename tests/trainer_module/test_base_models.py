@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from test_loops import Interrupt
-from trainer_data import Transformed, read_record
-from trainings import train_whole
-from warm_data import (
+
+from tests.support.trainer_data import Transformed, read_record
+from tests.support.trainings import train_whole
+from tests.support.warm_data import (
     given,
     layer,
     load,
     prepare,
 )
-
 from trainer_module.base_model import (
     DESCRIPTION_FILE,
     Axis,
@@ -34,6 +34,8 @@ from trainer_module.base_model import (
 from trainer_module.errors import TrainingError
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
+
+pytestmark = pytest.mark.slow
 
 
 def test_it_is_told_in_the_record(orders_model: str, later_orders_model: str) -> None:
@@ -145,7 +147,7 @@ class Begun(tf_keras.callbacks.Callback):
 
 
 # Backups of replicas are in test_loops.py, base models of replicas in test_warm_start.py.
-@pytest.mark.parametrize("strategy", ["default", pytest.param("mirrored", marks=pytest.mark.long)])
+@pytest.mark.parametrize("strategy", ["default", pytest.param("mirrored")])
 def test_an_interrupted_training_goes_on_from_its_own_backup(
     orders: Transformed, orders_model: str, tmp_path: Path, strategy: str
 ) -> None:

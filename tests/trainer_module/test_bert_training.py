@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer_data import Row, Transformed, transformed_once
-from trainings import train_whole
-from warm_data import given, load, prepare
 
+from tests.support.trainer_data import Row, Transformed, transformed_once
+from tests.support.trainings import train_whole
+from tests.support.warm_data import given, load, prepare
 from trainer_module.settings import LinearSchedule, TrainerSettings
 
 BERT = Path(__file__).parent / "models" / "data" / "bert"
@@ -26,8 +26,12 @@ def renamed(row: Row) -> Row:
 @pytest.fixture(scope="module")
 def later(opinions: Transformed, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     """The same some time later, with other words and therefore other pieces."""
-    rows = [[renamed(row) for row in part] for part in (opinions.train, opinions.evaluation)]
-    return transformed_once(tmp_path_factory, "later_opinions", *rows, opinions.settings)
+    train, evaluation = (
+        [renamed(row) for row in part] for part in (opinions.train, opinions.evaluation)
+    )
+    return transformed_once(
+        tmp_path_factory, "later_opinions", train, evaluation, opinions.settings
+    )
 
 
 def pieces_of(data: Transformed) -> list[bytes]:

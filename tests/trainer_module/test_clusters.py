@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainer_data import Transformed, read_record, run_script, to_example
-from warm_data import dense, layer, load, using
 
+from tests.support import SUPPORT
+from tests.support.trainer_data import Transformed, read_record, run_script, to_example
+from tests.support.warm_data import dense, layer, load, using
 from trainer_module.settings import Loop
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
 
 def train(
@@ -37,7 +38,7 @@ def train(
     folders = {name: str(directory / name) for name in ("backup", "scratch")}
     order = directory / "order.json"
     order.write_text(json.dumps({"arguments": arguments, **folders}))
-    run_script(Path(__file__).with_name("cluster_run.py"), str(order))
+    run_script(SUPPORT / "cluster_run.py", str(order))
     return read_record(fn_args.serving_model_dir)
 
 
@@ -59,7 +60,7 @@ def test_workers_in_step_come_to_the_same_losses(
     assert list((tmp_path / "model_run" / "worker-1" / "train").glob("events*"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_workers_in_step_prune_and_quantise_alike(trips: Transformed, tmp_path: Path) -> None:
     optimize = {"prune": {"sparsity": 0.75}, "quantize": "qat"}
     record = train(
@@ -81,7 +82,7 @@ def check_examples_of_workers(record: dict[str, Any], workers: int) -> None:
 
 
 # In `make test`, test_every_strategy.py trains by this strategy and loop to a pushed model.
-@pytest.mark.long
+@pytest.mark.slow
 def test_servers_train_a_model_that_can_be_served(trips: Transformed, tmp_path: Path) -> None:
     trips = using(trips, "tabular", members=3, hidden_units=[16], dropout=0.0)
     strategy = {"kind": "parameter_server", "partitioner": "none"}

@@ -14,9 +14,9 @@ import tensorflow as tf
 import tf_keras
 from test_ensemble import FOLDS, fit, make_examples, predict
 from test_trees import ROWS, make_problem, make_tensors
-from trainer_data import Transformed, read_record, to_example
-from warm_data import export, given, using
 
+from tests.support.trainer_data import Transformed, read_record, to_example
+from tests.support.warm_data import export, given, using
 from trainer_module import ensemble_trainer
 from trainer_module.data.dealing import Folds, Parts, renumber
 from trainer_module.ensemble_trainer import MemberTrainings

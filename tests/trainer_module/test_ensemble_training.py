@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainer_data import Transformed, read_record, to_example
-from warm_data import export, using
 
+from tests.support.trainer_data import Transformed, read_record, to_example
+from tests.support.warm_data import export, using
 from trainer_module import ensemble_trainer
 from trainer_module.errors import TrainingError
 from trainer_module.export.reference import KerasReference

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import SMALLEST_BERT, Transformed, to_example
-from trainings import train_whole
-from warm_data import given, load, using
 
+from tests.support.trainer_data import SMALLEST_BERT, Transformed, to_example
+from tests.support.trainings import train_whole
+from tests.support.warm_data import given, load, using
 from trainer_module import trees_trainer
 from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader
@@ -35,6 +35,8 @@ from trainer_module.settings.model import TRAINER, ZOO, load_builder, trainer_of
 from trainer_module.settings.tasks import SUPERVISED_TASKS
 from trainer_module.trainer import open_strategy
 from trainer_module.training.plan import TrainingInputs
+
+pytestmark = pytest.mark.slow
 
 ORDER = ["low", "mid", "high"]
 TASK_OPTIONS: dict[str, Any] = {
@@ -198,7 +200,7 @@ def check_rows_are_alone(case: Case, model: Any, tolerance: float) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[pytest.mark.long] if case.precision != "float32" else [])
+        pytest.param(case, marks=[pytest.mark.slow] if case.precision != "float32" else [])
         for case in CASES
     ],
     ids=str,
@@ -290,9 +292,9 @@ def test_what_is_exported_is_what_was_trained(
     np.testing.assert_allclose(alone, together, atol=1e-6)
     features = data.transform([{**row, label: data.evaluation[0][label]} for row in rows])
     names = {feature.name for feature in data.problem.features}
-    trained = np.asarray(model({k: v for k, v in features.items() if k in names}))
+    answered = np.asarray(model({k: v for k, v in features.items() if k in names}))
     expected = together[:, 1:] if data.problem.task == "binary" else together
-    np.testing.assert_allclose(trained.reshape(expected.shape), expected, atol=1e-6)
+    np.testing.assert_allclose(answered.reshape(expected.shape), expected, atol=1e-6)
     asked = {f.request: tf.constant(features[f.name]) for f in describe_features(data.problem)}
     numbers = exported.signatures["from_transformed"](**asked)
     assert all(value.dtype == tf.float32 for value in numbers.values())

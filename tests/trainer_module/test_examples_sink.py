@@ -16,13 +16,19 @@ from tfx.components.transform.executor import TransformProcessor
 from tfx.components.util import tfxio_utils
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
-from trainer_data import Transformed, make_image, run_transform, to_example, write_examples
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat import tfx_transform
 from components.compat.beam import remember_lookups
 from components.compat.tfx_bsl import batch_by_bytes, read_by_batches
 from components.compat.tfx_transform import write_by_batches
+from tests.support.trainer_data import (
+    Transformed,
+    make_image,
+    run_transform,
+    to_example,
+    write_examples,
+)
 from trainer_module.settings import TrainerSettings
 
 ROWS: list[dict[str, Any]] = [

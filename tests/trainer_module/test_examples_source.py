@@ -15,11 +15,11 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.util import tfxio_utils
 from tfx.proto import example_gen_pb2
 from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
-from trainer_data import make_image, to_example, write_examples
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat.tfx_bsl import BatchedExamples, by_batches, read_by_batches
 from components.user_errors import find_user_error
+from tests.support.trainer_data import make_image, to_example, write_examples
 
 ROWS: list[dict[str, Any]] = [
     {

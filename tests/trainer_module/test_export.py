@@ -10,12 +10,15 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from tensorflow.core.protobuf import saved_model_pb2
-from trainer_data import Transformed, run_script, to_example
 
+from tests.support import SUPPORT
+from tests.support.trainer_data import Transformed, run_script, to_example
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
 from trainer_module.trainer import run_fn
+
+pytestmark = pytest.mark.slow
 
 
 class Augmented(tf_keras.Model):
@@ -82,5 +85,5 @@ def test_model_that_cannot_be_exported_is_not_trained(shades: Transformed, tmp_p
 
 def test_host_of_the_variables_writes_nothing_of_a_trial(trips: Transformed) -> None:
     """As that of a remote TPU, which has not got this machine's temporary folder."""
-    script = Path(__file__).with_name("export_from_afar.py")
+    script = SUPPORT / "export_from_afar.py"
     run_script(script, str(trips.root), trips.settings.model_dump_json(), timeout=60)

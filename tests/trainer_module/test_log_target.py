@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed, read_record, to_example, transformed_once
-from warm_data import export, using
 
+from tests.support.trainer_data import Transformed, read_record, to_example, transformed_once
+from tests.support.warm_data import export, using
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed, read_record
-from trainings import begin, open_training, train_whole
 
+from tests.support.trainer_data import Transformed, read_record
+from tests.support.trainings import begin, open_training, train_whole
 from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
@@ -25,6 +25,8 @@ from trainer_module.training.checkpoint import (
     without_optimizer,
 )
 from trainer_module.training.plan import TrainingInputs
+
+pytestmark = pytest.mark.slow
 
 TWO_REPLICAS = ("mirrored", "central_storage")
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed, strategy_settings
 
+from tests.support.trainer_data import Transformed, strategy_settings
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.tasks.classes import OrdinalTask
 from trainer_module.families.supervised.tasks.numbers import RegressionTask
@@ -24,6 +24,8 @@ from trainer_module.settings.model import NETWORKS, ZOO, is_forest, load_builder
 from trainer_module.settings.tasks import BaseTask, as_task
 from trainer_module.strategies import build_strategy
 from trainer_module.training.building import build_model
+
+pytestmark = pytest.mark.slow
 
 MIXED = (
     TransformedFeature("fare", "numeric", (1,)),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import tf_keras
-from trainer_data import Transformed
-from trainings import open_training, train_whole
 
+from tests.support.trainer_data import Transformed
+from tests.support.trainings import open_training, train_whole
 from trainer_module.errors import TrainingError
 from trainer_module.settings import Loop, TrainerSettings
 from trainer_module.training.callbacks import make_own_callbacks

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx_bsl.tfxio import dataset_options
-from trainer_data import Transformed, to_example
 
 from components.trainer.component import _ARGUMENTS
 from components.trainer.worker import _make_arguments
+from tests.support.trainer_data import Transformed, to_example
 from trainer_module.export.saving import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.runtime import StrategyChoice, WorkerContext
 from trainer_module.strategies.synchronous import DefaultStrategy

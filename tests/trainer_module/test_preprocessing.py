@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_transform.tf_metadata import metadata_io
-from trainer_data import Transformed, make_image, run_transform
 
+from tests.support.trainer_data import Transformed, make_image, run_transform
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families.supervised.trees.forest import columns_of
 from trainer_module.families.supervised.trees.importance import raw_names
@@ -22,6 +22,8 @@ from trainer_module.features.vocabulary_orders import ByFrequency, ClassOrder, C
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainerSettings
+
+pytestmark = pytest.mark.slow
 
 FULL = {
     "fare": 50.0,

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed, run_transform
 
 from components.processes.supervisor import Policy
 from components.trainer.workers import Training, make_workers, restart_policy
@@ -26,6 +25,7 @@ from pipeline.config.sections.model import model_supports_task_and_features
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
+from tests.support.trainer_data import Transformed, run_transform
 from trainer_module.errors import ConfigError
 from trainer_module.families.supervised.tasks.numbers import RegressionTask
 from trainer_module.features import FEATURES
@@ -39,6 +39,8 @@ from trainer_module.settings.model import LEARNERS, ZOO, ModelSpec
 from trainer_module.strategies import STRATEGIES, build_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.trainer import run_fn
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TAXI = ROOT / "configs" / "taxi.yaml"

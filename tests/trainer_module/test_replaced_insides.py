@@ -19,12 +19,12 @@ from tfx.components.util import tfxio_utils
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 from tfx_bsl.coders import batch_util
-from trainer_data import run_transform
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat import tft
 from components.compat.speed import speed_up
 from components.compat.tfx_bsl import BatchedExamples
+from tests.support.trainer_data import run_transform
 from trainer_module.settings import TrainerSettings
 
 CALLED: dict[str, tuple[Any, str]] = {

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from trainer_data import strategy_settings
 
+from tests.support.trainer_data import strategy_settings
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import choose_strategy
 from trainer_module.settings import Strategy, TrainSettings

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed
-from warm_data import export, layer, load, prepare, using
 
+from tests.support.trainer_data import Transformed
+from tests.support.warm_data import export, layer, load, prepare, using
 from trainer_module.data import loading
 from trainer_module.data.loading import measure_quartiles
 from trainer_module.families.supervised.losses import make_loss
@@ -26,6 +26,8 @@ from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
 from trainer_module.settings.model import load_builder
 from trainer_module.training.building import build_model
+
+pytestmark = pytest.mark.slow
 
 SMALL = {"members": 3, "hidden_units": [8, 8], "dropout": 0.0}
 CLASSES = {Task.BINARY: ("no", "yes"), Task.MULTICLASS: ("a", "b", "c"), Task.REGRESSION: ()}

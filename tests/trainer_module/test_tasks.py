@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from sklearn import metrics as sk
-from trainer_data import Transformed, read_record, run_transform
 
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
+from tests.support.trainer_data import Transformed, read_record, run_transform
 from trainer_module.base_model import Axis, Description
 from trainer_module.errors import ConfigError
 from trainer_module.families.supervised.losses import make_loss

@@ -12,8 +12,8 @@ import tensorflow_model_analysis as tfma
 import tf_keras
 from google.protobuf import text_format
 from tfx.components.trainer.fn_args_utils import FnArgs
-from trainer_data import Row, Transformed, read_record, strategy_settings, to_example
 
+from tests.support.trainer_data import Row, Transformed, read_record, strategy_settings, to_example
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
@@ -22,6 +22,8 @@ from trainer_module.features.raw_columns import MISSING_INTEGER, dense_numbers, 
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.trainer import run_fn
+
+pytestmark = pytest.mark.slow
 
 SUPPORTED = [
     Strategy.DEFAULT,
@@ -72,7 +74,7 @@ def houses_run(houses: Transformed, houses_model: str) -> FnArgs:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(kind, marks=[pytest.mark.long] if kind is Strategy.CENTRAL_STORAGE else [])
+        pytest.param(kind, marks=[pytest.mark.slow] if kind is Strategy.CENTRAL_STORAGE else [])
         for kind in SUPPORTED
     ],
 )

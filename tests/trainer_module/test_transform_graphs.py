@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 from tensorflow_transform.beam import impl
-from trainer_data import Transformed, to_example
 
 from components.compat.tft import share_transform_graphs
+from tests.support.trainer_data import Transformed, to_example
 
 
 def test_steps_of_the_same_graph_share_it(trips: Transformed) -> None:

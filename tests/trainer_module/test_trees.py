@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import ydf
-from trainer_data import Transformed, read_record, to_example
-from warm_data import export, using
 
+from tests.support.trainer_data import Transformed, read_record, to_example
+from tests.support.warm_data import export, using
 from trainer_module.data.dealing import Folds, Parts
 from trainer_module.export.reference import KerasReference
 from trainer_module.families.supervised.trees import growing

@@ -10,9 +10,10 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from trainer_data import Transformed, read_record
-from trainings import begin, train_whole
-from warm_data import (
+
+from tests.support.trainer_data import Transformed, read_record
+from tests.support.trainings import begin, train_whole
+from tests.support.warm_data import (
     ODD,
     dense,
     export,
@@ -22,7 +23,6 @@ from warm_data import (
     prepare,
     using,
 )
-
 from trainer_module.base_model import (
     DESCRIPTION_FILE,
     Description,
@@ -31,6 +31,8 @@ from trainer_module.base_model import (
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.problem import _word_names
 from trainer_module.training.warm_start import _changes, _CopyCounts
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer_data import Transformed, read_record
-from warm_data import (
+
+from tests.support.trainer_data import Transformed, read_record
+from tests.support.warm_data import (
     export,
     layer,
     load,
     prepare,
     using,
 )
-
 from trainer_module.base_model import stable_names
 from trainer_module.trainer import run_fn
+
+pytestmark = pytest.mark.slow
 
 CUSTOM = """
 import tf_keras

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from warm import processes
+from tests.support.warm import processes
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SLEEP = "import time; print('ready', flush=True); time.sleep(60)"
 
 
@@ -154,7 +154,7 @@ def test_what_a_fork_cannot_give_is_started_as_ever() -> None:
 def test_nothing_is_left_when_whoever_started_it(how: signal.Signals | None) -> None:
     code = (
         "import json, subprocess, sys, time\n"
-        "from warm import processes\n"
+        "from tests.support.warm import processes\n"
         "processes.LIBRARIES = ()\n"
         f"code = {SLEEP!r}\n"
         "started = [processes.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)\n"
@@ -164,7 +164,7 @@ def test_nothing_is_left_when_whoever_started_it(how: signal.Signals | None) -> 
         "print(json.dumps([one.pid for one in started]), flush=True)\n"
         "sys.stdin.read()\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop(processes.SHARED, None)
     with subprocess.Popen(
         [sys.executable, "-c", code],

@@ -17,9 +17,9 @@ import pytest
 def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """What a run of its own has tried, as pytest has threads; its folder, and what it tells."""
     root = tmp_path_factory.mktemp("workers")
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    path = os.pathsep.join(sys.path)
     done = subprocess.run(
-        [sys.executable, "-m", "beam_steps", str(root)],
+        [sys.executable, "-m", "tests.support.beam_steps", str(root)],
         # Nobody listens there: whoever asks it for the way to this machine waits for ever.
         env={**os.environ, "PYTHONPATH": path, "http_proxy": "http://127.0.0.1:9"},
         capture_output=True,

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
-from as_tfma import check_metrics, check_plots
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.compat import tfma as tfma_insides
@@ -27,6 +26,7 @@ from components.evaluator.batched.reading import PredictedBatch
 from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
+from tests.support.as_tfma import check_metrics, check_plots
 from trainer_module.settings.tasks import SUPERVISED_TASKS, supervised_class
 
 ROWS = 300
@@ -145,7 +145,7 @@ def measure(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch) -
         ("regression", True),
         ("count", False),
         *(
-            pytest.param(*case, marks=pytest.mark.long)
+            pytest.param(*case, marks=pytest.mark.slow)
             for case in (("multiclass", True), ("count", True), ("binary", False))
         ),
     ],

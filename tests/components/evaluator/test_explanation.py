@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from exported import PICTURE, Evaluated, write_rows
 from PIL import Image
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
@@ -27,6 +26,7 @@ from components.evaluator.explanation.prediction import ExplainedModel
 from components.evaluator.explanation.record import EXAMPLES_FILE, WorstExamples
 from components.evaluator.explanation.sample import Sample
 from components.evaluator.explanation.target import Target
+from tests.support.exported import PICTURE, Evaluated, write_rows
 from trainer_module.export.interface import RawColumn
 
 ROWS = 1500

@@ -259,7 +259,7 @@ def test_a_deviance_is_infinite_where_the_mean_is() -> None:
 @pytest.mark.parametrize(
     "task",
     [
-        pytest.param(task, marks=[pytest.mark.long] if task == Task.MULTICLASS else [])
+        pytest.param(task, marks=[pytest.mark.slow] if task == Task.MULTICLASS else [])
         for task in SUPERVISED_TASKS
     ],
 )

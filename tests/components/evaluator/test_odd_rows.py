@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from as_tfma import check_metrics, check_plots
 from test_batched import ROWS, by_tfma, make_config, make_rows
 
 from components.evaluator.batched.accumulator import Accumulator
 from components.evaluator.batched.reading import PredictedBatch
 from components.evaluator.batched.slices import ModelRows, UnsupportedInBatches
+from tests.support.as_tfma import check_metrics, check_plots
 
 KINDS = ("usual", "one label", "no label", "no number", "one row", "no weight")
 
@@ -44,8 +44,8 @@ def make_odd_rows(task: str) -> tuple[ModelRows, pa.RecordBatch]:
         "binary",
         "ordinal",
         "regression",
-        pytest.param("multiclass", marks=pytest.mark.long),
-        pytest.param("count", marks=pytest.mark.long),
+        pytest.param("multiclass", marks=pytest.mark.slow),
+        pytest.param("count", marks=pytest.mark.slow),
     ],
 )
 def test_odd_rows_come_to_what_tfma_makes_of_them(task: str, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
-from trips import trips
-from validations import Statistics, Validation
 
 from components.example_validator.anomalies import Anomaly
+from tests.support.trips import trips
+from tests.support.validations import Statistics, Validation
 
 NUMBERS = ["fare", "tip", "seats", "zone", "is_cash"]
 DRIFT = {"columns": {name: {"jensen_shannon": 0.05} for name in NUMBERS}}

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 from tfx.components.example_validator.executor import Executor as StockExecutor
 from tfx.types import Channel, standard_artifacts
-from validations import Statistics, Validation, make_drift
 
 from components.example_validator.component import ExampleValidator, ValidationSettings
+from tests.support.validations import Statistics, Validation, make_drift
 from trainer_module.errors import DataError, DriftError, InternalError
 from trainer_module.settings import Task
 

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
-from trips import trips
 
 from components.example_gen.columns.encoded import no_values
 from components.example_validator.distribution_changes import find_column
@@ -18,6 +17,7 @@ from components.example_validator.drift import (
     chance_distance,
     measure_skew,
 )
+from tests.support.trips import trips
 from trainer_module.errors import DataError
 
 DRIFT = Drift(

@@ -10,15 +10,17 @@ import psutil
 import pytest
 import tensorflow as tf
 import tf_keras
-from exported_models import build, export, make_problem, make_sample
 from tensorflow.lite.python.lite import TFLiteConverterBase
 
 from components.optimizer.converting import conversion
 from components.optimizer.converting.conversion import SECONDS, convert, convert_in_child
+from tests.support.exported_models import build, export, make_problem, make_sample
 from trainer_module.errors import TrainingError
 from trainer_module.export.variants.manifest import VARIANT_FILE
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
+
+pytestmark = pytest.mark.slow
 
 AMOUNTS = (TransformedFeature("amount", "numeric", (3,)),)
 PRICE = make_problem("regression", AMOUNTS)
@@ -124,7 +126,6 @@ def test_process_that_ends_badly(
     message: str,
 ) -> None:
     monkeypatch.setenv("TROUBLE", trouble)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setattr(conversion, "MODULE", "troubled_conversions")
     monkeypatch.setattr(conversion, "SECONDS", seconds)
     # Tests before this one share some that go on.

@@ -16,11 +16,11 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from exported_models import ask, build, export, make_problem, make_sample
 
 from components.optimizer.converting.conversion import KINDS, convert, convert_in_child
 from components.optimizer.evaluating import measure_variants, unmeasured_reason
 from components.optimizer.gating import latency_of
+from tests.support.exported_models import ask, build, export, make_problem, make_sample
 from trainer_module.data.dealing import Folds, Parts
 from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
@@ -36,6 +36,8 @@ from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.optimize import VariantName
+
+pytestmark = pytest.mark.slow
 
 NUMBERS = (
     TransformedFeature("amount", "numeric", (1,)),

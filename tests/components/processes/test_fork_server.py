@@ -23,7 +23,7 @@ import fcntl, json, logging, os, random, signal, sys, time
 from dataclasses import replace
 from pathlib import Path
 import numpy, psutil
-from cluster_workers import workers
+from tests.support.cluster_workers import workers
 from components.processes.local.fork_server import current_server, run_fork_server
 from components.processes.local.launcher import LocalLauncher
 from trainer_module.scratch import own_temporary_files

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster_workers import workers
 
 from components.processes import ports
 from components.processes.local.launcher import LocalLauncher
+from tests.support.cluster_workers import workers
 from trainer_module.machine import count_cores
 
 _PARENT = """
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from cluster_workers import workers
+from tests.support.cluster_workers import workers
 from components.processes.local.fork_server import current_server, run_fork_server
 from components.processes.local.launcher import LocalLauncher
 from components.processes.supervisor import ClusterJob, Supervisor

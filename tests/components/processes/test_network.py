@@ -8,12 +8,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import warm
 
 from components.processes.ports import answers, free_ports
+from tests.support import SUPPORT, warm
 from trainer_module.errors import TrainingError
 from trainer_module.strategies import network
 from trainer_module.strategies.network import find_exposed, keep_port_local, kept_local
@@ -28,10 +27,10 @@ def can_make_networks() -> bool:
     return subprocess.run(shlex.split(command), capture_output=True).returncode == 0
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.skipif(not can_make_networks(), reason="needs ip and network namespaces")
 def test_no_other_machine_is_answered_not_even_as_servers_start() -> None:
-    script = Path(__file__).with_name("network_attack.py")
+    script = SUPPORT / "network_attack.py"
     done = warm.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -249,7 +249,7 @@ def test_servers_end_with_a_start_that_is_killed(tmp_path: Path, started: int) -
     assert not (tmp_path / FILE).exists()
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_file_is_there_once_all_servers_are_ready(tmp_path: Path) -> None:
     """And stopping finds what the file names."""
     said: list[tuple[str, bool]] = []

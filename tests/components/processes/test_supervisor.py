@@ -9,17 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cluster_workers
 import pytest
-from cluster_workers import spec, workers
 
 from components.processes import supervisor as supervisor_module
 from components.processes.failures import OverdueError, StartTimeoutError, WorkerFailedError
 from components.processes.launcher import Place, WorkerSpec
 from components.processes.local.launcher import LocalLauncher, run_one
 from components.processes.supervisor import ClusterJob, Policy, Supervisor
+from tests.support import cluster_workers
+from tests.support.cluster_workers import spec, workers
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import PROGRESS_LOGGER
+
+pytestmark = pytest.mark.slow
 
 
 def run(specs: list[WorkerSpec], **options: Any) -> list[str]:

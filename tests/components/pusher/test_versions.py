@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_disk import can_mount, run_on_small_disk
 from tfx.components.pusher.executor import Executor as StockExecutor
 from tfx.types import Artifact, standard_artifacts
 
@@ -29,6 +28,7 @@ from components.pusher.versions import (
     push_version,
     read_provenance,
 )
+from tests.support.small_disk import can_mount, run_on_small_disk
 
 FILES, FILE_SIZE = 20, 2**20
 PUSH = """

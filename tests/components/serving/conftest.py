@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -12,12 +10,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "trainer_module"))
-
-from served_trips import Pushed, make_rows, push
-from trainer_data import made_once
-
 from components.serving.model import Model, load_model
+from tests.support.served_trips import Pushed, make_rows, push
+from tests.support.trainer_data import made_once
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from PIL import Image
-from served_pictures import encode, example
-from served_trips import ROOT, Pushed, expected
-from servers import wait_for
-from trainer_data import to_example, write_examples
 
 from components.serving.batch import writing
 from components.serving.batch.job import PredictionJob, predict
@@ -29,8 +25,14 @@ from components.serving.batch.reading import Input, check_not_input, find_files,
 from components.serving.model import Model, load_model
 from components.serving.settings import OnUnreadable
 from pipeline.cli.predict import ChosenModel, PredictOptions, chosen_model, write_predictions
+from tests.support.served_pictures import encode, example
+from tests.support.served_trips import ROOT, Pushed, expected
+from tests.support.servers import wait_for
+from tests.support.trainer_data import to_example, write_examples
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 from trainer_module.export.interface import ModelInterface, RawColumn
+
+pytestmark = pytest.mark.slow
 
 Rows = list[dict[str, Any]]
 

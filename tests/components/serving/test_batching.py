@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from servers import asked_of, raw_call
 
 from components.serving.model import Model
 from components.serving.requests import Arrays
@@ -26,6 +25,7 @@ from components.serving.server.batching import (
 from components.serving.server.protocols.values import RequestInputs, from_rows, to_arrays
 from components.serving.server.reading import MemoryBudget
 from components.serving.server.replies import Reply, RequestError, error_reply
+from tests.support.servers import asked_of, raw_call
 
 
 class Gate:

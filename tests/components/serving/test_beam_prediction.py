@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from served_trips import Pushed
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.serving.batch.writing import exclusive_output
 from pipeline.beam_options import beam_args
 from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
+from tests.support.served_trips import Pushed
 from trainer_module.errors import ConfigError, DataError, InternalError, TryLaterError
 
 Rows = list[dict[str, Any]]

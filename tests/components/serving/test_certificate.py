@@ -13,10 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from served_trips import SETTINGS, Pushed, make_rows
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
-from trainer_data import make_image, to_example
 
 from components.example_gen.columns.tensors import to_request
 from components.infra_validator.component import run_process
@@ -51,9 +49,13 @@ from components.serving.certificate import (
 from components.serving.model import load_model
 from components.serving.requests import Arrays
 from components.serving.server.repository import Repository
+from tests.support.served_trips import SETTINGS, Pushed, make_rows
+from tests.support.trainer_data import make_image, to_example
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.interface import ModelInput, ModelInterface, RawColumn, read_interface
 from trainer_module.settings import TrainerSettings
+
+pytestmark = pytest.mark.slow
 
 TOLERANCE = 1e-3
 Change = Callable[[Path], object]

@@ -17,13 +17,10 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, cast
 
-import hostile
 import numpy as np
 import pytest
 import requests
 import trustme
-from served_trips import Pushed
-from servers import running, wait_until
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from components.infra_validator.interfaces import run_server
@@ -31,6 +28,9 @@ from components.serving.model import Model
 from components.serving.server import connections
 from components.serving.server.app import make_config
 from components.serving.server.options import ServeOptions
+from tests.support import hostile
+from tests.support.served_trips import Pushed
+from tests.support.servers import running, wait_until
 from trainer_module.errors import InternalError
 from trainer_module.export.interface import ModelInterface, RawColumn
 

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from served_trips import Pushed, expected
-from trainer_data import to_example, write_examples
 
 from components.serving.batch.explaining import Explainer
 from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input, find_files
 from components.serving.model import Model
 from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
+from tests.support.served_trips import Pushed, expected
+from tests.support.trainer_data import to_example, write_examples
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]

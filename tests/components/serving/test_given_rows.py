@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served_pictures import INTERFACE as PICTURES
-from served_pictures import encode, push_pictures
-from served_trips import Pushed, expected
 from typer.testing import CliRunner
 
 import local_runner
 from components.serving.model import Model
 from components.serving.top_classes import keep_top_classes
 from pipeline.cli.given_rows import parse_rows
+from tests.support.served_pictures import INTERFACE as PICTURES
+from tests.support.served_pictures import encode, push_pictures
+from tests.support.served_trips import Pushed, expected
 from trainer_module.errors import ConfigError, DataError, ScopelineError
 from trainer_module.export.interface import INTERFACE_FILE, ModelInterface, RawColumn
 

@@ -19,8 +19,6 @@ import numpy as np
 import psutil
 import pytest
 import requests
-from served_trips import Pushed
-from servers import asked_of, raw_call, running, wait_until
 
 from components.serving.model import Model
 from components.serving.requests import Arrays
@@ -28,6 +26,8 @@ from components.serving.server.batching import QUICK_SECONDS
 from components.serving.server.options import ServeOptions, check_options
 from components.serving.server.reading import PredictionRequest, estimate_json_memory
 from components.serving.server.replies import Reply, ResultSlice
+from tests.support.served_trips import Pushed
+from tests.support.servers import asked_of, raw_call, running, wait_until
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]

@@ -15,11 +15,6 @@ import numpy as np
 import pytest
 import requests
 import tensorflow as tf
-from browser import Browser
-from served_pictures import encode
-from served_trips import Pushed, make_rows
-from servers import running
-from trainer_data import to_example
 
 from components.pusher.certificate import (
     CERTIFICATE_PATH,
@@ -31,6 +26,11 @@ from components.serving.certificate import write_certificate
 from components.serving.model import Model, load_model
 from components.serving.requests import EXAMPLES_INPUT
 from components.serving.server.options import ServeOptions
+from tests.support.browser import Browser
+from tests.support.served_pictures import encode
+from tests.support.served_trips import Pushed, make_rows
+from tests.support.servers import running
+from tests.support.trainer_data import to_example
 from trainer_module.export.interface import (
     INTERFACE_FILE,
     ModelInterface,

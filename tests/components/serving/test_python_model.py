@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import requests
-from served_pictures import INTERFACE, encode, push_pictures
-from served_trips import Pushed, expected
 
 import scopeline
 from components.serving.model import Model
 from pipeline.python.server import local_session
+from tests.support.served_pictures import INTERFACE, encode, push_pictures
+from tests.support.served_trips import Pushed, expected
 from trainer_module.errors import ConfigError, DataError
 
 Rows = list[dict[str, Any]]

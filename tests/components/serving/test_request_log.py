@@ -27,10 +27,6 @@ import pytest
 import requests
 import tritonclient.http as triton
 from prometheus_client import CollectorRegistry
-from served_trips import Pushed, expected
-from servers import running, wait_until
-from small_disk import can_mount, run_on_small_disk
-from trainer_data import to_example
 from typer.testing import CliRunner
 
 import local_runner
@@ -50,6 +46,10 @@ from components.serving.requests import EXAMPLES, RAW
 from components.serving.server.options import ServeOptions, check_dropped, check_log
 from components.serving.server.replies import ID_HEADER
 from components.serving.settings import LogOptions
+from tests.support.served_trips import Pushed, expected
+from tests.support.servers import running, wait_until
+from tests.support.small_disk import can_mount, run_on_small_disk
+from tests.support.trainer_data import to_example
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -202,7 +202,7 @@ def test_a_file_is_as_it_was_where_rows_do_not_fit(tmp_path: Path) -> None:
 FULL_DISK = """
 sys.path[:0] = sys.argv[4:]
 import requests
-from servers import running, wait_until
+from tests.support.servers import running, wait_until
 from components.serving.settings import LogOptions
 from components.serving.server.options import ServeOptions
 import time

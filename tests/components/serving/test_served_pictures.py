@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 import requests
 import yaml
-from served_pictures import (
+
+from components.serving.model import load_model
+from components.serving.requests import EXAMPLES_INPUT, measure_pictures
+from components.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
+from tests.support.served_pictures import (
     INTERFACE,
     chunk,
     encode,
@@ -23,12 +27,8 @@ from served_pictures import (
     push_pictures,
     top_down_bmp,
 )
-from served_trips import ROOT
-from servers import free_port, serve_process, wait_until_ready
-
-from components.serving.model import load_model
-from components.serving.requests import EXAMPLES_INPUT, measure_pictures
-from components.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
+from tests.support.served_trips import ROOT
+from tests.support.servers import free_port, serve_process, wait_until_ready
 from trainer_module.errors import DataError
 
 GOOD = encode()

@@ -21,8 +21,6 @@ import pytest
 import requests
 import tensorflow as tf
 import tritonclient.http as triton
-from served_trips import Pushed
-from servers import free_port, running, serve_process, wait_until_ready
 
 from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
@@ -36,6 +34,8 @@ from components.serving.server.protocols.open_inference import (
 )
 from components.serving.server.protocols.values import from_rows, to_array, to_arrays
 from components.serving.server.replies import RequestError
+from tests.support.served_trips import Pushed
+from tests.support.servers import free_port, running, serve_process, wait_until_ready
 from trainer_module import scratch
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.export.interface import ModelInterface, RawColumn

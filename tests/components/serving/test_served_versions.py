@@ -11,15 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
-from served_trips import ROOT, Pushed
-from servers import (
-    free_port,
-    running,
-    serve_process,
-    wait_for,
-    wait_until,
-    wait_until_ready,
-)
 
 from components.pusher.versions import (
     delete_atomically,
@@ -39,7 +30,18 @@ from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
 from components.serving.server.worker import open_repository
 from pipeline.cli.serve import read_key, served_model
+from tests.support.served_trips import ROOT, Pushed
+from tests.support.servers import (
+    free_port,
+    running,
+    serve_process,
+    wait_for,
+    wait_until,
+    wait_until_ready,
+)
 from trainer_module.errors import ConfigError, DataError
+
+pytestmark = pytest.mark.slow
 
 Rows = list[dict[str, Any]]
 

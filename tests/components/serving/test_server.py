@@ -11,20 +11,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import hostile
 import numpy as np
 import pytest
 import requests
 import tritonclient.http as triton
-from served_trips import Pushed, expected
-from servers import running
-from trainer_data import to_example
 
 from components.serving.model import Model
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.values import by_request_names, from_rows
 from components.serving.server.replies import RequestError
+from tests.support import hostile
+from tests.support.served_trips import Pushed, expected
+from tests.support.servers import running
+from tests.support.trainer_data import to_example
 from trainer_module.export.interface import ModelInterface, RawColumn
+
+pytestmark = pytest.mark.slow
 
 Rows = list[dict[str, Any]]
 

@@ -23,8 +23,6 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import requests
-from served_trips import ROOT, Pushed
-from servers import RUNNER, free_port, serve_process, wait_for, wait_until_ready, without_key
 
 from components.serving.server import processes as server_processes
 from components.serving.server import workers
@@ -32,6 +30,15 @@ from components.serving.server.options import ServeOptions
 from components.serving.server.processes import Supervisor
 from components.serving.server.workers import Workers, WorkerSlot
 from pipeline.cli.early_signals import runs_until_stopped
+from tests.support.served_trips import ROOT, Pushed
+from tests.support.servers import (
+    RUNNER,
+    free_port,
+    serve_process,
+    wait_for,
+    wait_until_ready,
+    without_key,
+)
 from trainer_module.errors import ConfigError
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}

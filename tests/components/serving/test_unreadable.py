@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 import tritonclient.http as triton
-from servers import running
-from trainer_data import made_once, run_transform, to_example, write_examples
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.pusher.versions import list_versions, push_new_version
 from components.serving.server.options import ServeOptions
 from components.serving.settings import OnUnreadable
 from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
+from tests.support.servers import running
+from tests.support.trainer_data import made_once, run_transform, to_example, write_examples
 from trainer_module.errors import DataError
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import run_fn

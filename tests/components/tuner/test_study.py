@@ -17,6 +17,8 @@ from components.tuner.study import JOURNAL, MAX_ATTEMPTS, Study, cut_half_line
 from trainer_module.errors import ConfigError
 from trainer_module.tuning.plan import SearchPlan, TrialResult
 
+pytestmark = pytest.mark.slow
+
 SPACE = {
     "train.learning_rate": {"log": [1e-4, 1e-1]},
     "model.dropout": {"float": [0.0, 0.5]},

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tfx
-from e2e.conftest import ROOT, Project, answered_alone
 
 from components.pusher.certificate import CERTIFICATE_PATH
 from components.serving.certificate import read_golden
+from tests.support.project import ROOT, Project, answered_alone
+
+pytestmark = pytest.mark.slow
 
 REVIEWS = Path(tfx.__file__).parent / "examples" / "imdb" / "data" / "imdb_small_with_labels.txt"
 """A hundred reviews of films, with whether they are good ones."""

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from e2e.conftest import ROOT, Project, plain
+
+from tests.support.project import ROOT, Project, plain
+
+pytestmark = pytest.mark.slow
 
 TRIPS = ("--config", "trips.yaml", "--set", "train.epochs=2")
 PAGE = ROOT / "docs" / "your-data.md"

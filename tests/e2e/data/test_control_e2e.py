@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import warm
 import yaml
-from e2e.conftest import Project, plain
 
 from pipeline.kubeflow.compiler import compile_pipeline
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from tests.support import warm
+from tests.support.project import Project, plain
+
+pytestmark = pytest.mark.slow
 
 CARTPOLE = Path(__file__).parents[3] / "configs" / "cartpole.yaml"
 SMALL = {

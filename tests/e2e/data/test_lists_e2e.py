@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from e2e.conftest import Project, plain
+
+from tests.support.project import Project, plain
+
+pytestmark = pytest.mark.slow
 
 CONFIG = {
     "name": "visits",

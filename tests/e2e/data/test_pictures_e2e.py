@@ -7,9 +7,12 @@ import shutil
 
 import pytest
 import tensorflow as tf
-from e2e.conftest import Project, plain
 from PIL import Image
 from sklearn.datasets import load_digits
+
+from tests.support.project import Project, plain
+
+pytestmark = pytest.mark.slow
 
 CONFIG = {
     "name": "scans",

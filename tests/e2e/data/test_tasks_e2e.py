@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from e2e.conftest import Project, answered_alone
+
+from tests.support.project import Project, answered_alone
+
+pytestmark = pytest.mark.slow
 
 VISITS = {
     "name": "visits",

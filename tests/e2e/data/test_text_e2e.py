@@ -8,7 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from e2e.conftest import Project, answered_alone
+
+from tests.support.project import Project, answered_alone
+
+pytestmark = pytest.mark.slow
 
 SHIPPED = Path(__file__).parents[3] / "configs" / "reviews.yaml"
 BESIDE = """

@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import warm
-from e2e.conftest import ROOT, Project
+
+from tests.support import warm
+from tests.support.project import ROOT, Project
+
+pytestmark = pytest.mark.slow
 
 CONFIG = """
 name: fruit

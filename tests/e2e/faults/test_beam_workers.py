@@ -10,8 +10,11 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from e2e.conftest import Project
-from e2e.faults.killing import children
+
+from tests.support.killing import children
+from tests.support.project import Project
+
+pytestmark = pytest.mark.slow
 
 CONFIG = """
 name: doors

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 
 import pytest
-import warm
 
+from tests.support import warm
 from tools.chaos.checks import find_faults, find_half_artifacts
 from tools.chaos.days import DayData, draw
 from tools.chaos.play import Outcome, Player
 from tools.chaos.troubles import Receiver, Trouble
 from tools.replay import NAME
+
+pytestmark = pytest.mark.slow
 
 SEED, NIGHTS = 27, 3
 
@@ -27,7 +29,6 @@ def outcomes(player: Player) -> list[Outcome]:
     return [player.play(night) for night in draw(SEED, NIGHTS)]
 
 
-@pytest.mark.long
 def test_nothing_is_lost(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         assert not outcome.faults, outcome.line()
@@ -36,7 +37,6 @@ def test_nothing_is_lost(outcomes: list[Outcome]) -> None:
     assert {outcome.night.trouble for outcome in outcomes} - {Trouble.NONE}
 
 
-@pytest.mark.long
 def test_faults_are_found(outcomes: list[Outcome], player: Player) -> None:
     days = player.days
     serving = days.output / NAME / "serving" / NAME

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import warm
-from e2e.conftest import Project, wait_until
-from e2e.faults.killing import (
+
+from components.pusher.versions import list_versions
+from tests.support import warm
+from tests.support.killing import (
     arguments,
     backups,
     check_whole_training,
@@ -20,9 +21,10 @@ from e2e.faults.killing import (
     survivors,
     wait_for_epoch,
 )
-from e2e.faults.stopping import Stop, Stopped, stop_run
+from tests.support.project import Project, wait_until
+from tests.support.stopping import Stop, Stopped, stop_run
 
-from components.pusher.versions import list_versions
+pytestmark = pytest.mark.slow
 
 TRAINING = arguments("mirrored", seed=1)
 LONG = [*arguments("mirrored", seed=2), "--set", "train.epochs=400"]

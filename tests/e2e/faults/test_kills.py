@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from e2e.conftest import SMALL, Project
-from e2e.faults.killing import (
+
+from tests.support.killing import (
     EPOCHS,
     KILLS,
     arguments,
@@ -25,9 +25,10 @@ from e2e.faults.killing import (
     survivors,
     wait_for_epoch,
 )
-from e2e.faults.stopping import Stop, stop_run
+from tests.support.project import SMALL, Project
+from tests.support.stopping import Stop, stop_run
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 STOPS = int(os.environ.get("SCOPELINE_STOPS", "20"))
 STOPS_A_RUN = 3
 """So often a command is stopped, before it is left to end."""

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.conftest import SMALL
-from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, Run, kill_once, states, summary
-from mariadb_server import PASSWORD, mariadb
 
 from components.pusher.variants import read_manifest
 from components.pusher.versions import CARD_JSON
+from tests.support.kubeflow_cluster import ROOT, Cluster, Run, kill_once, states, summary
+from tests.support.mariadb_server import PASSWORD, mariadb
+from tests.support.project import SMALL
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from e2e.kubeflow.kubeflow_cluster import Cluster, Run, detail, summary
-from e2e.kubeflow.live_kubeflow import LiveKubeflow
-from mariadb_server import PASSWORD, mariadb
 
 from components.example_gen.builtin import BUILTIN_DATA
 from pipeline.kubeflow.compiled import read_progress, read_report
+from tests.support.kubeflow_cluster import Cluster, Run, detail, summary
+from tests.support.live_kubeflow import LiveKubeflow
+from tests.support.mariadb_server import PASSWORD, mariadb
+
+pytestmark = pytest.mark.slow
 
 SPANS = """
 name: trips

@@ -10,16 +10,17 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from e2e.conftest import SMALL
-from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, states, summary
-from mariadb_server import PASSWORD, mariadb
+
+from tests.support.kubeflow_cluster import ROOT, Cluster, states, summary
+from tests.support.mariadb_server import PASSWORD, mariadb
+from tests.support.project import SMALL
 
 sys.path.insert(0, str(ROOT / "tests" / "components" / "processes" / "kubernetes"))
 
-from kube_gangs import needs_pods
-from kube_server import KubeServer
+from tests.support.kube_gangs import needs_pods
+from tests.support.kube_server import KubeServer
 
-pytestmark = [needs_pods, pytest.mark.long]
+pytestmark = [needs_pods, pytest.mark.slow]
 EPOCHS = 6
 
 

@@ -20,12 +20,14 @@ from typing import Any
 import ml_metadata as mlmd
 import psutil
 import pytest
-import warm
-from e2e.faults.killing import KILLS
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.records.event_log import EventKind, LoggedEvent
+from tests.support import warm
+from tests.support.killing import KILLS
 from tools.replay import MINOR_COLUMNS, NAME, Replay
+
+pytestmark = pytest.mark.slow
 
 DAYS, QUIET, POISONED = 4, 3, 4
 WINDOW = 3
@@ -270,7 +272,6 @@ def check_what_is_left(replay: Replay) -> None:
         mlmd.MetadataStore(connection).get_executions()
 
 
-@pytest.mark.long
 @pytest.mark.timeout(max(900, KILLS * 120))
 def test_no_day_is_lost_or_done_twice(tmp_path: Path) -> None:
     """Whatever it was doing when it was killed."""

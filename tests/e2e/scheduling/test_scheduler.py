@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from e2e.conftest import ROOT, Project, few_digits, plain
+
+from tests.support.project import ROOT, Project, few_digits, plain
+
+pytestmark = pytest.mark.slow
 
 FIRING = "2027-01-05T03:15:00+01:00"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import ml_metadata as mlmd
 import pytest
-from e2e.conftest import ROOT, SMALL, Project, wait_until
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import (
@@ -24,6 +23,9 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.metadata_store import sqlite_connection
 from pipeline.versions.retention import Retention
+from tests.support.project import ROOT, SMALL, Project, wait_until
+
+pytestmark = pytest.mark.slow
 
 CONFIG = ROOT / "configs" / "digits.yaml"
 EASY = ("--set", SMALL, "--set", "evaluate.thresholds={accuracy: {min: 0, tolerance: 1}}")

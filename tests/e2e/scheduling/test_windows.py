@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import random
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.conftest import Project
+
+from tests.support.project import Project, write_span
+
+pytestmark = pytest.mark.slow
 
 NAME = "spans"
 CONFIG = """
@@ -31,22 +30,6 @@ drift:
   on_drift: fail
 certificate: {enabled: false}
 """
-
-
-def write_span(folder: Path, number: int, gold: float = 0.5, rows: int = 200) -> None:
-    """A span of customers, of whom some part has the plan `gold`; written an hour ago."""
-    generator = random.Random(number)  # noqa: S311
-    path = folder / "days" / str(number) / "customers.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["age", "price plan", "label"])
-        for _ in range(rows):
-            age = generator.uniform(20, 80)
-            plan = "gold" if generator.random() < gold else "basic"
-            writer.writerow([f"{age:.1f}", plan, int(age > 50)])
-    an_hour_ago = path.stat().st_mtime - 3600
-    os.utime(path, (an_hour_ago, an_hour_ago))
 
 
 class Runs:

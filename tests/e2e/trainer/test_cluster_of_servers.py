@@ -14,9 +14,11 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from e2e.conftest import ROOT, Project, plain
 
+from tests.support.project import ROOT, Project, plain
 from tools.capture_notebook import execute
+
+pytestmark = pytest.mark.slow
 
 NAMES = ["worker 0", "worker 1", "parameter server 0"]
 

@@ -8,8 +8,11 @@ import socket
 import subprocess
 
 import pytest
-import warm
-from e2e.conftest import Project
+
+from tests.support import warm
+from tests.support.project import Project
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = (
     "model={kind: cnn, filters: [8], hidden_units: [32]}",

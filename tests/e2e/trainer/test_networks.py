@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-import warm
-from e2e.conftest import ROOT, Project
 
 from components.example_gen.builtin import BUILTIN_DATA
+from tests.support import warm
+from tests.support.project import ROOT, Project
 from trainer_module.base_model import read_values
 from trainer_module.published import CLASS_INDEX, PUBLISHED
 from trainer_module.training.phases import PUBLISHED_NOTE
+
+pytestmark = pytest.mark.slow
 
 SMALL = "mobilenet_v3_small"
 SHALLOW = "vgg16"
@@ -67,7 +69,6 @@ def check_trained_and_pushed(digits: Project, kind: str, *options: str) -> str:
     return pushed
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", ["resnet50", "efficientnet_b0", "mobilenet_v3_small", "mobilenet_v3"]
 )

@@ -7,7 +7,10 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from e2e.conftest import ROOT, Project
+
+from tests.support.project import ROOT, Project
+
+pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "your-code.md"
 

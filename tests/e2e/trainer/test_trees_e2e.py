@@ -8,8 +8,11 @@ import time
 from typing import Any
 
 import pytest
-from e2e.conftest import Project, answered_alone, wait_until
-from e2e.faults.killing import children, survivors
+
+from tests.support.killing import children, survivors
+from tests.support.project import Project, answered_alone, wait_until
+
+pytestmark = pytest.mark.slow
 
 ROWS = 500
 CONFIG = """
@@ -99,7 +102,6 @@ def test_plain_tensorflow_serves_them(trained: Project) -> None:
     assert sum(right) > 0.93 * ROWS
 
 
-@pytest.mark.long
 def test_a_growth_that_was_killed_begins_anew_beside_a_model_in_service(trained: Project) -> None:
     # None stops early, so that there is time to kill it in.
     longer = ("--set", "model.trees=600", "--set", "train.early_stopping={patience: 600}")

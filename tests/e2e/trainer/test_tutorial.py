@@ -7,8 +7,11 @@ import re
 import sys
 
 import pytest
-import warm
-from e2e.conftest import ROOT, Project
+
+from tests.support import warm
+from tests.support.project import ROOT, Project
+
+pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "tutorial.md"
 TRAIN = ["run", "--config", "guide.yaml", "--set", "certificate=false"]

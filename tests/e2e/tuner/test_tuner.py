@@ -11,9 +11,10 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from e2e.conftest import Project, plain, wait_until
-from e2e.faults.killing import KILLS, survivors
-from e2e.tuner.searching import (
+
+from tests.support.killing import KILLS, survivors
+from tests.support.project import Project, plain, wait_until
+from tests.support.searching import (
     TRIALS,
     ended,
     ends,
@@ -23,6 +24,8 @@ from e2e.tuner.searching import (
     measured_again,
     write_rooms,
 )
+
+pytestmark = pytest.mark.slow
 
 COMMAND = ("--config", "rooms.yaml", "--set", "tune.parallel=2")
 """More trials at a time go on with the search of one that was killed."""
@@ -109,7 +112,6 @@ def test_run_trains_with_what_was_found_and_another_only_confirms(searched: Sear
     assert "nothing to do: a run would change nothing" in plan
 
 
-@pytest.mark.long
 def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
     searched: Searched,
 ) -> None:
@@ -157,7 +159,6 @@ def test_search_without_a_result_says_why(searched: Searched, tune: str, says: s
     assert says in done.stdout
 
 
-@pytest.mark.long
 def test_search_is_killed_again_and_again(tmp_path: Path) -> None:
     """At random moments: no trial is lost, and none is done twice.
 

@@ -6,8 +6,10 @@ import re
 from typing import Any
 
 import pytest
-from e2e.conftest import Project, plain
-from e2e.scheduling.test_windows import write_span
+
+from tests.support.project import Project, plain, write_span
+
+pytestmark = pytest.mark.slow
 
 CONFIG = """
 name: nights

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from warm.processes import LIBRARIES
 
 from pipeline.config.user_code import MODELS, import_closure
 from pipeline.own_modules import PACKAGES, ROOT
+from tests.support.warm.processes import LIBRARIES
 
 BEFORE_TRAINING = {
     "components.example_gen.executor",
@@ -100,7 +100,7 @@ def test_what_precedes_the_training_does_not_depend_on_its_code(executor: str) -
     assert "trainer_module.families.supervised.ensemble" not in found
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_executors_import_nothing_else() -> None:
     given = json.dumps(sorted(EXECUTORS)), json.dumps(LIBRARIES), *PACKAGES
     done = subprocess.run(

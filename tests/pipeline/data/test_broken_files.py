@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from broken_files import BROKEN, GOOD, LINES, Broken, image, parquet
 
 from components.example_gen.first_look import check_table
 from components.example_gen.formats import ExampleGenSettings
@@ -19,6 +18,7 @@ from pipeline.data.first_look import check_local_data
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
 from pipeline.runs.run import run_pipeline
+from tests.support.broken_files import BROKEN, GOOD, LINES, Broken, image, parquet
 from trainer_module.errors import DataError
 
 ROOT = Path(__file__).parents[3]

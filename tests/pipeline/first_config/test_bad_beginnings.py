@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
-from some_data import (
+from typer.testing import CliRunner
+
+import local_runner
+from pipeline.config.loading import load_config
+from pipeline.first_config import beginnings
+from pipeline.layout import Layout
+from pipeline.run_context import resolve_run
+from pipeline.runs.run import check_new_data
+from tests.support.some_data import (
     customers,
     flowers,
     houses,
@@ -24,14 +32,6 @@ from some_data import (
     written,
     written_classes,
 )
-from typer.testing import CliRunner
-
-import local_runner
-from pipeline.config.loading import load_config
-from pipeline.first_config import beginnings
-from pipeline.layout import Layout
-from pipeline.run_context import resolve_run
-from pipeline.runs.run import check_new_data
 from trainer_module.errors import ScopelineError
 
 NOISE = Random(0).randbytes(5_000)  # noqa: S311 - no secret

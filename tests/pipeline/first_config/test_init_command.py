@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from some_data import KINDS, customers, houses, text, written
 from typer.testing import CliRunner
 
 import local_runner
@@ -20,6 +19,7 @@ from pipeline.first_config.folder import place
 from pipeline.first_config.proposal import Proposal
 from pipeline.records.details import RunDetails
 from pipeline.records.summary import ColumnSummary, RunSummary
+from tests.support.some_data import KINDS, customers, houses, text, written
 
 ROOT = Path(__file__).parents[3]
 LAST_WORDS = """

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from some_data import flowers, picture, text, written
 
 from pipeline.first_config.finding import find_data
 from pipeline.first_config.proposing import propose
+from tests.support.some_data import flowers, picture, text, written
 from trainer_module.errors import DataError
 
 FLOWERS = flowers()

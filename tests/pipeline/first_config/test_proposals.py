@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from some_data import KINDS, Kind
 
 from pipeline.config.loading import load_config
 from pipeline.first_config import beginnings
@@ -18,6 +17,7 @@ from pipeline.first_config.rendering import render_config
 from pipeline.layout import Layout
 from pipeline.run_context import resolve_run
 from pipeline.runs.run import check_new_data
+from tests.support.some_data import KINDS, Kind
 from trainer_module.errors import DataError
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from kfp_server import KfpServer
+
+from tests.support.kfp_server import KfpServer
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm
 import yaml
 from kfp import components
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
@@ -22,12 +21,13 @@ from pipeline.kubeflow.cluster_layout import cluster_layout
 from pipeline.kubeflow.compiled import MAX_BYTES, CompiledPipeline, pack_argument, unpack
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.run_context import resolve_elsewhere
+from tests.support import warm
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
 
-from kfp_rules import check_backend_rules, compile_shallow  # noqa: E402
+from tests.support.kfp_rules import check_backend_rules, compile_shallow  # noqa: E402
 
 PASSWORD = "hush-it-is-a-password"  # noqa: S105
 CONFIG = {

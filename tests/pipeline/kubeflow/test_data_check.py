@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from kfp_server import KfpServer
-from small_pipeline import COMPILED, load
 
 from pipeline.config.sections.notify import NotifySettings, WebhookSettings
 from pipeline.config.settings import PipelineConfig
@@ -23,6 +21,8 @@ from pipeline.kubeflow.data_check import check
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, Status
+from tests.support.kfp_server import KfpServer
+from tests.support.small_pipeline import COMPILED, load
 from trainer_module.errors import ConfigError
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

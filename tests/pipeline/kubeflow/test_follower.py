@@ -6,15 +6,15 @@ import io
 from pathlib import Path
 
 import pytest
-from kfp_server import Answer, KfpServer
-from played_runs import Frame, Play
-from small_pipeline import COMPILED, DONE, LOGS, NOT_BLESSED, UNUSABLE, load, report
 
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.follower import Follower
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.records.summary import State
 from pipeline.runs.console import RunConsole
+from tests.support.kfp_server import Answer, KfpServer
+from tests.support.played_runs import Frame, Play
+from tests.support.small_pipeline import COMPILED, DONE, LOGS, NOT_BLESSED, UNUSABLE, load, report
 from trainer_module.errors import ConfigError, InternalError
 
 QUICK = Polling(interval=0.01, retry_seconds=2)

@@ -15,12 +15,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from kfp_server import Answer, KfpServer
-from small_pipeline import COMPILED, load
 
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.client import Kubeflow, NoLogError
 from pipeline.kubeflow.api.errors import UnavailableError
+from tests.support.kfp_server import Answer, KfpServer
+from tests.support.small_pipeline import COMPILED, load
 from trainer_module.errors import ConfigError, InternalError
 
 TOKEN = "a-secret-token"  # noqa: S105

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp_server import Answer, KfpServer
-from played_runs import Frame, Play
-from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 from typer.testing import CliRunner
 
 import kubeflow_runner
@@ -20,6 +17,9 @@ from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.steps import LogReader
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK
+from tests.support.kfp_server import Answer, KfpServer
+from tests.support.played_runs import Frame, Play
+from tests.support.small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 from trainer_module.typed_words import typed_kubeflow_command
 
 ROOT = Path(__file__).parents[3]

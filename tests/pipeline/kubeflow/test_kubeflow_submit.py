@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm
 import yaml
-from kfp_server import Answer, KfpServer
-from played_runs import Frame, Play
-from small_pipeline import COMPILED, DONE, LOGS, load
 
 from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
+from tests.support import warm
+from tests.support.kfp_server import Answer, KfpServer
+from tests.support.played_runs import Frame, Play
+from tests.support.small_pipeline import COMPILED, DONE, LOGS, load
 from trainer_module.errors import InternalError
 
 ROOT = Path(__file__).parents[3]
@@ -83,12 +83,12 @@ def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
 SUBMIT = """
 import sys
 from pathlib import Path
-sys.path[:0] = sys.argv[1:3]
-from small_pipeline import COMPILED, load
+sys.path.insert(0, sys.argv[1])
+from tests.support.small_pipeline import COMPILED, load
 from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
-config = load(Path.cwd(), sys.argv[3])
+config = load(Path.cwd(), sys.argv[2])
 kubeflow = Kubeflow(settings_of(config))
 sys.exit(commands.run_and_follow(kubeflow, config, COMPILED, {}, Polling(interval=0.05)))
 """
@@ -96,8 +96,7 @@ sys.exit(commands.run_and_follow(kubeflow, config, COMPILED, {}, Polling(interva
 
 def test_ctrl_c_leaves_the_run_alone(server: KfpServer, tmp_path: Path) -> None:
     server.play = Play(PLAY[:1], LOGS)
-    here = str(Path(__file__).parent)
-    command = [sys.executable, "-c", SUBMIT, str(ROOT), here, server.url]
+    command = [sys.executable, "-c", SUBMIT, str(ROOT), server.url]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     # It follows the run, several looks long.
@@ -114,7 +113,7 @@ def test_ctrl_c_leaves_the_run_alone(server: KfpServer, tmp_path: Path) -> None:
     assert server.runs[run]["state"] == "RUNNING"
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_digits_is_compiled_submitted_and_followed(tmp_path: Path) -> None:
     tasks = {"begin": "SUCCEEDED", "trainer": "SUCCEEDED", "conclude": "SUCCEEDED"}
     with KfpServer(token=TOKEN, play=Play([Frame("SUCCEEDED", tasks)], LOGS)) as server:

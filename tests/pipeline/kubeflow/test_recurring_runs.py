@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp_server import Answer, KfpServer
-from small_pipeline import COMPILED, load
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
+from tests.support.kfp_server import Answer, KfpServer
+from tests.support.small_pipeline import COMPILED, load
 from trainer_module.errors import ConfigError, InternalError
 
 NIGHTLY = {"cron": "0 3 * * *"}

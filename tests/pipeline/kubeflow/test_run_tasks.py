@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import kfp_server_api
-import played_runs
 import pytest
-from played_runs import HANDLER, WORKFLOW, Frame, Play, node_id
 
 from pipeline.kubeflow.api.steps import read_steps
+from tests.support import played_runs
+from tests.support.played_runs import HANDLER, WORKFLOW, Frame, Play, node_id
 
 RUNNING = Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"})
 

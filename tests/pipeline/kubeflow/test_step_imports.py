@@ -14,6 +14,8 @@ from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
 from pipeline.run_context import resolve_elsewhere
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json, sys
 from pipeline.kubeflow.step import import_node

@@ -11,9 +11,6 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from kfp_server import KfpServer
-from played_runs import Frame, Play
-from small_pipeline import COMPILED, DONE, LOGS, load
 
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.errors import UnavailableError
@@ -21,6 +18,9 @@ from pipeline.kubeflow.api.follower import Follower
 from pipeline.kubeflow.api.steps import TAIL_BYTES, LogReader, read_log, read_steps
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.runs.console import RunConsole
+from tests.support.kfp_server import KfpServer
+from tests.support.played_runs import Frame, Play
+from tests.support.small_pipeline import COMPILED, DONE, LOGS, load
 from trainer_module.errors import DataError
 
 QUICK = Polling(interval=0.01, retry_seconds=5)

@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kfp_server import Answer, KfpServer
-from played_runs import Frame, Play
-from small_pipeline import COMPILED, DONE, LOGS, load
 
 from pipeline.kubeflow import compiled
 from pipeline.kubeflow.api import follower
@@ -20,6 +17,9 @@ from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress, read_progress
 from pipeline.runs.console import RunConsole
+from tests.support.kfp_server import Answer, KfpServer
+from tests.support.played_runs import Frame, Play
+from tests.support.small_pipeline import COMPILED, DONE, LOGS, load
 from trainer_module.runtime import PROGRESS_LOGGER, report_progress, report_ready
 
 EPOCHS = [

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kfp_server import Answer, KfpServer
-from small_pipeline import COMPILED, load
 
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from pipeline.kubeflow.run_parameters import apply_parameters, default_parameters, parse_parameters
+from tests.support.kfp_server import Answer, KfpServer
+from tests.support.small_pipeline import COMPILED, load
 from trainer_module.errors import ConfigError
 
 DAYS = {"format": "csv", "path": "days/{YYYY}{MM}{DD}/*.csv", "label": "y"}

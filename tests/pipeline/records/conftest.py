@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from webhook_server import SECRET
 
 from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventLog
+from tests.support.webhook_server import SECRET
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notifying import DIGITS, MESSAGE, failure, tell
-from webhook_server import SECRET, hook, mute, say_nothing
 
 from pipeline.config.loading import load_config
 from pipeline.config.sections.notify import Occasion
@@ -20,6 +18,8 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import SIGNATURE_HEADER, check_secrets
+from tests.support.notifying import DIGITS, MESSAGE, failure, tell
+from tests.support.webhook_server import SECRET, hook, mute, say_nothing
 from trainer_module.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("secrets_are_kept")

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
-from notifying import DIGITS, MESSAGE, failure, tell
-from webhook_server import SECRET
 
 from pipeline.config.loading import load_config
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventLog
+from tests.support.notifying import DIGITS, MESSAGE, failure, tell
+from tests.support.webhook_server import SECRET
 
 pytestmark = pytest.mark.usefixtures("secrets_are_kept")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from notifying import DIGITS
 from typer.testing import CliRunner
 
 import local_runner
+from tests.support.notifying import DIGITS
 from trainer_module.errors import ConfigError
 
 HOOK = "notify.webhook={url: 'https://example.com/hook', secret_variable: HOOK_KEY}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from stored_runs import details_of, metric, summary_of
 
 from pipeline.records.details import ColumnDetails, SplitStatistics
 from pipeline.report.comparison import Difference, compare_runs, interval_of_difference
 from pipeline.report.text import NONE
+from tests.support.stored_runs import details_of, metric, summary_of
 
 FIRST, SECOND = "2026-01-05T03-00-00.000001", "2026-01-06T03-00-00.000001"
 

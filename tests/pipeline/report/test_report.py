@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser
-from example_runs import HOSTILE, as_hostile, full_run, worst_examples
 
 from components.evaluator.explanation.record import WorstExamples
 from pipeline.layout import RunLayout
@@ -22,6 +20,8 @@ from pipeline.report.page import make_report, write_report
 from pipeline.report.sections.data import comparable_categories
 from pipeline.report.slice_differences import slice_differences
 from pipeline.report.text import interval, number, visible
+from tests.support.browser import Browser
+from tests.support.example_runs import HOSTILE, as_hostile, full_run, worst_examples
 
 SECTIONS = ["verdict", "data", "training", "evaluation", "slices", "usage"]
 SECTIONS += ["tuning", "variants", "certificate", "steps", "lineage"]

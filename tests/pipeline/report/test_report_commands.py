@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import warm
-from browser import Browser
-from stored_runs import HOSTILE, details_of, metric, store, summary_of
 
 from components.optimizer.report import OptimizerReport, VariantReport
 from pipeline.component_ids import ComponentId
 from pipeline.records.summary import ErrorSummary, Status
 from pipeline.report.step_views import view_summary
 from pipeline.report.text import NONE
+from tests.support import warm
+from tests.support.browser import Browser
+from tests.support.stored_runs import HOSTILE, details_of, metric, store, summary_of
 
 ROOT = Path(__file__).parents[3]
 FIRST, SECOND = "2026-01-05T03-00-00.000001", "2026-01-06T03-00-00.000001"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from evaluation_artifacts import (
+
+from tests.support.evaluation_artifacts import (
     HALF,
     ROWS,
     SURE,
@@ -13,7 +14,7 @@ from evaluation_artifacts import (
     write_examples,
     write_model,
 )
-from tiny_data import Checked, TinyPipeline
+from tests.support.tiny_data import Checked, TinyPipeline
 
 TIMID = [0.3 + 0.01 * (row * 7 % HALF) for row in range(ROWS)]
 """No row is called positive."""

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluation_artifacts import Evaluations
 from PIL import Image
-from small_components import TRAINED, Train, checks, play, training
 from tfx.dsl.components.base.base_node import BaseNode
 
 from components.pusher.versions import list_versions
@@ -22,6 +20,10 @@ from pipeline.records.metadata_store import connection_config
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import resolve_run
 from pipeline.runs.artifact_results import ArtifactResults
+from tests.support.evaluation_artifacts import Evaluations
+from tests.support.small_components import TRAINED, Train, checks, play, training
+
+pytestmark = pytest.mark.slow
 
 DRIFT = {"columns": {"side": {"infinity_norm": 0.2}}}
 

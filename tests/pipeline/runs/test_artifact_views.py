@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_components import checks, play
 from test_artifact_reader import Reading, config_of
 
 from pipeline.component_ids import ComponentId
@@ -16,6 +15,7 @@ from pipeline.layout import Layout
 from pipeline.report.step_views import View
 from pipeline.run_context import resolve_run
 from pipeline.runs.artifact_views import ArtifactViews
+from tests.support.small_components import checks, play
 from trainer_module.errors import ConfigError
 
 WIDE = [f"c{number}" for number in range(20)]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tiny_data import TinyPipeline
 
 from components.column_types.choice import Choice
 from pipeline.cli.run import show_plan
 from pipeline.run_context import resolve_run
 from pipeline.runs.columns import ColumnTypes, gist_of_types, plan_columns
+from tests.support.tiny_data import TinyPipeline
 from trainer_module.errors import DataError
 
 ROWS = "name,when,size,place,label\n" + "".join(

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluation_artifacts import (
+
+from pipeline.records.summary import EvaluationReport
+from pipeline.runs.evaluation_report import read_evaluation
+from tests.support.evaluation_artifacts import (
     HALF,
     ROWS,
     SURE,
@@ -16,10 +19,6 @@ from evaluation_artifacts import (
     write_model,
 )
 
-from pipeline.records.summary import EvaluationReport
-from pipeline.runs.evaluation_report import read_evaluation
-
-USERS = Path(__file__).parents[2] / "components" / "evaluator"
 """The folder of a module as users write them."""
 MISSES = 5
 SCORES = [0.1] * (HALF + MISSES) + [0.9] * (HALF - MISSES)
@@ -45,7 +44,6 @@ def test_one_of_the_users_has_its_arguments_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no mean of Keras's own, so that TFMA computes all of them."""
-    monkeypatch.syspath_prepend(USERS)
     metric = {"class_name": "Cost", "module": "evaluated_by_users", "config": {"per_miss": 10}}
     found = evaluate(tmp_path, SCORES, metrics=["auc", metric], thresholds={"cost": {"max": 2}})
     values = {name: one.value for name, one in found.metrics.items()}

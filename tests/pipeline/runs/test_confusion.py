@@ -7,14 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
-from evaluation_artifacts import HALF, ROWS, SURE, Measured, config_of, measure, write_examples
-from evaluation_artifacts import write_model as write
 
 from pipeline.runs.evaluation_report import (
     describe_mistakes,
     read_evaluation,
     read_mistakes,
 )
+from tests.support.evaluation_artifacts import (
+    HALF,
+    ROWS,
+    SURE,
+    Measured,
+    config_of,
+    measure,
+    write_examples,
+)
+from tests.support.evaluation_artifacts import write_model as write
 from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
 
 OF_FIRST, OF_SECOND = 0.6, 0.7

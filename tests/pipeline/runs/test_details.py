@@ -15,8 +15,6 @@ import time
 from pathlib import Path
 
 import pytest
-from evaluation_artifacts import Evaluations, config_of
-from small_components import Break, checks, play
 from test_observer import Recording
 
 from components import release
@@ -31,6 +29,8 @@ from pipeline.runs import provenance
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.logs import redirected_output
 from pipeline.runs.provenance import config_without_secrets
+from tests.support.evaluation_artifacts import Evaluations, config_of
+from tests.support.small_components import Break, checks, play
 from trainer_module.errors import DataError
 
 EFFECT = {"values": [1], "answers": [0.5], "low": [0.4], "high": [0.6], "rows": [3]}

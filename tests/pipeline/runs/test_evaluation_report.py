@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
 from components.evaluator.constant_prediction import ConstantPrediction
@@ -17,6 +16,9 @@ from pipeline.runs.evaluation_report import (
     is_nearly_perfect,
     read_evaluation,
 )
+from tests.support.evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
+
+pytestmark = pytest.mark.slow
 
 
 def read(measured: Measured) -> EvaluationReport:

@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tiny_data import ROWS, Checked, TinyPipeline
-
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
 from pipeline.runs.run import stop
+from tests.support.tiny_data import ROWS, Checked, TinyPipeline
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 

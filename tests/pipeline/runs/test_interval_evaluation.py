@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evaluation_artifacts import HALF, config_of, measure, write_examples, write_model
 from sklearn import metrics as sk
 
 from pipeline.runs.evaluation_report import read_evaluation
+from tests.support.evaluation_artifacts import HALF, config_of, measure, write_examples, write_model
 from trainer_module.families.supervised.tasks.numbers import RegressionTask
 
 

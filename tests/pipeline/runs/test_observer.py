@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluation_artifacts import Evaluations, Measured, config_of
-from small_components import Break, Stop, checks, play, training
 
 from components.pusher.versions import list_versions, read_provenance
 from pipeline.config.settings import PipelineConfig
@@ -27,6 +25,10 @@ from pipeline.runs.artifact_results import ArtifactResults
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.observer import RunObserver
+from tests.support.evaluation_artifacts import Evaluations, Measured, config_of
+from tests.support.small_components import Break, Stop, checks, play, training
+
+pytestmark = pytest.mark.slow
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from evaluation_artifacts import Measured, config_of, measure, write_model
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.evaluator.batched.accumulator import MAX_REPORTED_SLICES
@@ -20,6 +19,7 @@ from components.evaluator.intervals import read_intervals
 from components.user_errors import find_user_error
 from pipeline.records.summary import EvaluationReport
 from pipeline.runs.evaluation_report import read_evaluation
+from tests.support.evaluation_artifacts import Measured, config_of, measure, write_model
 
 Row = dict[str, Any]
 

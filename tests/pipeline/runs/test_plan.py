@@ -12,7 +12,6 @@ import pytest
 from tfx.dsl.compiler import compiler
 from tfx.orchestration.portable import data_types
 from tfx.proto.orchestration import execution_result_pb2
-from tiny_data import ROWS, Checked, TinyPipeline
 
 from pipeline.cli.run import show_plan
 from pipeline.config import user_code
@@ -23,6 +22,7 @@ from pipeline.records.summary import State
 from pipeline.run_context import resolve_run
 from pipeline.runs.local import ReplacingOperator, compiled_nodes, launch
 from pipeline.runs.plan import PlannedComponent, make_plan
+from tests.support.tiny_data import ROWS, Checked, TinyPipeline
 from trainer_module.errors import DataError
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]

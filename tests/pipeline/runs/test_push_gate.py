@@ -14,8 +14,6 @@ from typing import Any
 
 import ml_metadata as mlmd
 import pytest
-from evaluation_artifacts import SURE, Measured, config_of, measure, write_examples, write_model
-from small_components import play, training
 
 from components.pusher.versions import (
     CARD_FOLDER,
@@ -42,6 +40,15 @@ from pipeline.versions.hold import release_hold, set_hold
 from pipeline.versions.retention import Retention
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.waiting import ApprovalRequest, approve, still_waiting
+from tests.support.evaluation_artifacts import (
+    SURE,
+    Measured,
+    config_of,
+    measure,
+    write_examples,
+    write_model,
+)
+from tests.support.small_components import play, training
 from trainer_module.errors import ConfigError, TryLaterError
 
 

@@ -10,7 +10,6 @@ import apache_beam as beam
 import pytest
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
-from evaluation_artifacts import PLANS, ROWS, SURE, config_of, measure, write_examples, write_model
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import Artifact
@@ -19,6 +18,15 @@ from components.beam_workers.options import IN_PROCESS_ARGS
 from components.optimizer.evaluating import Evaluation, evaluate, read_model_metrics
 from components.optimizer.gating import VariantMetrics
 from pipeline.graph.evaluation import make_measuring_config
+from tests.support.evaluation_artifacts import (
+    PLANS,
+    ROWS,
+    SURE,
+    config_of,
+    measure,
+    write_examples,
+    write_model,
+)
 from trainer_module.export.saving import (
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,
@@ -30,6 +38,8 @@ from trainer_module.export.variants.manifest import (
     describe_file,
     write_variant,
 )
+
+pytestmark = pytest.mark.slow
 
 CONFIG = config_of({"metrics": ["accuracy", "log_loss"], "slices": ["plan"]})
 

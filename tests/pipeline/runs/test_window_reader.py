@@ -6,8 +6,6 @@ import io
 import re
 from pathlib import Path
 
-from tiny_data import ROWS, TinyPipeline
-
 from pipeline.config.sections.data import SpanKind
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
@@ -15,6 +13,7 @@ from pipeline.run_context import BY_HAND, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
 from pipeline.runs.window_reader import WindowReader
 from pipeline.schedule.span_states import accept_span
+from tests.support.tiny_data import ROWS, TinyPipeline
 
 
 def test_notes_on_a_span_name_it(tmp_path: Path) -> None:

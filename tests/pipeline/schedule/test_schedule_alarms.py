@@ -12,9 +12,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from scheduled_days import Days, at
-from scheduler_process import RUNNER, command, until
-from webhook_server import Hook, hook, mute, say_nothing
 
 from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventKind
@@ -28,6 +25,9 @@ from pipeline.schedule.health import (
 )
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
+from tests.support.scheduled_days import Days, at
+from tests.support.scheduler_process import RUNNER, command, until
+from tests.support.webhook_server import Hook, hook, mute, say_nothing
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 

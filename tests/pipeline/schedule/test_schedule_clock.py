@@ -7,13 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from scheduled_days import OTHER_ROWS, Days, at
 
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
 from pipeline.schedule import scheduler
 from pipeline.schedule.decision import Due, NotDue
+from tests.support.scheduled_days import OTHER_ROWS, Days, at
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 

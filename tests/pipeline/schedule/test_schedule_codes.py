@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from scheduled_days import OTHER_ROWS, Days, at
-from scheduler_process import RUNNER
 
 from pipeline.layout import Layout
 from pipeline.lock import ProcessLock
@@ -18,6 +16,8 @@ from pipeline.records.summary import Status
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 from pipeline.versions.hold import release_hold, set_hold
+from tests.support.scheduled_days import OTHER_ROWS, Days, at
+from tests.support.scheduler_process import RUNNER
 from trainer_module.errors import ConfigError
 
 EAGER = {"on_new_data": True, "settle": "0s", "retry": {"attempts": 1}}

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from scheduled_days import Days, at
 
 import local_runner
 from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
+from tests.support.scheduled_days import Days, at
 
 ROOT = Path(__file__).parents[3]
 

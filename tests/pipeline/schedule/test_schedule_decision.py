@@ -8,13 +8,13 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 
 from pipeline.lock import ProcessLock
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
 from pipeline.schedule.decision import MAX_CONTINUATIONS, Due, NotDue
 from pipeline.versions.hold import set_hold
+from tests.support.scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 AS_IT_COMES = {"on_new_data": True, "window": {"last": 3}}

@@ -18,8 +18,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from scheduled_days import Days, at
-from scheduler_process import RUNNER, command, until
 
 from pipeline.clock import system_clock
 from pipeline.exit_codes import worse
@@ -30,7 +28,11 @@ from pipeline.schedule import scheduler as scheduler_module
 from pipeline.schedule.run_process import TimeLimit, _began, end_overdue, run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.schedule.scheduler import check_once, serve
+from tests.support.scheduled_days import Days, at
+from tests.support.scheduler_process import RUNNER, command, until
 from trainer_module.errors import ConfigError, InternalError
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 EAGER = {"on_new_data": True, "poll": "1s", "settle": "0s", "missing_span": "skip"}

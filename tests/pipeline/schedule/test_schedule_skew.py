@@ -10,9 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scheduled_days import Days, at
-from scheduler_process import RUNNER
-from webhook_server import Hook, hook
 
 from pipeline.data.files import count_rows
 from pipeline.records.data_records import new_requests, record_skew
@@ -20,6 +17,9 @@ from pipeline.records.event_log import EventKind
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
+from tests.support.scheduled_days import Days, at
+from tests.support.scheduler_process import RUNNER
+from tests.support.webhook_server import Hook, hook
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scheduled_days import ROWS, Days, at, day_number
 
 from pipeline.data.spans import Span
 from pipeline.records.data_records import SpanRecords, report_empty_spans
@@ -15,6 +14,7 @@ from pipeline.records.summary import Status
 from pipeline.schedule.data_changes import take_snapshot
 from pipeline.schedule.decision import Due, NotDue
 from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
+from tests.support.scheduled_days import ROWS, Days, at, day_number
 from trainer_module.errors import ConfigError
 
 DRIFTED = "the data drifted: train split, a: expected little; found 0.3 compared with span 3"

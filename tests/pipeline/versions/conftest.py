@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pipeline_service import Service
+
+from tests.support.pipeline_service import Service
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2 as pb
-from pipeline_service import Service
 
 from pipeline.versions.artifacts import delete_files, retire_artifacts
+from tests.support.pipeline_service import Service
 
 
 def put_execution(store: mlmd.MetadataStore, run: str, contexts: Iterable[tuple[str, str]]) -> int:

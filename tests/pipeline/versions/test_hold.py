@@ -12,12 +12,12 @@ import time
 from datetime import datetime, timedelta
 
 import pytest
-from pipeline_service import DIGITS, Service
 
 from pipeline.records.event_log import EventKind
 from pipeline.versions import hold as hold_module
 from pipeline.versions import rollback as rollback_module
 from pipeline.versions.hold import pushing, read_hold, release_hold, set_hold
+from tests.support.pipeline_service import DIGITS, Service
 from trainer_module.errors import ConfigError, TryLaterError
 
 SCHEDULED = ("--set", "schedule={cron: 0 3 * * *}")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as pb
-from pipeline_service import DIGITS, Service
 
 from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
@@ -22,6 +21,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventKind
 from pipeline.versions.retention import Retention, find_expired
 from pipeline.versions.withdrawal import withdraw
+from tests.support.pipeline_service import DIGITS, Service
 
 
 def keeping(keep: str = "") -> PipelineConfig:

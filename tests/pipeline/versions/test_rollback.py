@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm
-from pipeline_service import ROOT, Service, add_variants
 
 from components.pusher.versions import push_new_version, read_provenance
 from pipeline.lock import run_lock
 from pipeline.records.event_log import EventKind
 from pipeline.versions.hold import read_hold
+from tests.support import warm
+from tests.support.pipeline_service import ROOT, Service, add_variants
 from trainer_module.errors import ConfigError
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2 as pb
-from pipeline_service import DIGITS, ROOT, Service
 
 from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
 from pipeline.records.metadata_store import sqlite_connection
 from pipeline.versions.retention import Retention
+from tests.support.pipeline_service import DIGITS, ROOT, Service
 
 
 def test_models_are_listed_without_tensorflow(service: Service) -> None:

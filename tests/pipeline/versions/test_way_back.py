@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from pipeline_service import DIGITS, ROOT, Service, add_variants
 
 from components.pusher.versions import (
     WITHDRAWN_FILE,
@@ -22,6 +21,7 @@ from components.serving.versions import check_model, find_version
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
 from pipeline.versions.retention import find_expired
+from tests.support.pipeline_service import DIGITS, ROOT, Service, add_variants
 from trainer_module.errors import ConfigError, DataError
 
 GRAPH = "saved_model.pb"

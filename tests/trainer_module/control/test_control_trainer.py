@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import warm
-from control_run import arguments
 
+from tests.support import SUPPORT, warm
+from tests.support.control_run import arguments
 from trainer_module.control_trainer import COLLECTED_FILE, run_fn
 from trainer_module.errors import ConfigError, DataError, TrainingError
 from trainer_module.families.control.measuring import (
@@ -28,6 +28,8 @@ from trainer_module.families.control.measuring import (
 from trainer_module.families.control.training import AT_ONCE, CHECKPOINT_FILE, RoundPlan
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
+
+pytestmark = pytest.mark.slow
 
 CARTPOLE = "gymnasium:CartPole-v1"
 TASK = {
@@ -79,7 +81,7 @@ def values_of(folder: Path) -> np.ndarray:
 def start_and_kill(folder: Path, custom_config: dict[str, Any]) -> None:
     """Trains in a process that is killed in the middle, after its fifteenth backup or later."""
     content = json.dumps({"custom_config": custom_config, "backup_steps": 32})
-    script = Path(__file__).with_name("control_run.py")
+    script = SUPPORT / "control_run.py"
     process = warm.Popen(
         [sys.executable, str(script), str(folder), content],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -93,7 +95,7 @@ def start_and_kill(folder: Path, custom_config: dict[str, Any]) -> None:
         time.sleep(0.001)
     os.kill(process.pid, signal.SIGKILL)
     _, said = process.communicate()
-    assert process.returncode == -signal.SIGKILL, said.decode()
+    assert process.returncode == -signal.SIGKILL, said
 
 
 def test_a_training_that_is_killed_comes_to_the_same(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from trainer_module.families.control.task import TargetSettings
 from trainer_module.settings import MirroredStrategy, ModelSettings
 from trainer_module.strategies import build_strategy
 
+pytestmark = pytest.mark.slow
+
 
 def test_targets_are_of_the_best_action_by_either_network() -> None:
     rewards, discounts = tf.constant([1.0, 2.0, 3.0]), tf.constant([0.5, 0.5, 0.0])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import to_example, write_examples
 
+from tests.support.trainer_data import to_example, write_examples
 from trainer_module.data.augmentation import (
     DRAWS,
     change_pictures,

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainer_data import Transformed, read_record, run_transform, write_examples
-from trainings import run_fn
 
+from tests.support.trainer_data import Transformed, read_record, run_transform, write_examples
+from tests.support.trainings import run_fn
 from trainer_module.data.dealing import divide_examples, exempt_rare_classes
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.loading import load_data
@@ -104,7 +104,7 @@ def test_times_are_read_as_they_are_split_by(trips: Transformed, tmp_path: Path)
     assert set(content.tensors) == {"x", "y"}
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_rows_of_a_patient_stay_on_one_side_of_every_division(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     bodies, labels = random.normal(size=(PATIENTS, 4)), random.integers(0, 2, PATIENTS)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainer_data import strategy_settings, to_example, write_examples
 
+from tests.support.trainer_data import strategy_settings, to_example, write_examples
 from trainer_module.data.dealing import first_examples
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split, steps_per_execution
@@ -19,6 +19,8 @@ from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import Strategy, Task
 from trainer_module.strategies import build_strategy
+
+pytestmark = pytest.mark.slow
 
 PROBLEM = Problem(Task.BINARY, "y", ("0", "1"), (TransformedFeature("x", "numeric", (1,)),))
 SPEC = {

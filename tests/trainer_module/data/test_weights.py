@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 from sklearn.utils.class_weight import compute_class_weight
-from trainer_data import (
+
+from tests.support.trainer_data import (
     Row,
     Transformed,
     read_record,
@@ -19,14 +20,15 @@ from trainer_data import (
     transformed_once,
     write_examples,
 )
-from trainings import open_training, run_fn, train_whole
-
+from tests.support.trainings import open_training, run_fn, train_whole
 from trainer_module import trees_trainer
 from trainer_module.data.input_pipeline import Weighting, describe_imbalance, weights_by_class
 from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
 from trainer_module.settings import Loop, TrainerSettings
 from trainer_module.trainer import open_strategy
+
+pytestmark = pytest.mark.slow
 
 CLASSES = ("bronze", "gold", "silver")
 
@@ -170,9 +172,7 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 # Weights of classes count in the same way in each network.
-@pytest.mark.parametrize(
-    "kind", ["tabular", "trees", pytest.param("wide_deep", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("kind", ["tabular", "trees", pytest.param("wide_deep")])
 def test_probabilities_are_those_of_the_data_whatever_classes_count(
     rare: Transformed, tmp_path: Path, kind: str
 ) -> None:

@@ -16,13 +16,15 @@ import pytest
 import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import FeatureUnion
-from trainer_data import Row, Transformed, make_image, to_example, transformed_once
 
+from tests.support.trainer_data import Row, Transformed, make_image, to_example, transformed_once
 from trainer_module.export.saving import build_signatures
 from trainer_module.features import FEATURES
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.settings import ModelSettings, TrainerSettings
 from trainer_module.settings.model import NETWORKS, ZOO, load_builder
+
+pytestmark = pytest.mark.slow
 
 Random = random.Random
 Apply = Callable[[list[Row]], dict[str, np.ndarray]]

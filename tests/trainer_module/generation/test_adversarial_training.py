@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from generation_runs import (
+
+from tests.support.generation_runs import (
     TINY,
     TINY_DCGAN,
     arguments,
@@ -21,7 +22,6 @@ from generation_runs import (
     write_pictures,
     write_splits,
 )
-
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families import EXAMPLES_KEY, SampleRequest
 from trainer_module.families.generation import sampler

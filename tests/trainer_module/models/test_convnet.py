@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tf_keras
 from PIL import Image
-from trainer_data import Row, Transformed, transformed_once
-from trainings import train_whole
-from warm_data import given, load, prepare
 
+from tests.support.trainer_data import Row, Transformed, transformed_once
+from tests.support.trainings import train_whole
+from tests.support.warm_data import given, load, prepare
 from trainer_module.compat.model_optimization import is_wrapper
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import run_script
 
+from tests.support import SUPPORT
+from tests.support.trainer_data import run_script
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models.pretrained_parts import batch_norms
 from trainer_module.families.supervised.models.pretrained_weights import load_weights, open_weights
@@ -71,7 +72,7 @@ def preprocessed(kind: str, pictures: np.ndarray) -> np.ndarray:
         "resnet50",
         "vgg16",
         "mobilenet_v3",
-        pytest.param("efficientnet_b0", marks=pytest.mark.long),
+        pytest.param("efficientnet_b0", marks=pytest.mark.slow),
     ],
 )
 def test_what_comes_out_is_what_the_network_of_keras_gives(kind: str, tmp_path: Path) -> None:
@@ -304,4 +305,4 @@ def test_a_head_may_take_all_places_of_the_network() -> None:
 
 def test_synchronised_statistics_are_those_of_the_joined_batch() -> None:
     """In a process of its own: TensorFlow remembers the shapes that replicas have exchanged."""
-    run_script(Path(__file__).with_name("synchronised_statistics.py"))
+    run_script(SUPPORT / "synchronised_statistics.py")

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from tfx.components.trainer.fn_args_utils import FnArgs
-from trainer_data import Transformed, read_record
 
+from tests.support.trainer_data import Transformed, read_record
 from trainer_module import trainer
 from trainer_module.data.dealing import divide_records, make_fold
 from trainer_module.data.examples import Content, Reader
@@ -28,6 +28,8 @@ from trainer_module.training.building import make_network
 from trainer_module.training.folds import cross_validate, train_best_length
 from trainer_module.training.plan import TrainingInputs, TrainingPlan, TrainingResult, open_inputs
 from trainer_module.training.reuse import Reuse
+
+pytestmark = pytest.mark.slow
 
 FOLDS = 2
 

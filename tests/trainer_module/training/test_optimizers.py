@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import strategy_settings
 
+from tests.support.trainer_data import strategy_settings
 from trainer_module.settings import OptimizerName, TrainSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.training.optimizers import build_optimizer

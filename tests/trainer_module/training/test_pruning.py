@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from tensorflow_model_optimization.python.core.sparsity.keras.pruning_utils import is_pruned_m_by_n
-from trainer_data import Transformed, read_record
-from trainings import begin, open_training, train_whole
 
+from tests.support.trainer_data import Transformed, read_record
+from tests.support.trainings import begin, open_training, train_whole
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.runtime import WorkerContext

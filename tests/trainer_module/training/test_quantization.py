@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed, read_record
-from warm_data import prepare, using
 
+from tests.support.trainer_data import Transformed, read_record
+from tests.support.warm_data import prepare, using
 from trainer_module.compat.model_optimization import is_wrapper
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem

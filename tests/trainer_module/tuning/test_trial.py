@@ -15,8 +15,8 @@ from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
-from trainer_data import Transformed
 
+from tests.support.trainer_data import Transformed
 from trainer_module.errors import TrainingError
 from trainer_module.measures import measures_of
 from trainer_module.runtime import WorkerContext
@@ -31,6 +31,8 @@ from trainer_module.tuning.plan import (
     objectives_of,
 )
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
+
+pytestmark = pytest.mark.slow
 
 Run = Callable[..., TrialResult]
 QUICK = {"train.epochs": 3, "train.batch_size": 64}

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
-from kube_server import KubeServer
-from kube_workers import spec, starts, workers
 
 from components.processes.kubernetes import api as api_module
 from components.processes.kubernetes.api import KubernetesApi, ResourceKind
 from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.kubernetes.objects import Gang, make_service
 from components.processes.launcher import Place
+from tests.support.kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
+from tests.support.kube_server import KubeServer
+from tests.support.kube_workers import spec, starts, workers
 from trainer_module.errors import ConfigError, TrainingError
 
-pytestmark = [pytest.mark.timeout(120), needs_pods]
+pytestmark = [pytest.mark.timeout(120), needs_pods, pytest.mark.slow]
 CONFLICT = (
     'Operation cannot be fulfilled on resourcequotas "compute": the object has been modified; '
     "please apply your changes to the latest version and try again"

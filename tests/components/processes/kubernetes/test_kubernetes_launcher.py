@@ -7,25 +7,23 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import kube_checks
-import kube_server
-import kube_workers
 import kubernetes_validate
 import pytest
 import yaml
-from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
-from kube_server import KubeServer
-from kube_workers import spec, starts, workers
 
 from components.processes.failures import WorkerFailedError
 from components.processes.kubernetes import objects, pods
 from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.launcher import Place, WorkerSpec
 from components.processes.supervisor import Policy
+from tests.support import kube_checks, kube_server, kube_workers
+from tests.support.kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
+from tests.support.kube_server import KubeServer
+from tests.support.kube_workers import spec, starts, workers
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import PROGRESS_LOGGER
 
-pytestmark = [pytest.mark.timeout(120), needs_pods]
+pytestmark = [pytest.mark.timeout(120), needs_pods, pytest.mark.slow]
 
 
 @pytest.fixture

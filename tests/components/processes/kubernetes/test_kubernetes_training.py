@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_gangs import meanwhile, needs_pods, wait_until
-from kube_server import ROOT, KubeServer
 from tfx import types
 from tfx.types import standard_artifacts
 
 from components.trainer.component import ClusterTrainerExecutor
 from components.trainer.options import TrainerOptions
+from tests.support.kube_gangs import meanwhile, needs_pods, wait_until
+from tests.support.kube_server import ROOT, KubeServer
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 
 sys.path.append(str(ROOT / "tests" / "trainer_module"))
-from trainer_data import Row, run_transform
+from tests.support.trainer_data import Row, run_transform
 
-pytestmark = [pytest.mark.timeout(240), needs_pods]
+pytestmark = [pytest.mark.timeout(240), needs_pods, pytest.mark.slow]
 EPOCHS = 8
 
 
@@ -96,7 +96,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kube(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
     pods = {"image": "scopeline:0.1.0", "volume": {"claim": "data", "path": str(root)}}
     options = TrainerOptions.model_validate({"launcher": "kubernetes", "pods": pods})
-    server = KubeServer(tmp_path, volumes={"data": root}, python_path=[Path(__file__).parent])
+    server = KubeServer(tmp_path, volumes={"data": root})
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     for name, value in (server.environment | options.to_environment()).items():
@@ -129,7 +129,7 @@ def test_servers_train_although_a_worker_is_replaced(kube: KubeServer, root: Pat
 
 
 def test_one_process_needs_no_pod(kube: KubeServer, root: Path) -> None:
-    Step(root, 4).run("kube_workers.export", strategy="one_device")
+    Step(root, 4).run("tests.support.kube_workers.export", strategy="one_device")
     assert not kube.used
 
 

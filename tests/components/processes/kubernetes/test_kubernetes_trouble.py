@@ -11,25 +11,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kube_server
 import pytest
-from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
-from kube_server import KubeServer
-from kube_workers import starts, workers
 
 from components.processes import supervisor as supervisor_module
 from components.processes.failures import StartTimeoutError, WorkerFailedError
 from components.processes.kubernetes import objects, pods
 from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.launcher import Place, WorkerSpec
+from tests.support import kube_server
+from tests.support.kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
+from tests.support.kube_server import KubeServer
+from tests.support.kube_workers import starts, workers
 from trainer_module.errors import ConfigError
 
-pytestmark = [pytest.mark.timeout(120), needs_pods]
+pytestmark = [pytest.mark.timeout(120), needs_pods, pytest.mark.slow]
 START_SECONDS = 6
 _STEP = """
 import logging
-from kube_gangs import VOLUME, run
-from kube_workers import workers
+from tests.support.kube_gangs import VOLUME, run
+from tests.support.kube_workers import workers
 from components.processes.kubernetes.launcher import exits_on_sigterm
 logging.basicConfig()
 with exits_on_sigterm():

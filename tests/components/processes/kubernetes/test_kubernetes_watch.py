@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_gangs import VOLUME, meanwhile, needs_pods, run, serving, wait_until
-from kube_server import KubeServer
-from kube_workers import starts, workers
 
 from components.processes.kubernetes import api as api_module
 from components.processes.kubernetes import pods
 from components.processes.kubernetes.api import KubernetesApi, ResourceKind, WatchEndedError
+from tests.support.kube_gangs import VOLUME, meanwhile, needs_pods, run, serving, wait_until
+from tests.support.kube_server import KubeServer
+from tests.support.kube_workers import starts, workers
 
-pytestmark = [pytest.mark.timeout(120), needs_pods]
+pytestmark = [pytest.mark.timeout(120), needs_pods, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import ml_metadata as mlmd
 import pytest
-from mariadb_server import PASSWORD, mariadb
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from pipeline.config.loading import load_config
@@ -21,6 +20,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.forgetting import forget_in_file
 from pipeline.records.metadata_store import check_store, connection_config, copy_to_sqlite, forget
+from tests.support.mariadb_server import PASSWORD, mariadb
 
 DIGITS = Path(__file__).parents[4] / "configs" / "digits.yaml"
 REFERENCES = {

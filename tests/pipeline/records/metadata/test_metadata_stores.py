@@ -12,10 +12,7 @@ from pathlib import Path
 
 import ml_metadata
 import pytest
-import warm
-from mariadb_server import PASSWORD, USER, MariaDB, free_port, mariadb
 from ml_metadata.proto import metadata_store_pb2
-from small_disk import can_mount, run_on_small_disk
 
 from pipeline.config.loading import load_config
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
@@ -28,6 +25,9 @@ from pipeline.records.metadata_store import (
     copy_to_sqlite,
     sqlite_connection,
 )
+from tests.support import warm
+from tests.support.mariadb_server import PASSWORD, USER, MariaDB, free_port, mariadb
+from tests.support.small_disk import can_mount, run_on_small_disk
 from trainer_module.errors import ConfigError, TryLaterError
 
 ROOT = Path(__file__).parents[4]
@@ -148,7 +148,7 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
         "said(lambda: only_scheduler(layout.scheduler_lock).__enter__())\n"
     )
     folder = tmp_path / "output"
-    paths = f"sys.path[:0] = {[str(Path(__file__).parent), str(ROOT / 'tests')]!r}\n"
+    paths = f"sys.path[:0] = {[str(Path(__file__).parent), str(ROOT)]!r}\n"
     done = run_on_small_disk(paths + script, folder, 2000, str(folder))
     checked, run, log, lock = done.stdout.splitlines()
     assert checked == (

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from pictures import prepare
-from trainings import begin, train_whole
 
+from tests.support.pictures import prepare
+from tests.support.trainings import begin, train_whole
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
 from trainer_module.errors import TrainingError
@@ -84,7 +84,7 @@ def plain_keras(model: tf_keras.Model, data: TrainingData) -> tuple[list[float],
     return losses, measured
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_the_losses_are_those_of_plain_keras(tmp_path: Path) -> None:
     transfer = {**TRANSFER, "unfreeze_layers": 30}
     model = {"kind": "mobilenet_v3_small", "transfer": transfer}
@@ -104,7 +104,7 @@ def test_the_losses_are_those_of_plain_keras(tmp_path: Path) -> None:
         np.testing.assert_array_equal(norm.moving_mean, before)
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_replicas_and_the_other_loop_come_to_the_same(
     expected: dict[str, list[float]], tmp_path: Path
 ) -> None:
@@ -114,7 +114,7 @@ def test_replicas_and_the_other_loop_come_to_the_same(
     assert expected["learning_rate"] == pytest.approx([0.01, 0.01, 1e-4])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_pictures_may_be_mixed_and_precision_be_low(tmp_path: Path) -> None:
     """Under replicas and by the loop of ours as in one process by `fit`."""
     augment = {"flip": "horizontal", "mixup": 0.4}
@@ -142,7 +142,7 @@ class Killed(tf_keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_a_killed_training_goes_on_in_its_phase(
     expected: dict[str, list[float]], tmp_path: Path
 ) -> None:
@@ -160,7 +160,7 @@ def test_a_killed_training_goes_on_in_its_phase(
     assert found["loss"] == pytest.approx(min(expected["val_loss"]), rel=1e-4)
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_features_that_do_not_fit_are_computed_each_epoch(
     expected: dict[str, list[float]],
     tmp_path: Path,

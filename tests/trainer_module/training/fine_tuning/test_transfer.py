@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from pictures import SIDE, open_on
 from sklearn.datasets import load_digits
-from trainings import train_whole
 
+from tests.support.pictures import SIDE, open_on
+from tests.support.trainings import train_whole
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
@@ -56,8 +56,7 @@ def train(
     return train_whole(open_on(directory, settings, TrainingData(problem, learnt, held_out)))
 
 
-@pytest.mark.e2e
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_network_that_knows_eight_digits_learns_ten_from_few(tmp_path: Path) -> None:
     """Of 10 pictures each, in as many epochs as the network from scratch has."""
     rows = ORDER[HELD_OUT:]

@@ -1,0 +1,1 @@
+"""Tests of Scopeline: they mirror the packages, and share what lies in `tests.support`."""

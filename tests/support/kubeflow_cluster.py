@@ -1,0 +1,146 @@
+"""A cluster for compiled pipelines: the test executor, a volume, and a real metadata server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kfp import components
+
+from pipeline.kubeflow.compiled import CompiledPipeline, read_report, read_summary
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from pipeline.records.summary import RunSummary
+from tests.support.mariadb_server import PASSWORD, MariaDB
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
+
+from tests.support.kfp_executor import Executor, OnStart, Run, TaskRun  # noqa: E402
+from tests.support.kfp_rules import check_backend_rules, compile_shallow  # noqa: E402
+
+MOST_SECONDS_TO_AN_EPOCH = 300
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A namespace with one volume claim and one secret, and a metadata server beside it."""
+
+    volume: Path
+    server: MariaDB
+    database: str
+
+    @property
+    def settings(self) -> list[str]:
+        """What a config needs to say to run here."""
+        # Every pod is on this machine, which a config for a cluster may not name as such.
+        metadata = self.server.url(self.database, host="127.1")
+        return [
+            "kubeflow.image=registry.example.com/scopeline:0.1.0",
+            f"kubeflow.volume={{claim: scopeline, path: {self.volume}}}",
+            f"kubeflow.metadata={metadata}",
+            "kubeflow.secrets={SCOPELINE_METADATA_PASSWORD: {secret: meta, key: password}}",
+            "kubeflow.retries=1",
+        ]
+
+    def compile(self, config: Path, *settings: str) -> CompiledPipeline:
+        """Compiles a config for this cluster, and checks what the backend would say to it."""
+        compiled = compile_shallow(load_for_kubeflow(config, [*self.settings, *settings]))
+        check(compiled.yaml)
+        assert components.load_component_from_text(compiled.yaml).name == compiled.name
+        return compiled
+
+    def executor(
+        self,
+        compiled: CompiledPipeline,
+        on_start: OnStart | None = None,
+        environment: Mapping[str, str] | None = None,
+        cold: Collection[str] = (),
+    ) -> Executor:
+        """Runs that pipeline."""
+        return self.executor_of(compiled.yaml, on_start, environment, cold)
+
+    def executor_of(
+        self,
+        specification: str,
+        on_start: OnStart | None = None,
+        environment: Mapping[str, str] | None = None,
+        cold: Collection[str] = (),
+    ) -> Executor:
+        """Runs a pipeline's YAML; the image is this checkout with its environment."""
+        return Executor(
+            text=specification,
+            workdir=self.pods,
+            image_env={
+                "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+                "PYTHONPATH": str(ROOT),
+                "PYTHONUNBUFFERED": "1",
+                "HOME": str(self.volume.parent),
+                "TF_USE_LEGACY_KERAS": "1",
+                **(environment or {}),
+            },
+            secrets={"meta": {"password": PASSWORD}},
+            claims={"scopeline": self.volume},
+            on_start=on_start,
+            cold=cold,
+        )
+
+    @property
+    def pods(self) -> Path:
+        """The folder of logs."""
+        return self.volume.parent / "cluster"
+
+    def count(self, node_type: str) -> int:
+        """How many executions of a component the metadata has."""
+        names = self.server.administer(
+            "SELECT t.name FROM Execution e JOIN Type t ON e.type_id = t.id", self.database
+        )
+        return sum(str(name).endswith(f".{node_type}") for (name,) in names)
+
+
+def check(specification: str) -> None:
+    """What the backend would say to a compiled pipeline."""
+    assert check_backend_rules(specification) == []
+    assert PASSWORD not in specification
+
+
+def summary(run: Run) -> RunSummary:
+    """What `conclude` said of a run."""
+    found = read_summary(run.tasks["conclude"].log)
+    assert found is not None, run.report()
+    return found
+
+
+def states(run: Run) -> dict[str, str]:
+    """By component, what became of it."""
+    return {component.name: str(component.state) for component in summary(run).components}
+
+
+def detail(task: TaskRun) -> str:
+    """What a step said of itself."""
+    report = read_report(task.log)
+    assert report is not None, task.log
+    return report.detail
+
+
+def kill_once(cluster: Cluster, task: str, mark: str) -> OnStart:
+    """Kills the first pod of a task as soon as its log holds a text."""
+
+    def watch(process: subprocess.Popen[bytes]) -> None:
+        until = time.monotonic() + MOST_SECONDS_TO_AN_EPOCH
+        while process.poll() is None and time.monotonic() < until:
+            logs = cluster.pods.glob(f"pods/*/{task}/0/main.log")
+            if any(mark in log.read_text(errors="replace") for log in logs):
+                process.kill()
+                return
+            time.sleep(0.05)
+
+    def on_start(started: str, attempt: int, process: subprocess.Popen[bytes]) -> None:
+        if started == task and attempt == 0:
+            threading.Thread(target=watch, args=(process,), daemon=True).start()
+
+    return on_start

@@ -1,5 +1,0 @@
-"""Processes that begin with TFX and the product imported: `warm.run`, `warm.Popen`."""
-
-from warm.processes import Popen, run, share
-
-__all__ = ["Popen", "run", "share"]
