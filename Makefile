@@ -16,7 +16,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh components/compat/older_linux.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run wheel replay chaos siege noise test test-all lint format docs site image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
+.PHONY: help setup run wheel replay siege noise test test-all lint format docs site image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-peers bench-optimize bench-serving bench-tasks other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -28,9 +28,6 @@ run: $(READY)  ## run the main job; CONFIG=configs/taxi.yaml runs another, ARGS=
 
 replay: $(READY)  ## play 30 days of scheduled retraining with a simulated clock; ARGS="--days 5"
 	@$(PYTHON) tools/replay.py $(ARGS)
-
-chaos: $(READY)  ## `replay` with bad days, kills, stops and full disks; ARGS="--seed 7 --days 14"
-	@$(PYTHON) -m tools.chaos $(ARGS)
 
 siege: $(READY)  ## test `serve` with hostile requests, kills and damaged versions; ARGS="--seed 7 --only huge_picture"
 	@$(PYTHON) -m tools.siege $(ARGS)
@@ -44,7 +41,7 @@ test: $(READY)  ## run the fast tests (8 minutes on 2 cores); ARGS="-k name" sel
 
 test-all: $(READY)  ## run all tests, the slow ones too (half an hour on 2 cores)
 	@$(PYTHON) -m compileall -q -j 0 pipeline components trainer_module
-	@$(PYTHON) -m pytest -m "slow or not slow" $(ARGS)
+	@$(PYTHON) -m pytest -m "slow or not slow" -rs $(ARGS)
 
 lint: $(READY)  ## check style, types, layers, uses of other libraries' internals, and docstrings
 	@$(VENV)/bin/ruff check .

@@ -86,13 +86,3 @@ def test_model_that_needs_more_memory_than_allowed_fails(
     done = project.scopeline("run", "--config", "plans.yaml", *MEND, *limit)
     assert done.returncode == 1
     assert "InfraValidator failed: the model needs more than 0.01 GiB to predict" in done.stdout
-
-
-def test_without_a_certificate_nothing_asks(
-    project: Project, refused: subprocess.CompletedProcess[str]
-) -> None:
-    assert refused.returncode == 3
-    plan = project.scopeline("plan", "--config", "plans.yaml", "--set", "certificate=false")
-    assert plan.returncode == 0, plan.stderr
-    assert "InfraValidator" not in plan.stdout
-    assert "Pusher" in plan.stdout

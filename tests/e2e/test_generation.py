@@ -86,14 +86,3 @@ def test_pictures_are_asked_for(generation: Project) -> None:
         in done.stderr
     )
     assert not (generation.folder / "other").exists()
-
-
-def test_what_learnt_black_pictures_is_not_pushed(generation: Project) -> None:
-    pushed = generation.versions("shades")
-    write_pictures(generation.folder / "pictures", is_black=True)
-    done = generation.scopeline("run", "--config", "shades.yaml")
-    assert done.returncode == 3, done.stdout + done.stderr
-    said = " ".join(done.stdout.split())
-    assert "the pictures of the eval split are almost equal: their variance is" in said
-    assert generation.versions("shades") == pushed
-    assert generation.states("shades")["Pusher"] == "skipped"

@@ -157,31 +157,6 @@ def test_a_variant_answers_files_as_the_model_does(
     assert same > 0.9 * len(model)
 
 
-def test_a_variant_is_measured_on_labelled_files(project: Project, approved: Approved) -> None:
-    pictures, found = project.output / "builtin" / "digits", []
-    for variant in ([], ["--variant", "int8"]):
-        options = ("--config", DIGITS, "--model", approved.version, "--input", pictures, *variant)
-        done = project.scopeline("evaluate", *options)
-        assert done.returncode == 0, done.stdout + done.stderr
-        found.append(plain(done.stdout).splitlines())
-    model, ints = found
-    assert model[0].startswith(f"digits, version {approved.version.name}, on 1,797 rows")
-    assert f"version {approved.version.name}, variant int8, on 1,797 rows" in ints[0]
-    place = model[1].split().index("accuracy")
-    accuracies = [float(lines[2].split()[place]) for lines in found]
-    assert accuracies[0] > 0.5
-    assert accuracies[1] == pytest.approx(accuracies[0], abs=0.05)
-    assert model[2:] != ints[2:], "eight bits are not the same numbers"
-
-
-def test_a_variant_that_is_not_there_is_named(project: Project, approved: Approved) -> None:
-    options = ["--model", approved.version, "--input", "x.csv", "--output", "y.csv"]
-    done = project.scopeline("predict", *options, "--variant", "int16x8")
-    assert done.returncode == 2
-    assert "--variant int16x8" in done.stderr
-    assert "does not have this variant; give one of float, int8" in done.stderr
-
-
 def test_required_variants_that_nobody_can_accept_keep_the_model_back(
     project: Project, approved: Approved
 ) -> None:

@@ -123,20 +123,6 @@ def test_all_spans_of_a_window_are_learnt_from(points: FamilyProject) -> None:
     assert distance == pytest.approx(1, abs=0.01)  # Of points on both sides of the centre.
 
 
-def test_a_model_that_answers_rows_gives_no_samples(points: FamilyProject) -> None:
-    done = predict(points, "--n", "3", "--output", "new")
-    assert done.returncode == 2
-    assert "predicts rows (`task: sphere`): give --input with rows" in done.stderr
-    assert not (points.folder / "new").exists()
-
-
-@pytest.mark.parametrize("asked", [(), ("--input", "points.csv")])
-def test_there_are_no_labels_to_evaluate_by(points: FamilyProject, asked: tuple[str, ...]) -> None:
-    done = points.scopeline("evaluate", "--config", "points.yaml", *asked)
-    assert done.returncode == 2
-    assert "`task: sphere` has no label" in done.stderr
-
-
 def test_another_code_of_the_family_trains_again(points: FamilyProject) -> None:
     points.scopeline("run", "--config", "points.yaml")
     source = points.folder / "spheres.py"

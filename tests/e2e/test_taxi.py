@@ -86,19 +86,6 @@ def test_evaluation_explains_the_model(trained: Project) -> None:
     assert explanation.notes == []
 
 
-def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> None:
-    summary = trained.summary("taxi")
-    slices = summary["slices"]
-    assert len(slices) >= 4
-    assert all(name.startswith("payment_type=") for name in slices)
-    assert (
-        sum(metrics["example_count"] for metrics in slices.values())
-        == (summary["examples"]["eval"])
-    )
-    # Some slice is below the threshold, which does not matter.
-    assert min(metrics["auc"] or 0 for metrics in slices.values()) < 0.93
-
-
 def test_the_report_shows_the_slices_beyond_chance(trained: Project, browser: Browser) -> None:
     (report,) = trained.output.glob("taxi/runs/*/report.html")
     assert {"data", "evaluation", "slices", "usage", "variants"} <= set(browser.check(report))
@@ -118,15 +105,6 @@ def test_a_variant_is_as_good_as_the_model_on_every_slice(trained: Project) -> N
     assert variant["latency_ratio"] < 1
 
 
-def test_unknown_column_in_a_slice_is_refused_before_training(trained: Project) -> None:
-    done = trained.scopeline("run", "--config", TAXI, "--set", "evaluate.slices=[pament_type]")
-    assert done.returncode == 2
-    assert (
-        "evaluate.slices.0: the data has no column `pament_type`; did you mean `payment_type`?"
-    ) in done.stdout
-    assert trained.states("taxi") == {"ExampleGen": "failed"}
-
-
 def test_unknown_private_column_is_refused_though_the_data_was_read(trained: Project) -> None:
     done = trained.scopeline("run", "--config", TAXI, "--set", "report.private=[compny]")
     assert done.returncode == 2
@@ -137,24 +115,6 @@ def test_unknown_private_column_is_refused_though_the_data_was_read(trained: Pro
     assert details["config"]["report"] == {"private": ["compny"]}
     assert details["lineage"]["machine"]["cores"]
     assert (details["columns"], details["costs"], details["notes"]) == ([], {}, [])
-
-
-def test_row_request_is_answered(trained: Project) -> None:
-    import tensorflow as tf
-
-    (version,) = trained.versions("taxi")
-    model = tf.saved_model.load(str(trained.output / "taxi/serving/taxi" / version))
-    serve = model.signatures["serving_raw"]
-    asked = serve.structured_input_signature[1]
-    assert "tips" not in asked
-    assert "big_tipper" not in asked
-    row = {
-        name: tf.zeros([1], spec.dtype) if spec.dtype != tf.string else tf.constant([""])
-        for name, spec in asked.items()
-    }
-    answer = serve(**row)
-    assert answer["classes"].numpy().tolist() == [[b"0", b"1"]]
-    assert float(tf.reduce_sum(answer["scores"])) == pytest.approx(1.0)
 
 
 def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import psutil
 from tests.support.project import Project, wait_until
 
 CHILD = "components.trainer.worker"
-KILLS = int(os.environ.get("SCOPELINE_KILLS", "8"))
-"""How often a long test kills, at random moments."""
 EPOCHS = 25
 STEPS_PER_EPOCH = {"multi_worker_mirrored": 12}
 """Of the 1,442 examples in batches of 64: 23, or of 128 with two workers in step."""

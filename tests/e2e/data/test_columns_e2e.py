@@ -93,24 +93,6 @@ def test_a_model_is_pushed_and_the_screen_says_what_it_does_not_see(
     assert re.search(r"SchemaGen .* ignores pickup_census_tract, trip_id; 10 numeric, ", screen)
 
 
-def test_no_request_brings_what_is_ignored(trips: Project, screen: str) -> None:
-    import tensorflow as tf
-
-    del screen
-    (version,) = trips.versions("trips")
-    model = tf.saved_model.load(str(trips.output / "trips/serving/trips" / version))
-    _, inputs = model.signatures["serving_raw"].structured_input_signature
-    assert "started" in inputs
-    assert inputs.keys().isdisjoint({"trip_id", "pickup_census_tract", "tip"})
-
-
-def test_later_plans_go_by_the_kept_schema(trips: Project, screen: str) -> None:
-    del screen
-    first, *rest = columns_of(trips.scopeline("plan", *TRIPS).stdout)
-    assert first.startswith("columns, from output/trips/schema.pbtxt: 10 numeric, 2 categorical")
-    assert rest[-1] == "nothing to do: a run would change nothing"
-
-
 def test_ignored_columns_may_become_whatever_they_like(trips: Project, screen: str) -> None:
     del screen
     file = Path(trips.folder, "trips.csv")

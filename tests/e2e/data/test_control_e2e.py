@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.kubeflow.compiler import compile_pipeline
-from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from tests.support import warm
 from tests.support.project import Project, plain
 
@@ -80,18 +78,3 @@ def _answers(project: Project, file: Path) -> pa.Table:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return pq.read_table(answers)
-
-
-def test_the_shipped_config_compiles_for_kubeflow() -> None:
-    settings = [
-        "kubeflow={image: a.example.com/b:1, volume: {claim: scopeline, path: /data}}",
-        "metadata=mysql://user@db/meta",
-    ]
-    compiled = compile_pipeline(load_for_kubeflow(CARTPOLE, settings)).yaml
-    (specification, *_) = yaml.safe_load_all(compiled)
-    tasks = {
-        task
-        for component in specification["components"].values()
-        for task in component.get("dag", {}).get("tasks", {})
-    }
-    assert {"trainer", "evaluator", "infravalidator", "pusher"} <= tasks

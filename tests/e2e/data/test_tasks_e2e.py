@@ -89,13 +89,6 @@ def visits(project: Project) -> Project:
     return project
 
 
-def test_a_count_is_measured_by_its_deviance(visits: Project) -> None:
-    found = run(visits, VISITS, task="count")
-    assert list(found) == ["poisson_deviance", "mae"]
-    assert found["poisson_deviance"] < 1.4, "that of the true mean is about 1.1"
-    assert ask(visits, [-50.0])["value"][0] >= 0
-
-
 def test_an_interval_is_measured_decides_and_is_served(visits: Project) -> None:
     """In place of the count that the model in service predicts."""
     task = {"kind": "regression", "quantiles": [0.1, 0.9]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import random
 import shutil
 from pathlib import Path
 
@@ -14,12 +12,6 @@ from tests.support.project import Project, answered_alone
 pytestmark = pytest.mark.slow
 
 SHIPPED = Path(__file__).parents[3] / "configs" / "reviews.yaml"
-BESIDE = """
-name: shop
-data: {format: csv, path: shop.csv, label: returned}
-task: binary
-train: {epochs: 12}
-"""
 PLAIN = """
 import json, sys
 import tensorflow as tf
@@ -68,25 +60,3 @@ def test_plain_tensorflow_serves_them(reviews: Project) -> None:
     scores, ours = answered_alone(PLAIN, path, texts)
     assert ours == []
     assert scores[0][1] > scores[1][1]
-
-
-def test_sentences_beside_numbers_are_text_without_a_word_of_the_config(project: Project) -> None:
-    generator = random.Random(7)  # noqa: S311
-    words = ["the", "shoe", "fits", "colour", "of", "my", "size", "is", "and"]
-    with (project.folder / "shop.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["price", "comment", "returned"])
-        for index in range(200):
-            told = ["too small", "just right"][index % 2]
-            comment = " ".join([*generator.choices(words, k=generator.randint(4, 9)), told])
-            writer.writerow([round(generator.uniform(5, 99), 2), comment, index % 2])
-    (project.folder / "shop.yaml").write_text(BESIDE)
-    planned = project.scopeline("plan", "--config", "shop.yaml")
-    assert planned.returncode == 0, planned.stdout + planned.stderr
-    assert "  comment  text         sentences (" in planned.stdout
-    assert "model: ensemble" in planned.stdout
-    done = project.scopeline("run", "--config", "shop.yaml")
-    assert done.returncode == 0, done.stdout + done.stderr
-    summary = project.summary("shop")
-    assert summary["columns"]["comment"]["settings"]["type"] == "text"
-    assert summary["metrics"]["auc"]["value"] > 0.95

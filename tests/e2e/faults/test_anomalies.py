@@ -54,12 +54,6 @@ def trained(project: Project) -> Project:
     return project
 
 
-def test_schema_of_the_first_data_is_kept(trained: Project) -> None:
-    kept = (trained.output / "fruit" / "schema.pbtxt").read_text()
-    assert '"apple"' in kept
-    assert kept.startswith("# Inferred by Scopeline and kept")
-
-
 def test_python_on_the_data_page_asks_the_model(trained: Project) -> None:
     page = (ROOT / "docs" / "your-data.md").read_text()
     *_, code = re.findall(r"```python\n(.*?)```", page, re.S)
@@ -71,20 +65,6 @@ def test_python_on_the_data_page_asks_the_model(trained: Project) -> None:
     done = warm.run([sys.executable, "ask.py"], cwd=trained.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "'weight': TensorSpec(shape=<unknown>, dtype=tf.float32" in done.stdout
-
-
-def test_whole_numbers_may_have_gaps_and_fractions_later(trained: Project) -> None:
-    rows = fruit()
-    write(
-        trained.folder, [("", *rows[0][1:]), (151.5, *rows[1][1:]), ("", *rows[2][1:]), *rows[3:]]
-    )
-    done = trained.scopeline("run", "--config", "fruit.yaml", "--validate-only")
-    assert done.returncode == 0, done.stdout + done.stderr
-    (anomaly,) = trained.summary("fruit")["anomalies"]
-    assert "weight: expected a value in every row; found none in 2 of 400 rows" in anomaly
-    assert f"first in row 2 of {trained.folder / 'fruit.csv'}" in anomaly
-    assert re.search("if the data is correct: .*local_runner.py schema accept", done.stdout)
-    assert "schema accept --config fruit.yaml" in done.stdout
 
 
 def test_unknown_class_stops_the_run(trained: Project) -> None:
@@ -100,23 +80,6 @@ def test_unknown_class_stops_the_run(trained: Project) -> None:
     assert f"first in row 402 of {trained.folder / 'fruit.csv'} ('melon')" in message
     assert "ExampleValidator failed: the data contradicts the schema" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_unknown_class_may_be_waived(trained: Project) -> None:
-    write(trained.folder, [*fruit(), *[(999.0, "red", "melon")] * 30])
-    done = trained.scopeline("run", "--config", "fruit.yaml", "--set", "on_anomaly=warn")
-    assert done.returncode in (0, 3), done.stdout
-    metrics = trained.summary("fruit")["metrics"]
-    # The model in service does not know the class: it is wrong about it, and that is all.
-    assert 0 < metrics["accuracy"]["in_service"] < 1
-    assert metrics["log_loss"]["in_service"] > 0
-
-
-def test_missing_column_stops_the_run(trained: Project) -> None:
-    write(trained.folder, [(w, k) for w, _, k in fruit()], ("weight", "kind"))
-    done = trained.scopeline("run", "--config", "fruit.yaml")
-    assert done.returncode == 2
-    assert "train and eval splits, colour: " in done.stdout
 
 
 def test_mistyped_column_stops_the_run(trained: Project) -> None:
@@ -145,30 +108,3 @@ def test_new_category_in_a_feature_warns(trained: Project) -> None:
     assert '+  value: "blue"' in done.stdout, done.stdout + done.stderr
     done = trained.scopeline("run", "--config", "fruit.yaml", "--validate-only")
     assert trained.summary("fruit")["anomalies"] == []
-
-
-def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project) -> None:
-    rows = fruit()
-    rows[0] = (150.5, *rows[0][1:])
-    write(trained.folder, rows)
-    kept = (trained.output / "fruit" / "schema.pbtxt").read_text()
-    curated = trained.folder / "curated.pbtxt"
-    curated.write_text(kept.replace("type: FLOAT", "type: INT"))
-    done = trained.scopeline("run", "--config", "fruit.yaml", "--set", "schema=curated.pbtxt")
-    assert done.returncode == 2
-    assert (
-        "weight: expected whole numbers; found floating-point numbers in 1 of 400 rows"
-        in done.stdout
-    )
-    accept = ("schema", "accept", "--config", "fruit.yaml", "--set", "schema=curated.pbtxt")
-    before = curated.read_text()
-    done = trained.scopeline(*accept)
-    assert (done.returncode, curated.read_text()) == (0, before), done.stderr
-    assert "-  type: INT\n+  type: FLOAT" in done.stdout
-    assert "curated.pbtxt was not changed, as the key `schema` names it" in done.stdout
-    assert trained.scopeline(*accept, "--write").returncode == 0
-    # What was chosen for the column was so for its other type.
-    chosen = re.search(r"  annotation \{[^}]*\}[^}]*numbers from[^}]*\}\n", kept)
-    assert chosen is not None
-    assert curated.read_text() == kept.replace(chosen[0], "")
-    assert "there is nothing to change" in trained.scopeline(*accept).stdout

@@ -152,29 +152,6 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     assert compared == pytest.approx(first, abs=1e-4)
 
 
-def test_model_that_was_held_back_is_pushed_by_whoever_approves_it(
-    project: Project, layout: Layout, pushed: list[Path]
-) -> None:
-    (waits,) = [listed for listed in models(project) if listed["waits"]]
-    approval = ("approve", str(waits["version"]), "--reason", "looked at it")
-    refused = project.scopeline(*approval)
-    assert refused.returncode == 2
-    assert "pushes are held since" in refused.stderr
-    assert project.scopeline("release").returncode == 0
-    approved = project.scopeline(*approval)
-    assert approved.returncode == 0, approved.stderr
-    serving = list_versions(Path(layout.serving))[-1]
-    assert contents(serving) == contents(Path(waits["model"]) / "Format-Serving")
-    assert run_of_card(serving) == waits["run"] == models(project)[0]["run"]
-    assert (serving / "assets.extra" / "certificate" / "certificate.json").is_file()
-    assert models(project)[0]["metrics"] == waits["metrics"]
-    # A rerun finds that it serves.
-    rerun = project.scopeline(*run_with(3))
-    assert rerun.returncode == 0, rerun.stdout + rerun.stderr
-    assert project.summary("digits")["pushed"] == str(serving)
-    assert project.states("digits")["Evaluator"] == "cached"
-
-
 def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     project: Project, layout: Layout, pushed: list[Path]
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,15 +54,6 @@ def pids(file: Path) -> dict[str, int]:
     return dict(zip(NAMES, (server["pid"] for server in servers), strict=True))
 
 
-def test_start_says_how_to_connect(started: str, file: Path) -> None:
-    first, *ready = started.splitlines()
-    assert first == "starting worker 0, worker 1, parameter server 0"
-    assert {re.split(r" is ready at localhost:\d+", line)[0] for line in ready[:3]} == set(NAMES)
-    assert f"  strategy = persistent.connect('{file}')\n" in started
-    assert f'  TF_CONFIG="$(cat {file.relative_to(file.parents[2])})" ' in started
-    assert "cluster stop" in started
-
-
 def test_servers_outlive_the_command_in_sessions_of_their_own(file: Path) -> None:
     for name, pid in pids(file).items():
         assert os.getsid(pid) == pid
@@ -88,50 +77,6 @@ def test_notebook_trains_two_models(notebook: nbformat.NotebookNode) -> None:
     accuracy = dict(re.findall(r"(\w+): (\S+) of the held-out digits are right", verdict))
     assert float(accuracy["dense"]) > 0.8
     assert float(accuracy["convolutional"]) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, r"^there is no {file} \(looked for in .*\); start a cluster with `scopeline clu"),
-        (
-            "{",
-            r"^{file} is not the file of a cluster: its content is not JSON \(.*\); `scopeline ",
-        ),
-        (
-            '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}',
-            r"^{file} is not the file of a persistent cluster: it names worker, but `worker` and ",
-        ),
-        (
-            '{"cluster": {"chief": ["localhost:1"], "worker": ["localhost:2"], '
-            '"ps": ["localhost:3"]}, "task": {"type": "chief", "index": 0}}',
-            r"^no answer from worker 0 at localhost:2, parameter server 0 at localhost:3, of the ",
-        ),
-    ],
-)
-def test_connecting_to_what_is_no_running_cluster(
-    tmp_path: Path, text: str | None, message: str
-) -> None:
-    from trainer_module.errors import ConfigError
-    from trainer_module.strategies import persistent
-
-    file = tmp_path / "cluster.json"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(ConfigError, match=message.replace("{file}", re.escape(str(file)))):
-        persistent.connect(file)
-
-
-def test_connecting_with_keras_3(file: Path) -> None:
-    code = "from trainer_module.strategies import persistent; persistent.connect()"
-    environment = {**os.environ, "SCOPELINE_CLUSTER": str(file), "PYTHONPATH": str(ROOT)}
-    environment["TF_USE_LEGACY_KERAS"] = "0"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
-    assert (
-        "ConfigError: tensorflow.keras is Keras 3 in this process, and Keras 3 cannot train with "
-        "parameter servers: TF_USE_LEGACY_KERAS is 0, or was set after TensorFlow had been "
-        "imported; restart the kernel, and set "
-    ) in done.stderr.decode()
 
 
 def test_status_shows_a_dead_worker(

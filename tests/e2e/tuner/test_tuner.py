@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import yaml
 
-from tests.support.killing import KILLS, survivors
+from tests.support.killing import survivors
 from tests.support.project import Project, plain, wait_until
 from tests.support.searching import (
     TRIALS,
     ended,
     ends,
-    journal,
     journal_lines,
     kept_journal,
     measured_again,
@@ -29,8 +26,6 @@ pytestmark = pytest.mark.slow
 
 COMMAND = ("--config", "rooms.yaml", "--set", "tune.parallel=2")
 """More trials at a time go on with the search of one that was killed."""
-MANY_TRIALS = 20
-"""Of a search that is killed again and again."""
 
 
 @dataclass(frozen=True)
@@ -136,58 +131,3 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
     again = [(t["number"], int(part)) for t in tuning["trials"] for part in t.get("again", {})]
     assert sorted(again) == sorted(set(found) - {found[len(before)]}), "that was killed"
     assert tuning["best"] in {number for number, _ in found} > {0}
-
-
-@pytest.mark.parametrize(
-    ("tune", "says"),
-    [
-        (
-            "{trials: 2, space: {train.learning_rate: {choice: [1e30]}}}",
-            "Tuner failed: all 2 trials failed; the error of the first: training diverged",
-        ),
-        (
-            "{timeout: 1s, space: {train.learning_rate: {choice: [0.1]}, "
-            "train.epochs: {choice: [900]}}}",
-            "Tuner failed: tune.timeout: no trial ended within 1 s; allow more",
-        ),
-    ],
-    ids=["all fail", "too short"],
-)
-def test_search_without_a_result_says_why(searched: Searched, tune: str, says: str) -> None:
-    done = searched.project.scopeline("run", "--config", "rooms.yaml", "--set", f"tune={tune}")
-    assert done.returncode == 1
-    assert says in done.stdout
-
-
-def test_search_is_killed_again_and_again(tmp_path: Path) -> None:
-    """At random moments: no trial is lost, and none is done twice.
-
-    `SCOPELINE_KILLS=10 make test-long ARGS=tests/e2e/tuner/test_tuner.py` kills it so often.
-    """
-    project = Project(tmp_path)
-    write_rooms(project, trials=MANY_TRIALS, space={"train.learning_rate": {"log": [0.003, 0.1]}})
-    generator = random.Random(KILLS)  # noqa: S311
-    seen: list[int] = []
-    for kill in range(KILLS):
-        search = project.start("tune", "--config", "rooms.yaml")
-        lines = len(path.read_bytes()) if (path := journal(project)) else 0
-        deadline = time.monotonic() + 240
-        # From its first line on, whatever it does then.
-        while time.monotonic() < deadline and search.poll() is None:
-            if (path := journal(project)) and len(path.read_bytes()) > lines:
-                break
-            time.sleep(0.02)
-        time.sleep(generator.uniform(0, 8))
-        search.kill()
-        search.communicate()
-        time.sleep(1)
-        found = ended(project) if journal(project) else ends(kept_journal(project))
-        assert found[: len(seen)] == seen, f"kill {kill} has changed what had ended"
-        seen = found
-    done = project.scopeline("tune", "--config", "rooms.yaml")
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = ends(kept_journal(project))
-    assert found[: len(seen)] == seen
-    assert sorted(found) == list(range(MANY_TRIALS))
-    trials = project.summary("rooms")["tuning"]["trials"]
-    assert sorted(trial["number"] for trial in trials) == list(range(MANY_TRIALS))
