@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -19,7 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 from components.processes.launcher import Place, WorkerSpec
@@ -34,7 +32,9 @@ class UnavailableError(Exception):
 
 
 def spec(place: Place, do: str, folder: Path, **more: Any) -> WorkerSpec:
-    return WorkerSpec(place, "cluster_workers", {"do": do, "folder": str(folder), **more})
+    return WorkerSpec(
+        place, "tests.support.cluster_workers", {"do": do, "folder": str(folder), **more}
+    )
 
 
 def workers(*specs: Mapping[str, Any], folder: Path) -> list[WorkerSpec]:
@@ -108,12 +108,6 @@ def _is_open(number: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def draw(payload: Payload, channel: Channel) -> None:
-    """Writes down a number of each generator that a run may have seeded."""
-    drawn = [random.random(), float(np.random.random())]  # noqa: S311
-    (Path(payload["folder"]) / "drawn").write_text(json.dumps(drawn))
 
 
 def fail(payload: Payload, channel: Channel) -> None:

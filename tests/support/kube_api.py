@@ -14,7 +14,6 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support import kube_checks
 
 if TYPE_CHECKING:
-    from tests.support.kube_pod import Pod
     from tests.support.kube_server import KubeServer
 
 Object = dict[str, Any]
@@ -25,17 +24,6 @@ _PATH = re.compile(
     r"/api(?:s/(?P<group>\w+))?/v1/namespaces/(?P<namespace>[\w-]+)/(?P<plural>\w+)"
     r"(?:/(?P<name>[\w-]+))?(?:/(?P<sub>\w+))?"
 )
-
-
-_EXPIRED = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Failure",
-    "message": "too old resource version",
-    "reason": "Expired",
-    "code": 410,
-}
 
 
 def _matches(selector: str, item: Object) -> bool:
@@ -84,9 +72,6 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or b"null")
-        if time.monotonic() < self.server_of.cluster.refuse_until:
-            self.close_connection = True
-            return
         try:
             match = _PATH.fullmatch(url.path)
             if match is None:
@@ -152,8 +137,6 @@ class _Handler(BaseHTTPRequestHandler):
         kube = self.server_of
         if found := kube_checks.problems(body):
             raise _Refusal(422, f"{body['kind']} is invalid: {'; '.join(found)}")
-        if kube.cluster.quota_conflicts:
-            raise _Refusal(409, kube.cluster.quota_conflicts.pop(), "Conflict")
         if body["metadata"]["name"] in kube.cluster.objects[resource]:
             message = f'{resource} "{body["metadata"]["name"]}" already exists'
             raise _Refusal(409, message, "AlreadyExists")
@@ -183,32 +166,18 @@ class _Handler(BaseHTTPRequestHandler):
         cluster = self.server_of.cluster
         version = int(query["resourceVersion"])
         deadline = time.monotonic() + int(query["timeoutSeconds"])
-        limit = cluster.cut_watches.pop(0) if cluster.cut_watches else None
-        sent = 0
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         while time.monotonic() < deadline:
             with cluster.lock:
-                is_expired = version < cluster.oldest_version
                 changes = [change for change in cluster.changes if change.version > version]
-            if is_expired:
-                self._send_chunk(json.dumps({"type": "ERROR", "object": _EXPIRED}) + "\n")
-                break
             for change in changes:
                 version = change.version
                 if _matches(query["labelSelector"], change.pod):
                     line = json.dumps({"type": change.kind, "object": change.pod})
-                    if sent == limit:
-                        self._send_chunk(line[: len(line) // 2])
-                        self.close_connection = True
-                        return
                     self._send_chunk(line + "\n")
-                    sent += 1
-            if time.monotonic() < cluster.refuse_until or sent == limit:
-                self.close_connection = True
-                return
             time.sleep(0.02)
         self.wfile.write(b"0\r\n\r\n")
 
@@ -220,41 +189,20 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refusal(404, f'pods "{name}" not found')
         if pod.process is None:
             raise _Refusal(400, f'container "task" in pod "{name}" is waiting to start')
-        if cluster.lost_logs:
-            self._send_lost_log(pod)
-            return
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        limit = cluster.cut_logs.pop(0) if cluster.cut_logs else None
-        since, sent = query.get("sinceTime", ""), 0
+        since = query.get("sinceTime", "")
         read = 0
         while True:
             is_over = pod.log_ended or query["follow"] == "false"
             for line in pod.lines[read:]:
                 read += 1
                 if line[:19] >= since[:19]:
-                    if sent == limit:  # In the middle of a line.
-                        self._send_chunk(line[: len(line) // 2])
-                        self.close_connection = True
-                        return
                     self._send_chunk(line + "\n")
-                    sent += 1
             if is_over:
                 break
             time.sleep(0.02)
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _send_lost_log(self, pod: Pod) -> None:
-        """Answers as a kubelet whose container is gone, and what it wrote with it."""
-        while not pod.log_ended:
-            time.sleep(0.02)
-        if self.server_of.cluster.lost_logs == 500:
-            raise _Refusal(500, "failed to create fsnotify watcher", "InternalError")
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self._send_chunk("unable to retrieve container logs for containerd://6f1c")
         self.wfile.write(b"0\r\n\r\n")
 
     def _send_chunk(self, text: str) -> None:

@@ -42,15 +42,6 @@ class KubeCluster:
         self.pods: list[Pod] = []
         self.owners: dict[str, str] = {}
         """Unique ids, by name, of pods that own others."""
-        self.holds: dict[tuple[str, int], Object] = {}
-        """Statuses that pods keep instead of starting, as long as they are in here."""
-        self.cut_logs: list[int] = []
-        """After so many lines connections of logs break, one after the other."""
-        self.lost_logs: int | None = None
-        """The HTTP status, 200 or 500, with which logs are answered whose containers are gone."""
-        self.quota_conflicts: list[str] = []
-        """Messages with which objects are refused, one after the other, as a quota has changed."""
-        self.refuse_until = 0.0
         self.backoff = 10.0
         """Seconds until a pod that failed is replaced; doubled each time."""
         self.doomed: set[str] = set()
@@ -59,10 +50,6 @@ class KubeCluster:
         """Of pods, oldest first."""
         self.version = 1
         """The resource version of the last change."""
-        self.oldest_version = 1
-        """Changes up to this version are forgotten."""
-        self.cut_watches: list[int] = []
-        """After so many changes connections of watches break, one after the other."""
         self._described: dict[str, Object] = {}
         self._machine = machine
         self._failures: dict[str, list[float]] = {}
@@ -89,7 +76,6 @@ class KubeCluster:
     def add(self, resource: str, body: Object) -> None:
         """Takes in a new object."""
         with self.lock:
-            body["created"] = time.monotonic()
             self.objects[resource][body["metadata"]["name"]] = body
 
     def remove(self, resource: str, name: str) -> bool:
@@ -120,28 +106,12 @@ class KubeCluster:
                     self._described[uid] = self._add_change("MODIFIED" if before else "ADDED", pod)
             return [self._described[uid] for uid in now]
 
-    def forget_changes(self) -> None:
-        """Keeps the latest state alone, as etcd does every few minutes."""
-        with self.lock:
-            self.record()
-            self.changes.clear()
-            self.oldest_version = self.version
-
     def _add_change(self, kind: str, pod: Object) -> Object:
         self.version += 1
         metadata = {**pod["metadata"], "resourceVersion": str(self.version)}
         versioned = {**pod, "metadata": metadata}
         self.changes.append(Change(self.version, kind, versioned))
         return versioned
-
-    def end_owner(self, name: str) -> None:
-        """Deletes a pod that owns others; the garbage collector then deletes those."""
-        uid = self.owners.pop(name)
-        for resource, found in self.objects.items():
-            for item in list(found.values()):
-                owners = item["metadata"].get("ownerReferences", [])
-                if any(owner["uid"] == uid for owner in owners):
-                    self.remove(resource, item["metadata"]["name"])
 
     def active(self, kind: str, index: int) -> Pod | None:
         """The pod that has a place at the moment."""
@@ -160,9 +130,6 @@ class KubeCluster:
                 self._write_hosts()
 
     def _care_for(self, pod: Pod) -> None:
-        if pod.held and pod.deleted is None and (pod.kind, pod.index) not in self.holds:
-            pod.held = None
-            pod.start(self._machine)
         was_active = pod.is_active
         pod.observe()
         if was_active and not pod.is_active and pod.code:
@@ -176,8 +143,7 @@ class KubeCluster:
     def _reconcile(self, job: Object) -> None:
         name, spec = job["metadata"]["name"], job["spec"]
         failures = self._failures.get(name, [])
-        late = time.monotonic() - job["created"] > spec["activeDeadlineSeconds"]
-        if late or len(failures) > spec["backoffLimit"]:
+        if len(failures) > spec["backoffLimit"]:
             self.doomed.add(name)
             for pod in self.pods:
                 if pod.job is job and pod.is_active:
@@ -196,10 +162,9 @@ class KubeCluster:
     def _make_pod(self, job: Object, index: int) -> None:
         kind = job["metadata"]["labels"]["scopeline/task"]
         name = f"{job['metadata']['name']}-{index}-{secrets.token_hex(3)}"
-        pod = Pod(name, kind, index, job, held=self.holds.get((kind, index)))
+        pod = Pod(name, kind, index, job)
         self.pods.append(pod)
-        if pod.held is None:
-            pod.start(self._machine)
+        pod.start(self._machine)
 
     def _write_hosts(self) -> None:
         """Gives names to the running pods of Services; the file stays the same for all mounts."""

@@ -68,10 +68,6 @@ class Pod:
     lines: list[str] = field(default_factory=list)
     """The log so far, each line with its time."""
     log_ended: bool = False
-    held: Object | None = None
-    """The status that it keeps instead of starting."""
-    reason: str = ""
-    """Of the container's end, if not the usual one."""
     deleted: float | None = None
     ended: float | None = None
 
@@ -162,13 +158,12 @@ class Pod:
         if self.ended is not None:
             code = self.code
             phase = "Failed" if code else "Succeeded"
-            reason = self.reason or ("Error" if code else "Completed")
-            state = {"terminated": {"exitCode": code, "reason": reason}}
+            state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
             return {"phase": phase, "containerStatuses": [self._container(state)]}
         if self.process:
             state = {"running": {"startedAt": self.created}}
             return {"phase": "Running", "containerStatuses": [self._container(state)]}
-        return {"phase": "Pending", **(self.held or {})}
+        return {"phase": "Pending"}
 
     def _container(self, state: Object) -> Object:
         return {"name": self.spec["containers"][0]["name"], "state": state}

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -59,7 +59,6 @@ class KubeServer:
         folder: Path,
         volumes: Mapping[str, Path] | None = None,
         secrets: Mapping[tuple[str, str], str] | None = None,
-        visible: Sequence[Path] = (),
     ) -> None:
         """Prepares it.
 
@@ -67,14 +66,12 @@ class KubeServer:
           folder: for files of its own; below it pods have their /tmp.
           volumes: folders by the names of claims.
           secrets: values by secret and key.
-          visible: folders below /tmp that pods see at the same place, as if in their image.
         """
         self._own = folder / "kubernetes"
         self._own.mkdir()
-        paths = [str(ROOT)]
         image = {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.defpath]),
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONPATH": str(ROOT),
             "TF_USE_LEGACY_KERAS": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
         }
@@ -87,8 +84,7 @@ class KubeServer:
         """How often each verb was used on each resource."""
         self.created: list[Object] = []
         # A checkout may itself be below /tmp.
-        image_folders = [path for path in (ROOT, PREFIX) if path.is_relative_to("/tmp")]  # noqa: S108
-        seen = [*visible, *image_folders]
+        seen = [path for path in (ROOT, PREFIX) if path.is_relative_to("/tmp")]  # noqa: S108
         machine = Machine(self._own, ROOT, self._network, volumes or {}, secrets or {}, seen, image)
         self.cluster = KubeCluster(machine)
         self.cluster.owners[OWNER] = "8e9d1a2c-owner"
@@ -133,10 +129,6 @@ class KubeServer:
     def bodies(self, kind: str) -> list[Object]:
         """All objects of a kind that were created."""
         return [body for body in self.created if body["kind"] == kind]
-
-    def refuse(self, seconds: float) -> None:
-        """Answers nothing for a while."""
-        self.cluster.refuse_until = time.monotonic() + seconds
 
     def _write_kubeconfig(self) -> None:
         config = {

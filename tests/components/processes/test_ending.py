@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from components.processes.ending import Ending, Step, end, end_processes, is_running, name_signal
+from components.processes.ending import Ending, Step, end, end_processes, is_running
 
 SIGNALS = (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL)
 Started = tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
@@ -29,7 +29,7 @@ def started() -> Iterator[Started]:
             process.kill()
 
 
-def test_who_does_not_listen_is_killed(started: Started) -> None:
+def test_process_that_ignores_sigterm_is_killed(started: Started) -> None:
     willing, deaf = started
     processes = [psutil.Process(process.pid) for process in started]
     killed, left = end_processes(processes, [Step(number, 0.2) for number in SIGNALS])
@@ -38,7 +38,7 @@ def test_who_does_not_listen_is_killed(started: Started) -> None:
     assert not any(map(is_running, processes))
 
 
-def test_who_is_left_is_named(started: Started) -> None:
+def test_process_that_survives_all_signals_is_returned(started: Started) -> None:
     deaf = psutil.Process(started[1].pid)
     assert end_processes([deaf], [Step(signal.SIGTERM, 0.1)]) == ([], [deaf])
 
@@ -56,12 +56,8 @@ def test_each_signal_has_its_time() -> None:
     assert sent == [signal.SIGTERM, signal.SIGKILL]
 
 
-def test_nothing_more_is_sent_where_nothing_gets_it() -> None:
+def test_no_signal_is_sent_to_a_process_that_is_gone() -> None:
     sent: list[signal.Signals] = []
     steps = [Step(number, 60) for number in SIGNALS]
     assert not end(lambda number: bool(sent.append(number)), lambda: False, steps)
     assert sent == [signal.SIGTERM]
-
-
-def test_signals_have_names() -> None:
-    assert (name_signal(-9), name_signal(3)) == ("SIGKILL", "")

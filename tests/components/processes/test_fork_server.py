@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -17,12 +16,13 @@ import pytest
 
 from components.processes.local import fork_server
 from components.processes.local.fork_server import may_fork
+from tests.support import warm
 
 _RUN = """
-import fcntl, json, logging, os, random, signal, sys, time
+import fcntl, json, logging, os, signal, sys, time
 from dataclasses import replace
 from pathlib import Path
-import numpy, psutil
+import psutil
 from tests.support.cluster_workers import workers
 from components.processes.local.fork_server import current_server, run_fork_server
 from components.processes.local.launcher import LocalLauncher
@@ -43,16 +43,16 @@ def server_process():
         child for child in psutil.Process().children() if "fork_server" in " ".join(child.cmdline())
     )
 
-def tell(value):
+def answer(value):
     print(json.dumps(value))
 """
-"""What the run of each test begins with; it ends with a line of JSON, or without."""
+"""The beginning of each test's script, which ends with a line of JSON."""
 
 
 def run(folder: Path, script: str) -> Any:
-    """Runs a script in a process of its own, as pytest has threads; returns what it tells."""
+    """Runs a script in a process of its own, as pytest has threads; returns its line of JSON."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", _RUN + script, str(folder)],
         env=environment,
         capture_output=True,
@@ -63,25 +63,25 @@ def run(folder: Path, script: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_how_tasks_end_is_known(tmp_path: Path) -> None:
-    told = run(
+def test_exit_statuses_and_events_of_forked_workers_are_known(tmp_path: Path) -> None:
+    found = run(
         tmp_path,
         """
 with run_fork_server():
     launcher = LocalLauncher(current_server())
     ends = {"do": "finish"}, {"do": "exit_early"}, {"do": "die_until", "lives_at": 9}
     started = finish(launcher, *workers(*[{"restarts": [], **end} for end in ends], folder=folder))
-    said = [[event.kind for event in worker.events()] for worker in started]
+    kinds = [[event.kind for event in worker.events()] for worker in started]
     left = server_process().children()
     launcher.stop_all()
-tell([[worker.poll() for worker in started], said,
+answer([[worker.poll() for worker in started], kinds,
       [p.name() for p in left if p.status() == "zombie"],
       [p.pid for p in psutil.Process().children()]])
 """,
     )
-    statuses, said, zombies, children = told
+    statuses, kinds, zombies, children = found
     assert statuses == [0, 3, -signal.SIGKILL]
-    assert said == [
+    assert kinds == [
         ["alive", "ready", "progress", "progress", "done"],
         ["alive"],
         ["alive", "ready"],
@@ -89,7 +89,7 @@ tell([[worker.poll() for worker in started], said,
     assert (zombies, children) == ([], [])
 
 
-def test_task_is_what_a_fresh_process_is(tmp_path: Path) -> None:
+def test_forked_worker_equals_a_fresh_process(tmp_path: Path) -> None:
     """But for the modules that it holds, and the files that its numbers lead to."""
     script = """
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -111,37 +111,21 @@ with own_temporary_files(), run_fork_server():
         assert Path(seen[-1]["temporary"]).exists()
         launcher.stop_all()
         assert not Path(seen[-1]["temporary"]).parent.exists()
-tell(seen)
+answer(seen)
 """
     forked, fresh = run(tmp_path, script)
-    assert forked.pop("title") == "cluster_workers worker 0"
-    assert fresh.pop("title").endswith("cluster_workers worker 0")
-    for told in (forked, fresh):
+    assert forked.pop("title") == "tests.support.cluster_workers worker 0"
+    assert fresh.pop("title").endswith("tests.support.cluster_workers worker 0")
+    for found in (forked, fresh):
         # Not in the run's own folder: names of sockets may not be long.
-        assert str(Path(told.pop("temporary")).parents[1]) == tempfile.gettempdir()
+        assert str(Path(found.pop("temporary")).parents[1]) == tempfile.gettempdir()
     assert forked == fresh
     assert forked["variables"] == {"OWN": "2", "LATE": "x" * 2000, "EARLY": None}
     assert forked["folder"] == str(tmp_path / "here")
     assert (forked["leads"], forked["finds"]) == (True, True)
 
 
-def test_siblings_draw_other_numbers(tmp_path: Path) -> None:
-    script = """
-random.seed(1)
-numpy.random.seed(1)
-with run_fork_server():
-    launcher = LocalLauncher(current_server())
-    drawn = []
-    for _ in range(2):
-        finish(launcher, *workers({"do": "draw"}, folder=folder))
-        drawn += json.loads((folder / "drawn").read_text())
-    launcher.stop_all()
-tell(drawn)
-"""
-    assert len(set(run(tmp_path, script))) == 4
-
-
-def test_lock_of_the_run_is_its_own(tmp_path: Path) -> None:
+def test_fork_server_holds_no_lock_of_the_run(tmp_path: Path) -> None:
     script = """
 def lock():
     descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
@@ -154,17 +138,17 @@ with run_fork_server():
     launcher.start(workers({"do": "sleep"}, folder=folder)[0])
     try:
         lock()
-        tell("the server has released it")
+        answer("the server has released it")
     except BlockingIOError:
         os.close(held)
         lock()
-        tell("nobody else holds it")
+        answer("nobody else holds it")
     launcher.stop_all()
 """
     assert run(tmp_path, script) == "nobody else holds it"
 
 
-def test_server_that_is_lost_takes_its_tasks_along(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_fork_server(tmp_path: Path) -> None:
     script = """
 with run_fork_server():
     launcher = LocalLauncher(current_server())
@@ -179,41 +163,15 @@ with run_fork_server():
     launcher.stop_all()
     gone, left = psutil.wait_procs(everything, timeout=5)
     left = [process for process in left if process.status() != "zombie"]
-    tell([len(left), worker.poll(), again.poll()])
+    answer([len(left), worker.poll(), again.poll()])
 """
     assert run(tmp_path, script) == [0, -signal.SIGKILL, 0]
 
 
-def test_process_that_does_not_begin_is_none(tmp_path: Path) -> None:
-    told = run(
-        tmp_path,
-        """
-from components.processes.local.forking import ForkRequest, fork
-with run_fork_server():
-    birth = ForkRequest("builtins:print", [], dict(os.environ), str(folder / "absent"), [0])
-    try:
-        fork(current_server()._requests, birth, [0])
-    except OSError as error:
-        tell(str(error))
-""",
-    )
-    assert told == "the fork server cannot fork"
-
-
-def test_module_that_is_not_there(tmp_path: Path) -> None:
-    script = """
-with run_fork_server():
-    launcher = LocalLauncher(current_server())
-    (spec,) = workers({"do": "finish"}, folder=folder)
-    (worker,) = finish(launcher, replace(spec, module="no_such_module"))
-    launcher.stop_all()
-    tell([worker.poll(), worker.log_tail()[-1]])
-"""
-    assert run(tmp_path, script) == [1, "ModuleNotFoundError: No module named 'no_such_module'"]
-
-
 @pytest.mark.usefixtures("one_thread")
-def test_what_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_has_used_tensorflow_is_not_forked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "tensorflow.python.eager.context", raising=False)
     assert may_fork()
     context: object | None = None
@@ -236,10 +194,42 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "active_count", lambda: 1)
 
 
-def test_threads_cannot_be_forked() -> None:
+def test_process_with_threads_is_not_forked() -> None:
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
     assert not may_fork()
     done.set()
     thread.join()
+
+
+def test_hung_worker_is_detected_and_killed(tmp_path: Path) -> None:
+    script = """
+from components.processes import supervisor
+supervisor.CLUSTER_GRACE_SECONDS = 0.1
+with run_fork_server():
+    job = supervisor.ClusterJob(
+        workers({"do": "sleep"}, {"do": "never_ready"}, folder=folder), start_timeout=1
+    )
+    try:
+        supervisor.Supervisor(LocalLauncher(current_server()), job).run()
+    except Exception as error:
+        answer([type(error).__name__, str(error), len(server_process().children())])
+"""
+    kind, message, left = run(tmp_path, script)
+    assert (kind, left) == ("StartTimeoutError", 0)
+    assert "worker 1" in message
+    assert "worker 0" not in message
+
+
+def test_killed_forked_worker_restarts_the_gang(tmp_path: Path) -> None:
+    script = """
+from components.processes import supervisor
+supervisor.CLUSTER_GRACE_SECONDS = 0.1
+with run_fork_server():
+    gang = workers({"do": "die_until", "lives_at": 1}, {"do": "finish"}, folder=folder)
+    launcher = LocalLauncher(current_server())
+    answer(supervisor.Supervisor(launcher, supervisor.ClusterJob(gang)).run())
+"""
+    assert run(tmp_path, script) == ["worker 0 was killed by SIGKILL"]
+    assert len((tmp_path / "worker1.starts").read_text().splitlines()) == 2

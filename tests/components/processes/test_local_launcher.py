@@ -49,19 +49,23 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@pytest.fixture(params=["fresh", "forked"])
-def parent(tmp_path: Path, request: pytest.FixtureRequest) -> subprocess.Popen[bytes]:
+@pytest.fixture
+def parent(tmp_path: Path, kind: str) -> subprocess.Popen[bytes]:
     """A process with two children, each of which has one of its own."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _PARENT, str(tmp_path), request.param]
+    command = [sys.executable, "-c", _PARENT, str(tmp_path), kind]
     process = subprocess.Popen(command, env=environment)
     wait_until(lambda: len(list(tmp_path.glob("*.grandchild"))) == 2)
     wait_until(lambda: all(path.read_text() for path in tmp_path.glob("*.grandchild")))
     return process
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_survives_the_parent(
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [("fresh", signal.SIGKILL), ("forked", signal.SIGKILL), ("forked", signal.SIGTERM)],
+)
+def test_workers_and_their_children_end_with_the_parent(
     parent: subprocess.Popen[bytes], tmp_path: Path, how: signal.Signals
 ) -> None:
     children = [int(path.stem) for path in tmp_path.glob("*.grandchild")]
@@ -69,24 +73,11 @@ def test_nothing_survives_the_parent(
     everything = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
     assert set(children + grandchildren) < set(everything)
     parent.send_signal(how)
-    wait_until(lambda: not any(map(is_running, everything)), seconds=1)
+    wait_until(lambda: not any(map(is_running, everything)))
     assert parent.wait() == -how
 
 
-def test_group_of_a_process_that_ended_is_killed(tmp_path: Path) -> None:
-    launcher = LocalLauncher()
-    (spec,) = workers({"do": "sleep_stubbornly"}, folder=tmp_path)
-    worker = launcher.start(spec)
-    wait_until(lambda: any(path.read_text() for path in tmp_path.glob("*.grandchild")))
-    (file,) = tmp_path.glob("*.grandchild")
-    os.kill(int(file.stem), signal.SIGKILL)
-    wait_until(lambda: worker.poll() is not None)
-    assert is_running(int(file.read_text()))
-    launcher.stop_all()
-    wait_until(lambda: not is_running(int(file.read_text())), seconds=1)
-    assert worker.poll() == -signal.SIGKILL
-
-
+@pytest.mark.slow
 def test_output_is_copied_with_the_name_of_the_task(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,19 +93,6 @@ def test_output_is_copied_with_the_name_of_the_task(
     threads = max(1, count_cores() // 2)
     assert worker.log_tail() == ["said to stdout", "said to stderr", f" None {threads} 3"]
     assert "[worker 1] said to stdout\n[worker 1] said to stderr\n" in capfd.readouterr().err
-
-
-def test_output_of_a_process_without_peers_is_copied_as_it_is(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
-    launcher = LocalLauncher()
-    (spec,) = workers({"do": "talk"}, folder=tmp_path)
-    worker = launcher.start(spec)
-    wait_until(lambda: worker.poll() is not None)
-    launcher.stop_all()
-    assert capfd.readouterr().err == "said to stdout\nsaid to stderr\n None 7 None\n"
 
 
 def test_ports_are_free_and_not_those_of_outgoing_connections() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,13 +57,8 @@ def test_gang_runs_to_its_end_and_the_chief_reports(
     assert len(set(cluster_of(start)["worker"])) == 2
 
 
-def test_process_without_peers_is_no_cluster(tmp_path: Path) -> None:
-    run([spec(Place("worker", 0, "the trainer"), "finish", tmp_path)])
-    assert "tf_config" not in starts(tmp_path, "worker0")[0]["payload"]
-
-
 @pytest.mark.usefixtures("short_grace")
-def test_cause_is_reported_although_a_symptom_came_first(tmp_path: Path) -> None:
+def test_cause_is_reported_rather_than_an_earlier_symptom(tmp_path: Path) -> None:
     message = "no column `x`\n\t [[{{node}}]]"
     gang = workers(
         {"do": "fail", "error": "UnavailableError", "message": "peer is gone"},
@@ -84,9 +78,7 @@ def test_cause_is_reported_although_a_symptom_came_first(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("short_grace")
-def test_error_for_the_user_stays_what_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_error_of_a_worker_keeps_its_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     gang = workers(
         {"do": "sleep"},
         {"do": "fail", "error": "TrainingError", "message": "training diverged."},
@@ -111,29 +103,11 @@ def test_killed_worker_restarts_the_gang(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 @pytest.mark.usefixtures("short_grace")
-def test_retries_end(tmp_path: Path) -> None:
+def test_worker_killed_again_and_again_fails_the_gang(tmp_path: Path) -> None:
     with pytest.raises(WorkerFailedError) as caught:
         run(workers({"do": "die_until", "lives_at": 9}, folder=tmp_path), retries=2)
-    assert str(caught.value) == (
-        "worker 0 was killed by SIGKILL (out of memory?); 2 restarts did not help"
-    )
+    assert caught.value.worker == "worker 0"
     assert len(starts(tmp_path, "worker0")) == 3
-
-
-@pytest.mark.usefixtures("short_grace")
-def test_symptom_alone_is_tried_again(tmp_path: Path) -> None:
-    gang = workers(
-        {"do": "fail", "error": "UnavailableError", "message": "no route"}, folder=tmp_path
-    )
-    with pytest.raises(WorkerFailedError, match=r"UnavailableError: no route; 1 restart did not"):
-        run(gang, retries=1)
-
-
-@pytest.mark.usefixtures("short_grace")
-def test_process_that_just_ends(tmp_path: Path) -> None:
-    with pytest.raises(WorkerFailedError) as caught:
-        run([spec(Place("worker", 0, "the trainer"), "exit_early", tmp_path)])
-    assert str(caught.value) == "the trainer ended early, with exit status 3"
 
 
 def test_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
@@ -144,37 +118,28 @@ def test_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert not Path(f"/proc/{start['pid']}").exists()
 
 
-def test_worker_that_holds_too_much_memory_says_so(tmp_path: Path) -> None:
+def test_worker_beyond_its_memory_limit_fails(tmp_path: Path) -> None:
     (large,) = workers({"do": "hold_memory"}, folder=tmp_path)
     with pytest.raises(TrainingError, match="it is too large"):
         run_one(large)
 
 
-def test_late_worker_is_named(tmp_path: Path) -> None:
+def test_worker_that_hangs_at_the_start_is_named(tmp_path: Path) -> None:
     gang = workers({"do": "sleep"}, {"do": "never_ready"}, {"do": "sleep"}, folder=tmp_path)
     gang[2] = replace(gang[2], environment={"SLEEPS_FIRST": "60"})
-    began = time.monotonic()
-    with pytest.raises(StartTimeoutError) as caught:
+    with pytest.raises(StartTimeoutError, match=r"8 s: worker 1 .* worker 2 .*start_timeout"):
         run(gang, start_timeout=8)
-    assert time.monotonic() - began < 11
-    assert str(caught.value) == (
-        "not ready within 8 s: worker 1 (running, and waiting for other workers), worker 2"
-        " (running, but it has sent no event); see their last lines in the log, or allow more time"
-        " (start_timeout)."
-    )
 
 
-def test_chief_that_is_done_waits_only_a_moment_for_the_others(
+def test_workers_end_soon_after_their_chief(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor_module, "LINGER_SECONDS", 0.2)
-    began = time.monotonic()
     assert run(workers({"do": "finish"}, {"do": "sleep"}, folder=tmp_path)) == []
-    assert time.monotonic() - began < 6
 
 
 @pytest.mark.usefixtures("short_grace")
-def test_taken_port_is_no_retry(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_taken_port_counts_as_no_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     gang = workers({"do": "serve_on_taken_port"}, {"do": "finish"}, folder=tmp_path)
     assert run(gang, retries=0) == []
     first, second = starts(tmp_path, "worker0")

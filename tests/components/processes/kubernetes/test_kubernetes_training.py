@@ -1,10 +1,9 @@
-"""Real trainings in pods, started by the Trainer's executor: pods are lost, the model is made."""
+"""A real training in pods, started by the Trainer's executor; one pod is killed."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,13 @@ from tfx.types import standard_artifacts
 from components.trainer.component import ClusterTrainerExecutor
 from components.trainer.options import TrainerOptions
 from tests.support.kube_gangs import meanwhile, needs_pods, wait_until
-from tests.support.kube_server import ROOT, KubeServer
-from trainer_module.errors import ConfigError
+from tests.support.kube_server import KubeServer
+from tests.support.trainer_data import Row, run_transform
 from trainer_module.runtime import RECORD_FILE
 from trainer_module.settings import TrainerSettings
 
-sys.path.append(str(ROOT / "tests" / "trainer_module"))
-from tests.support.trainer_data import Row, run_transform
-
-pytestmark = [pytest.mark.timeout(240), needs_pods, pytest.mark.slow]
-EPOCHS = 8
+pytestmark = [pytest.mark.timeout(600), needs_pods, pytest.mark.slow]
+EPOCHS = 10
 
 
 def artifact(kind: type[types.Artifact], path: Path) -> list[types.Artifact]:
@@ -39,10 +35,10 @@ def artifact(kind: type[types.Artifact], path: Path) -> list[types.Artifact]:
 class Step:
     """The Trainer's step of a pipeline whose root is on a volume."""
 
-    def __init__(self, root: Path, number: int) -> None:
+    def __init__(self, root: Path) -> None:
         self.trainer = root / "Trainer"
-        self.model_run = self.trainer / "model_run" / str(number)
-        self.model = self.trainer / "model" / str(number)
+        self.model_run = self.trainer / "model_run" / "2"
+        self.model = self.trainer / "model" / "2"
         self.inputs = {
             "examples": artifact(standard_artifacts.Examples, root / "transformed"),
             "transform_graph": artifact(standard_artifacts.TransformGraph, root / "graph"),
@@ -52,8 +48,8 @@ class Step:
             "model_run": artifact(standard_artifacts.ModelRun, self.model_run),
         }
 
-    def run(self, run_fn: str = "trainer_module.trainer.run_fn", **train: Any) -> dict[str, Any]:
-        """Trains; returns the record, if the function leaves one."""
+    def run(self, **train: Any) -> dict[str, Any]:
+        """Trains; returns the record."""
         settings = TrainerSettings.model_validate(
             {
                 "label": "y",
@@ -63,17 +59,16 @@ class Step:
             }
         )
         properties = {
-            "run_fn": run_fn,
+            "run_fn": "trainer_module.trainer.run_fn",
             "train_args": json.dumps({"splits": ["train"]}),
             "eval_args": json.dumps({"splits": ["eval"]}),
             "custom_config": json.dumps(settings.to_custom_config()),
         }
         ClusterTrainerExecutor().Do(self.inputs, self.outputs, properties)
-        record = self.model_run / RECORD_FILE
-        return dict(json.loads(record.read_text())) if record.exists() else {}
+        return dict(json.loads((self.model_run / RECORD_FILE).read_text()))
 
     def wait_for_backup(self) -> None:
-        wait_until(lambda: any(self.trainer.glob("backups/*/*")), seconds=90)
+        wait_until(lambda: any(self.trainer.glob("backups/*/*")), seconds=300)
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +100,9 @@ def kube(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield server
 
 
-def test_servers_train_although_a_worker_is_replaced(kube: KubeServer, root: Path) -> None:
+def test_servers_train_in_pods_though_a_worker_is_killed(kube: KubeServer, root: Path) -> None:
     kube.cluster.backoff = 1.5
-    step = Step(root, 2)
+    step = Step(root)
 
     def kill() -> None:
         step.wait_for_backup()
@@ -117,26 +112,12 @@ def test_servers_train_although_a_worker_is_replaced(kube: KubeServer, root: Pat
         record = step.run(
             strategy="parameter_server",
             cluster={"workers": 2, "parameter_servers": 1},
-            epochs=3 * EPOCHS,
+            epochs=EPOCHS,
         )
     assert record["restarts"] == ["worker 1 was killed by SIGKILL"]
-    assert (record["resumed_at_step"], record["epochs"]) == (0, 3 * EPOCHS)
+    assert (record["resumed_at_step"], record["epochs"]) == (0, EPOCHS)
     first, *_, last = record["history"]["loss"]
     assert last < first
     kinds = [job["metadata"]["labels"]["scopeline/task"] for job in kube.bodies("Job")]
     assert kinds == ["chief", "worker", "ps"]
     assert kube.left == []
-
-
-def test_one_process_needs_no_pod(kube: KubeServer, root: Path) -> None:
-    Step(root, 4).run("tests.support.kube_workers.export", strategy="one_device")
-    assert not kube.used
-
-
-def test_pods_that_nothing_describes(
-    kube: KubeServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in TrainerOptions(launcher="kubernetes").to_environment().items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"the image of the pods is unknown; compile the"):
-        Step(root, 5).run(strategy="multi_worker_mirrored")
