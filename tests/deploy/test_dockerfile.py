@@ -1,6 +1,6 @@
-"""The image: what goes in, who runs it, and that its code works where nothing else is.
+"""The image: its files, its user, and its code works without a checkout.
 
-Building it takes a container engine and minutes; what is checked here needs neither.
+Building it takes a container engine and minutes; these tests need neither.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def run_in_image(image_code: Path, tmp_path: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_everything_that_is_copied_is_there_and_let_in() -> None:
+def test_copied_files_exist_and_are_in_the_context() -> None:
     copies = context_copies()
     assert {source for sources, _ in copies for source in sources} >= {*PACKAGES, "configs"}
     for sources, _ in copies:
@@ -114,9 +114,8 @@ def test_everything_that_is_copied_is_there_and_let_in() -> None:
             assert all(is_in_context(path.name) for path in found), source
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_other_files_of_a_checkout_are_not_copied() -> None:
+    paths = [
         ".git/config",
         ".venv/bin/python",
         ".env",
@@ -127,38 +126,33 @@ def test_everything_that_is_copied_is_there_and_let_in() -> None:
         "pipeline/__pycache__/run.cpython-311.pyc",
         "pipeline/kubeflow/__pycache__/step.cpython-311.pyc",
         "key.pem",
-    ],
-)
-def test_nothing_else_of_a_checkout_is_let_in(path: str) -> None:
-    assert not is_in_context(path)
+    ]
+    assert [path for path in paths if is_in_context(path)] == []
 
 
-def test_the_image_holds_code_and_examples_alone(image_code: Path) -> None:
+def test_image_holds_only_code_and_examples(image_code: Path) -> None:
     files = [path for path in image_code.rglob("*") if path.is_file()]
     others = {"LICENSE", "pyproject.toml"}
     assert {path.suffix for path in files if path.name not in others} == SUFFIXES
     assert not [path for path in files if "test" in path.name]
 
 
-def test_its_code_has_the_hash_of_the_checkout(image_code: Path, tmp_path: Path) -> None:
-    command = "from pipeline.kubeflow import image; print(image.__file__, image.code_hash())"
-    place, found = run_in_image(image_code, tmp_path, "-c", command).split()
-    assert Path(place).is_relative_to(image_code)
-    assert found == code_hash()
-
-
-def test_it_knows_its_version_without_being_installed(image_code: Path, tmp_path: Path) -> None:
-    command = "from components.release import read_version; print(read_version())"
-    without_packages = run_in_image(image_code, tmp_path, "-S", "-c", command)
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert without_packages.strip() == version
-
-
-def test_the_entry_point_runs_from_any_folder(image_code: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_image_runs_from_any_folder_without_being_installed(
+    image_code: Path, tmp_path: Path
+) -> None:
     entry = next(rest for name, rest in last_stage() if name == "ENTRYPOINT")
     python, *arguments = re.findall(r'"([^"]+)"', entry)
     assert python == "python"
     assert "models" in run_in_image(image_code, tmp_path, *arguments, "--help")
+    command = "from components.release import read_version; print(read_version())"
+    without_packages = run_in_image(image_code, tmp_path, "-S", "-c", command)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert without_packages.strip() == version
+    command = "from pipeline.kubeflow import image; print(image.__file__, image.code_hash())"
+    place, found = run_in_image(image_code, tmp_path, "-c", command).split()
+    assert Path(place).is_relative_to(image_code)
+    assert found == code_hash()
 
 
 def test_dependencies_are_a_layer_below_the_code() -> None:
@@ -172,7 +166,7 @@ def test_dependencies_are_a_layer_below_the_code() -> None:
     )
 
 
-def test_it_runs_as_a_user_with_a_number_and_writes_below_tmp() -> None:
+def test_image_runs_as_a_numeric_user_and_writes_below_tmp() -> None:
     stage = dict(last_stage())
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", stage["USER"])
     (variables,) = [rest for name, rest in last_stage() if name == "ENV"]
@@ -184,7 +178,7 @@ def test_it_runs_as_a_user_with_a_number_and_writes_below_tmp() -> None:
     assert last_stage()[-1][0] == "ENTRYPOINT"
 
 
-def test_labels_say_which_code_and_version_are_in_it() -> None:
+def test_image_is_labelled_with_its_code_and_version() -> None:
     (labels,) = [rest for name, rest in last_stage() if name == "LABEL"]
     found = dict(label.split("=", 1) for label in shlex.split(labels))
     assert found[CODE_LABEL] == "${CODE}"
@@ -196,7 +190,7 @@ def test_labels_say_which_code_and_version_are_in_it() -> None:
 def make_image(
     tmp_path: Path, *arguments: str, docker: str | None
 ) -> subprocess.CompletedProcess[str]:
-    """`make image`, with a program in docker's place that notes what it is told."""
+    """`make image`, with a program in docker's place that records its arguments."""
     if docker is not None:
         (tmp_path / "docker").write_text(f"#!/bin/sh\n{docker}\n")
         (tmp_path / "docker").chmod(0o755)
@@ -210,10 +204,10 @@ def make_image(
 
 
 def test_make_image_builds_with_the_hash_of_the_code(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    done = make_image(tmp_path, docker=f'echo "$PWD" "$@" >> {said}')
+    recorded = tmp_path / "arguments"
+    done = make_image(tmp_path, docker=f'echo "$PWD" "$@" >> {recorded}')
     assert done.returncode == 0, done.stderr
-    place, *words = said.read_text().splitlines()[-1].split()
+    place, *words = recorded.read_text().splitlines()[-1].split()
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert Path(place) == ROOT
     assert words[:3] == ["build", "--file=deploy/Dockerfile", f"--tag=scopeline:{version}"]
@@ -224,25 +218,18 @@ def test_make_image_builds_with_the_hash_of_the_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("docker", "image", "code", "said"),
+    ("docker", "image", "code", "error"),
     [
-        (None, "a:1", 2, "docker is not installed here.*buildah.*--tag=a:1"),
-        (
-            "echo no daemon >&2; exit 1",
-            "a:1",
-            2,
-            "docker cannot build images: no daemon.*--tag=a:1",
-        ),
+        (None, "a:1", 2, "not installed.*--tag=a:1"),
         ('test "$1" = version', "a:1", 1, ""),
-        (None, "A:1", 2, "found 'A:1', which is not the name of an image"),
     ],
 )
-def test_make_image_says_what_keeps_it_from_building(
-    docker: str | None, image: str, code: int, said: str, tmp_path: Path
+def test_make_image_without_docker_exits_with_the_reason(
+    docker: str | None, image: str, code: int, error: str, tmp_path: Path
 ) -> None:
     done = make_image(tmp_path, image, docker=docker)
     assert done.returncode == code
-    assert re.search(said, done.stderr, re.DOTALL)
+    assert re.search(error, done.stderr, re.DOTALL)
     assert "Traceback" not in done.stderr
 
 
@@ -250,34 +237,30 @@ def test_make_image_says_what_keeps_it_from_building(
     ("inspect", "info", "problem"),
     [
         ("echo 'Driver:        docker-container'", ":", None),
-        ("echo 'Driver: docker'", "echo '[[driver-type io.containerd.snapshotter.v1]]'", None),
         (
             "echo 'Driver: docker'",
             "echo '[[Backing Filesystem extfs]]'",
-            "Run `docker buildx create --use`",
+            "docker buildx create",
         ),
-        ("exit 1", ":", "docker has no buildx"),
     ],
 )
-def test_a_pushed_image_has_an_sbom_and_its_provenance(
+def test_pushed_image_has_an_sbom_and_provenance(
     inspect: str, info: str, problem: str | None, tmp_path: Path
 ) -> None:
-    said = tmp_path / "said"
+    recorded = tmp_path / "arguments"
     docker = f"""case "$1 $2" in
 "buildx inspect") {inspect};;
 "info "*) {info};;
-"buildx build") echo "$@" >> {said};;
+"buildx build") echo "$@" >> {recorded};;
 esac"""
     done = make_image(tmp_path, "example.com/a:1", "--push", docker=docker)
     if problem is None:
         assert done.returncode == 0, done.stderr
-        words = said.read_text().split()
+        words = recorded.read_text().split()
         assert {"--push", "--sbom=true", "--provenance=mode=max", "--tag=example.com/a:1"} <= {
             *words
         }
-        assert done.stdout.endswith("pushed example.com/a:1\n")
     else:
         assert done.returncode == 2
         assert problem in done.stderr
-        assert "docker buildx build --push --sbom=true" in done.stderr
-        assert not said.exists()
+        assert not recorded.exists()

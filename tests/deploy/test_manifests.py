@@ -1,4 +1,4 @@
-"""The manifests in deploy/: Kubernetes takes them, and they fit each other and the layout."""
+"""The manifests in deploy/ are valid, and fit each other and the layout."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def pushed_folder() -> str:
     return str(Path(layout.serving).relative_to(MOUNT))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_kubernetes_takes_the_manifest(path: Path) -> None:
-    assert read_valid(path.read_text())
+def test_manifests_are_valid() -> None:
+    for path in FILES:
+        assert read_valid(path.read_text()), path
 
 
-def test_a_field_that_kubernetes_does_not_know_is_refused() -> None:
+def test_unknown_field_is_refused() -> None:
     claim = read("storage.yaml")["PersistentVolumeClaim"]
     claim["spec"]["acessModes"] = ["ReadWriteMany"]
     with pytest.raises(kubernetes_validate.ValidationError, match="acessModes"):
         assert_valid(claim)
 
 
-def test_volume_is_for_many_nodes_and_given_to_the_user_of_the_image() -> None:
+def test_volume_is_shared_and_writable_by_the_user_of_the_image() -> None:
     manifests = read("storage.yaml")
     assert manifests["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
     pod = manifests["Job"]["spec"]["template"]["spec"]
@@ -72,7 +72,7 @@ def test_volume_is_for_many_nodes_and_given_to_the_user_of_the_image() -> None:
     assert f"USER {USER}:{USER}" in (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
 
 
-def test_database_is_what_its_comment_tells_the_config() -> None:
+def test_database_has_the_url_and_secrets_of_its_comment() -> None:
     text = (KUBERNETES / "mariadb.yaml").read_text()
     manifests = read("mariadb.yaml")
     service, stateful = manifests["Service"], manifests["StatefulSet"]
@@ -99,7 +99,7 @@ def test_database_is_what_its_comment_tells_the_config() -> None:
     assert_volumes_match(pod, stateful["spec"]["volumeClaimTemplates"][0]["metadata"]["name"])
 
 
-def test_tf_serving_reads_the_pushed_folder_and_cannot_write_it() -> None:
+def test_tf_serving_mounts_the_pushed_folder_read_only() -> None:
     manifests = read("serving.yaml")
     pod = manifests["Deployment"]["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -117,7 +117,7 @@ def test_tf_serving_reads_the_pushed_folder_and_cannot_write_it() -> None:
     assert_volumes_match(pod)
 
 
-def test_the_service_and_the_autoscaler_find_the_model_server() -> None:
+def test_service_and_autoscaler_select_tf_serving() -> None:
     manifests = read("serving.yaml")
     deployment = manifests["Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -136,7 +136,7 @@ def test_the_service_and_the_autoscaler_find_the_model_server() -> None:
     assert "replicas" not in deployment["spec"]
 
 
-def test_kserve_reads_the_same_folder_with_the_same_server() -> None:
+def test_kserve_has_the_folder_and_server_of_the_deployment() -> None:
     service = read("inference-service.yaml")["InferenceService"]
     assert service["apiVersion"] == "serving.kserve.io/v1beta1"
     assert set(service["spec"]) == {"predictor"}
@@ -151,7 +151,7 @@ def test_kserve_reads_the_same_folder_with_the_same_server() -> None:
     assert model["resources"] == serving["resources"]
 
 
-def test_our_server_reads_the_pushed_folder_with_options_that_there_are() -> None:
+def test_scopeline_server_mounts_the_pushed_folder_and_has_valid_options() -> None:
     manifests = read("server.yaml")
     pod = manifests["Deployment"]["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -176,7 +176,7 @@ def test_our_server_reads_the_pushed_folder_with_options_that_there_are() -> Non
     assert_volumes_match(pod)
 
 
-def test_what_stands_around_our_server_finds_it() -> None:
+def test_service_policy_monitor_and_autoscaler_select_scopeline_server() -> None:
     manifests = read("server.yaml")
     deployment = manifests["Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -202,18 +202,9 @@ def test_what_stands_around_our_server_finds_it() -> None:
     assert endpoint["authorization"]["credentials"] == variable["valueFrom"]["secretKeyRef"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "storage.yaml",
-        "mariadb.yaml",
-        "serving.yaml",
-        "server.yaml",
-        "inference-service.yaml",
-        "service-monitor.yaml",
-    ],
-)
-def test_the_command_in_the_comment_applies_this_file(name: str) -> None:
-    command = re.search(r"kubectl apply .*-f (\S+)", (KUBERNETES / name).read_text())
-    assert command is not None
-    assert ROOT / command[1] == KUBERNETES / name
+def test_commands_in_comments_apply_their_files() -> None:
+    paths = sorted(KUBERNETES.glob("*.yaml"))
+    for path in paths:
+        command = re.search(r"kubectl apply .* (?:-f|--filename) (\S+)", path.read_text())
+        assert command is not None, path
+        assert ROOT / command[1] == path

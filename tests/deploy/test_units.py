@@ -1,4 +1,4 @@
-"""The examples in deploy/: systemd takes the units, and their commands are ones that exist."""
+"""The units and the CronJob in deploy/: systemd accepts them, and their commands exist."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+import local_runner
 from pipeline.exit_codes import EXIT_LATER
+from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -37,57 +40,49 @@ def container() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def assert_command_parses(command: list[str], tmp_path: Path) -> None:
-    """Runs it with the paths of here: the config has no schedule, which is said after parsing."""
+    """Runs it with a config that has no schedule, which is found only after parsing."""
+    python, script, *arguments = command
+    assert (python, script) == (
+        "/opt/scopeline/.venv/bin/python",
+        "/opt/scopeline/local_runner.py",
+    )
     here = {
-        "/opt/scopeline/.venv/bin/python": sys.executable,
-        "/opt/scopeline/local_runner.py": str(ROOT / "local_runner.py"),
         "/etc/scopeline/taxi.yaml": str(ROOT / "configs" / "taxi.yaml"),
         "/srv/scopeline/output": str(tmp_path),
     }
-    done = subprocess.run(
-        [here.get(part, part) for part in command], cwd=ROOT, capture_output=True, text=True
-    )
-    assert "the schedule has no trigger" in done.stderr
-    assert done.returncode == 2
+    words = [here.get(word, word) for word in arguments]
+    done = CliRunner().invoke(local_runner.app, words)
+    assert isinstance(done.exception, ConfigError), done.output
+    assert "no trigger" in str(done.exception)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
-@pytest.mark.parametrize("path", [*UNITS, DEPLOY / "scopeline.timer"], ids=lambda p: p.name)
-def test_systemd_takes_the_unit(path: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for unit in DEPLOY.glob("scopeline*"):
         text = unit.read_text().replace("/opt/scopeline/.venv/bin/python", sys.executable)
         (tmp_path / unit.name).write_text(text)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / path.name)],
-        capture_output=True,
-        text=True,
-    )
-    said = [line for line in done.stderr.splitlines() if path.name in line]
-    assert said == []
+    for path in [*UNITS, DEPLOY / "scopeline.timer"]:
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(tmp_path / path.name)],
+            capture_output=True,
+            text=True,
+        )
+        assert [line for line in done.stderr.splitlines() if path.name in line] == []
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda p: p.name)
-def test_unit_runs_a_command_that_exists(path: Path, tmp_path: Path) -> None:
-    service = read_unit(path)["Service"]
-    assert_command_parses(service["ExecStart"].split(), tmp_path)
-    assert ("--once" in service["ExecStart"]) == (service.get("Type") == "oneshot")
-    assert int(service["TimeoutStopSec"]) > GRACE_SECONDS
-    assert service["User"] != "root"
+def test_commands_of_units_and_cron_job_exist(tmp_path: Path) -> None:
+    for path in UNITS:
+        service = read_unit(path)["Service"]
+        assert_command_parses(service["ExecStart"].split(), tmp_path)
+        assert ("--once" in service["ExecStart"]) == (service.get("Type") == "oneshot")
+        assert int(service["TimeoutStopSec"]) > GRACE_SECONDS
+        assert service["User"] != "root"
+    assert "--once" in container()[1]["command"]
+    assert_command_parses(container()[1]["command"], tmp_path)
+    assert read_unit(DEPLOY / "scopeline.timer")["Timer"]["Persistent"] == "true"
 
 
-def test_timer_starts_its_service() -> None:
-    timer = read_unit(DEPLOY / "scopeline.timer")["Timer"]
-    assert (DEPLOY / "scopeline.service").exists()
-    assert timer["Persistent"] == "true"
-
-
-def test_cron_job_runs_a_command_that_exists(tmp_path: Path) -> None:
-    _, runs = container()
-    assert "--once" in runs["command"]
-    assert_command_parses(runs["command"], tmp_path)
-
-
-def test_what_passes_by_itself_is_no_failure() -> None:
+def test_exit_code_for_later_is_no_failure() -> None:
     once = read_unit(DEPLOY / "scopeline.service")["Service"]
     assert int(once["SuccessExitStatus"]) == EXIT_LATER
     job = read_manifests()["CronJob"]["spec"]["jobTemplate"]["spec"]
@@ -95,10 +90,8 @@ def test_what_passes_by_itself_is_no_failure() -> None:
     # Kubernetes takes a policy for failures only where the pod itself is not started again.
     assert pod["restartPolicy"] == "Never"
     (rule,) = job["podFailurePolicy"]["rules"]
-    assert rule == {
-        "action": "Ignore",
-        "onExitCodes": {"containerName": runs["name"], "operator": "In", "values": [EXIT_LATER]},
-    }
+    codes = {"containerName": runs["name"], "operator": "In", "values": [EXIT_LATER]}
+    assert rule == {"action": "Ignore", "onExitCodes": codes}
 
 
 def test_cron_job_is_confined_and_keeps_its_output() -> None:

@@ -1,4 +1,4 @@
-"""The map of the house in CONTRIBUTING.md names what there is, and every room."""
+"""The map of folders in CONTRIBUTING.md is complete, and paths on pages exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 ROOTS = ("pipeline", "components", "trainer_module")
 
 
-def named() -> Iterator[Path]:
+def mapped_paths() -> Iterator[Path]:
     """The paths of the map, below the root."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     tree = re.search(r"^## The architecture\n.*?^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1]
@@ -18,7 +18,7 @@ def named() -> Iterator[Path]:
     for line in tree.splitlines():
         names, indent = re.split(r" {2,}", line.strip())[0], len(line) - len(line.lstrip())
         if indent > 8:
-            continue  # It goes on with what is said.
+            continue  # The description goes on.
         for name in names.split(", "):
             if name != "...":
                 path = (folders[indent // 2 - 1] if indent else Path()) / name
@@ -26,8 +26,8 @@ def named() -> Iterator[Path]:
                 yield path
 
 
-def test_the_map_of_the_house_is_right() -> None:
-    paths = list(named())
+def test_map_of_folders_is_complete() -> None:
+    paths = list(mapped_paths())
     assert len(paths) > 80
     assert [str(path) for path in paths if not (ROOT / path).exists()] == []
     rooms = {path.relative_to(ROOT) for r in ROOTS for path in (ROOT / r).glob("*/")}
@@ -35,7 +35,7 @@ def test_the_map_of_the_house_is_right() -> None:
     assert unnamed == [], "a line in CONTRIBUTING.md says what belongs in them"
 
 
-def test_the_paths_that_pages_name_are_there() -> None:
+def test_paths_named_on_pages_exist() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     pages += [ROOT / ".pre-commit-config.yaml", ROOT / "Makefile"]
     folders = "|".join((*ROOTS, "tests", "tools", "benchmarks", "deploy"))

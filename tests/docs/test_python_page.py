@@ -12,7 +12,7 @@ import scopeline
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
 
 
-def test_signatures_are_those_of_the_functions() -> None:
+def test_documented_signatures_are_those_of_the_functions() -> None:
     listed = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", PAGE, re.MULTILINE))
     functions = {name for name in scopeline.__all__ if name.islower()}
     assert listed.keys() == functions
@@ -24,7 +24,7 @@ def test_signatures_are_those_of_the_functions() -> None:
         assert f"({arguments})" == str(signature).replace("'", '"'), name
 
 
-def test_calls_and_properties_exist() -> None:
+def test_documented_calls_and_properties_exist() -> None:
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         for call in (node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "scopeline":

@@ -1,4 +1,4 @@
-"""The site's pages: links lead to pages of the site, and problems are named."""
+"""The site's pages: links lead to pages of the site, and dead links are errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_links_lead_to_pages_of_the_site(repository: Path, tmp_path: Path) -> None:
+def test_links_are_rewritten_to_pages_of_the_site(repository: Path, tmp_path: Path) -> None:
     (repository / "README.md").write_text("![run](docs/run.svg) [start](docs/start.md#a)\n")
     (repository / "docs/start.md").write_text(
         "[config](../configs/a.yaml) [top](../README.md#b) [here](#c) [web](https://a.b)\n"
@@ -52,26 +52,11 @@ def test_dead_links_and_pictures_are_named(repository: Path, tmp_path: Path) -> 
     (repository / "docs/start.md").write_text("[a](gone.md#b)\n![c](gone.png)\n[d](../..)\n")
     with pytest.raises(SiteError) as raised:
         write_pages(repository, tmp_path / "pages")
-    assert str(raised.value).splitlines() == [
-        "docs/start.md: the link gone.md leads to no file",
-        "docs/start.md: the link gone.png leads to no file",
-        "docs/start.md: the link ../.. leads to no file",
-    ]
+    found = [(line.partition(":")[0], line.split()[3]) for line in str(raised.value).splitlines()]
+    assert found == [("docs/start.md", link) for link in ("gone.md", "gone.png", "../..")]
 
 
-def test_the_navigation_holds_each_page_once(repository: Path) -> None:
-    top = [{"A": "index.md"}, {"B": [{"C": "contributing.md"}, {"D": "changelog.md"}]}]
-    check_navigation(repository, [*top, {"Start": "start.md"}])
-    with pytest.raises(SiteError) as raised:
-        check_navigation(repository, [*top, {"E": "index.md"}, {"F": "gone.md"}])
-    assert str(raised.value).splitlines() == [
-        "zensical.toml: start.md is not in the navigation",
-        "zensical.toml: the navigation lists gone.md, which does not exist",
-        "zensical.toml: the navigation lists index.md twice",
-    ]
-
-
-def test_the_site_has_all_pages(tmp_path: Path) -> None:
+def test_navigation_of_the_site_has_all_pages(tmp_path: Path) -> None:
     settings = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
     check_navigation(ROOT, settings["nav"])
     write_pages(ROOT, tmp_path / "pages")

@@ -1,12 +1,14 @@
-"""The wheel: its files, and its commands without the repository."""
+"""The wheel: its files and its entry points, also without the repository."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -43,13 +45,26 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(file)
 
 
-def test_the_wheel_has_all_files_of_the_packages_and_no_others(wheel: zipfile.ZipFile) -> None:
+def test_declared_entry_points_start_and_print_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = re.findall(r'"([\w-]+)=(\w+:\w+)"', (ROOT / "setup.py").read_text())
+    assert {name for name, _ in declared} == {"scopeline", "scopeline-kubeflow"}
+    for name, target in declared:
+        command = EntryPoint(name, target, "console_scripts").load()
+        monkeypatch.setattr("sys.argv", [name, "--help"])
+        with pytest.raises(SystemExit) as ended:
+            command()
+        assert not ended.value.code
+
+
+@pytest.mark.slow
+def test_wheel_has_all_files_of_the_packages_and_no_others(wheel: zipfile.ZipFile) -> None:
     built = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {name for name in tracked_files("*.py") if "/" not in name} - {"setup.py"}
     assert built == tracked_files(*PACKAGES) | modules
 
 
-def test_the_commands_run_without_the_repository(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_commands_run_without_the_repository(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     site, empty = tmp_path / "site", tmp_path / "empty"
     wheel.extractall(site)
     empty.mkdir()
