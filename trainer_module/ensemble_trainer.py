@@ -30,7 +30,7 @@ from trainer_module.data.dealing import (
 )
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.errors import TrainingError, shorten
+from trainer_module.errors import DivergedError, TrainingError, shorten
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
@@ -70,8 +70,8 @@ from trainer_module.trees_trainer import (
 
 logger = logging.getLogger(__name__)
 
-_FAILURES = (TrainingError, MemoryError, ValueError, tf.errors.ResourceExhaustedError)
-"""The errors of a member that leave the other members."""
+_EXCUSED = (DivergedError, MemoryError, tf.errors.ResourceExhaustedError)
+"""The errors of a member that leave the other members; every other error ends the training."""
 
 MAX_PREDICTIONS = 50_000_000
 """The largest number of examples times outputs, of which each member predicts the unseen ones at 8
@@ -233,15 +233,15 @@ class MemberTrainings:
             ) from error
 
     def try_member(self, name: str, fit: Callable[[], Member]) -> None:
-        """Trains a member; a failure leaves the other members."""
+        """Trains a member; one that diverges, or lacks memory, leaves the other members."""
         started = time.monotonic()
         report_part(len(self.seconds) + 1, len(self.names), self.unit, name)
         try:
             found = fit()
             if np.isinf(found.unseen).any():
-                raise TrainingError("some of its predictions of unseen examples are infinite")
+                raise DivergedError("some of its predictions of unseen examples are infinite")
             self.members[name] = found
-        except _FAILURES as error:
+        except _EXCUSED as error:
             logger.warning("member %s of the ensemble failed", name, exc_info=True)
             self.failures[name] = error
         self.seconds[name] = time.monotonic() - started
@@ -327,7 +327,7 @@ def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndar
     """Returns the network's outputs for a split in memory, [examples, units].
 
     Raises:
-      TrainingError: an output is NaN, which would count as that of an example that has been seen.
+      DivergedError: an output is NaN, which would count as that of an example that has been seen.
     """
     tensors = split.content.tensors
     assert tensors is not None  # noqa: S101 - a part of a split in memory
@@ -338,7 +338,7 @@ def _predict(model: tf_keras.Model, split: Split, data: TrainingData) -> np.ndar
     ]
     found = np.concatenate([part.numpy() for part in parts])
     if np.isnan(found).any():
-        raise TrainingError("some of its predictions of unseen examples are not numbers")
+        raise DivergedError("some of its predictions of unseen examples are not numbers")
     return np.asarray(found, np.float64).reshape(split.examples, data.problem.output_units)
 
 

@@ -72,6 +72,10 @@ class TrainingError(ScopelineError):
     """A training that cannot continue; the message names the problem and a remedy."""
 
 
+class DivergedError(TrainingError):
+    """A training whose losses or predictions are no longer finite numbers."""
+
+
 MAX_REASON_LENGTH = 300
 """The maximum number of characters that a message quotes of another library's error."""
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.compat.keras import StepCallback, TensorBoard, learning_rate_of
-from trainer_module.errors import TrainingError
+from trainer_module.errors import DivergedError, TrainingError
 from trainer_module.runtime import ABOUT, AT_MOST, EPOCH, report_progress, report_step
 from trainer_module.sections import count_needed, load_own
 from trainer_module.settings import TrainerSettings
@@ -102,7 +102,7 @@ class StopOnNaN(StepCallback):
 
     def _check(self, name: str, value: float, where: str) -> None:
         if not math.isfinite(value):
-            raise TrainingError(
+            raise DivergedError(
                 f"training diverged: {name} is {value} {where}; lower train.learning_rate, or look "
                 "for extreme values in the data."
             )

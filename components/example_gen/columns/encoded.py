@@ -183,17 +183,13 @@ def find_infinite(column: pa.Array) -> tuple[int, float] | None:
 
 
 def label_lengths(labels: pa.Array) -> np.ndarray:
-    """Returns the number of labels in each row. NaN is not a label."""
+    """Returns the number of labels in each row. The floating-point NaN is not a label; the name is."""
     lengths = list_lengths(labels)
     if lengths.max(initial=0) != 1:
         return lengths
     values = labels.flatten()
     if pa.types.is_floating(values.type):
         lengths[lengths == 1] = ~np.isnan(values.to_numpy())
-    elif pa.types.is_binary(values.type):
-        names = pc.ascii_lower(pc.ascii_trim_whitespace(values.view(pa.string())))
-        is_nan = pc.equal(names, "nan").to_numpy(zero_copy_only=False)
-        lengths[lengths == 1] = is_nan == 0
     return lengths
 
 
