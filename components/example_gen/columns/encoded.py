@@ -183,7 +183,7 @@ def find_infinite(column: pa.Array) -> tuple[int, float] | None:
 
 
 def label_lengths(labels: pa.Array) -> np.ndarray:
-    """Returns the number of labels in each row. The floating-point NaN is not a label; the name is."""
+    """Returns the number of labels in each row. The number NaN is not a label; the name is."""
     lengths = list_lengths(labels)
     if lengths.max(initial=0) != 1:
         return lengths
