@@ -55,12 +55,27 @@ class Group(TyperGroup):
         return sections
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
-        """Shows the help if `no_args_is_help` is set and there are no arguments."""
+        """Names the config file of a command, or shows the help if `no_args_is_help` is set."""
         if self.no_args_is_help and not arguments:
             # Typer itself prints nothing here: it assumes that Rich has printed the help already.
             typer.echo(context.get_help())
             raise typer.Exit(EXIT_UNUSABLE)
+        if arguments and (command := self.commands.get(arguments[0])):
+            arguments = [arguments[0], *name_config(command, arguments[1:])]
         return super().parse_args(context, arguments)
+
+
+def name_config(command: Any, arguments: list[str]) -> list[str]:
+    """Inserts `--config` before a YAML file among the arguments that precede the options."""
+    takes_config = any("--config" in option.opts for option in command.params)
+    if not takes_config or "--config" in arguments:
+        return arguments
+    for place, word in enumerate(arguments):
+        if word.startswith("-"):
+            break
+        if word.endswith((".yaml", ".yml")):
+            return [*arguments[:place], "--config", *arguments[place:]]
+    return arguments
 
 
 _MAX_SUMMARIES = 10

@@ -16,7 +16,7 @@ from components.compat.older_linux import is_caused_by_older_linux
 from components.processes.stopping import exit_process, install_handlers
 from components.release import read_version
 from components.serving.settings import OnUnreadable
-from pipeline.cli.help import Group, RootGroup
+from pipeline.cli.help import Group, RootGroup, name_config
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE, exit_code_of
@@ -93,13 +93,8 @@ class ConfigGroup(RootGroup):
     """A group whose commands also accept the config as the first argument: `run cars.yaml`."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
-        """Inserts `--config` before a config file that follows the command or comes first."""
-        index = 1 if arguments[:1] and arguments[0] in self.commands else 0
-        command = self.commands[arguments[0]] if index else self
-        takes_config = any("--config" in option.opts for option in command.params)
-        if takes_config and arguments[index:] and arguments[index].endswith((".yaml", ".yml")):
-            arguments = [*arguments[:index], "--config", *arguments[index:]]
-        return super().parse_args(context, arguments)
+        """Inserts `--config` before a config file that comes first."""
+        return super().parse_args(context, [*name_config(self, arguments[:1]), *arguments[1:]])
 
 
 def group_with_default(name: str) -> type[Group]:

@@ -25,6 +25,7 @@ from pipeline.first_config.folder import write_files
 from pipeline.lock import run_lock
 from pipeline.records.metadata_store import check_store
 from pipeline.runs.console import show_path
+from trainer_module.errors import ConfigError
 
 WRITE = "write"
 """The default command of the group."""
@@ -52,6 +53,8 @@ def write(
 
     Example: scopeline schema write config.schema.json
     """
+    if file.suffix in (".yaml", ".yml"):
+        raise ConfigError(f"{file}: expected the name of a file of JSON, such as {SCHEMA_FILE}")
     if file == Path("-"):
         typer.echo(config_schema(), nl=False)
         return
