@@ -310,7 +310,7 @@ def _parse(text: str) -> Any:
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
-    """Sets a dotted key of the raw mapping; creates missing sections."""
+    """Sets a dotted key of the raw mapping; a mapping is merged into that of the config."""
     key, separator, text = override.partition("=")
     if not separator or not key:
         # The text after the first word may be a secret, as in `notify.webhook.url: https://...`.
@@ -333,7 +333,21 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         # The section is copied, as YAML shares an anchored section between all its aliases.
         raw[section] = dict(child)
         raw = raw[section]
-    raw[last] = value
+    raw[last] = _merged(raw.get(last), value)
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """Returns a value of `--set` with the keys of the config's value that it does not set.
+
+    An empty mapping, and a mapping of another kind, replaces the config's mapping.
+    """
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping) and new):
+        return new
+    for tag in ("kind", "type", "format", "schedule"):
+        tags = old.get(tag), new.get(tag)
+        if all(isinstance(one, str) for one in tags) and tags[0] != tags[1]:
+            return new
+    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
 
 
 def _config_error(path: Path, problems: list[Issue]) -> ConfigError:

@@ -19,7 +19,8 @@ def config_reference() -> str:
         "# Config reference",
         "",
         "`make docs` generates this page from the code. Unknown keys are errors, and all problems",
-        "of a file are reported together. `--set train.epochs=3` overrides the key in the file.",
+        "of a file are reported together. `--set train.epochs=3` overrides the key in the file;",
+        "a mapping, as in `--set 'train={epochs: 3}'`, overrides the keys that it has.",
         "Editors complete, explain and check the keys of a config that begins with the line",
         "`# yaml-language-server: $schema=config.schema.json`; `scopeline schema` writes the file.",
     ]

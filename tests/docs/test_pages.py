@@ -86,7 +86,7 @@ def test_fragments_on_the_data_page_fit_its_config(tmp_path: Path) -> None:
 
 
 def test_lines_and_commands_of_the_guides_fit_their_configs(tmp_path: Path) -> None:
-    """A table's lines are laid over the config before it; commands name theirs by `--config`."""
+    """A table's lines are laid over the config before it, by hand and by `--set`, to one result."""
     files: dict[str, Path] = {}
     checked: list[str] = []
     for part in re.split(r"(?m)^(?=```|\|)", (ROOT / "docs/guides.md").read_text()):
@@ -102,10 +102,12 @@ def test_lines_and_commands_of_the_guides_fit_their_configs(tmp_path: Path) -> N
                 checked.append(command)
         elif part.startswith("| [") and part.count(" | ") >= 2:
             config = yaml.safe_load(latest.read_text())
-            for line in re.findall(r"`(.*?)`", part.split(" | ")[1]):
+            lines = re.findall(r"`(.*?)`", part.split(" | ")[1])
+            for line in lines:
                 config = laid_over(config, yaml.safe_load(line))
             (tmp_path / "laid_over.yaml").write_text(yaml.safe_dump(config))
-            load_config(tmp_path / "laid_over.yaml")
+            by_set = load_config(latest, [line.replace(": ", "=", 1) for line in lines])
+            assert by_set == load_config(tmp_path / "laid_over.yaml"), part
             checked.append(part)
     assert len(checked) > 40
 
