@@ -112,7 +112,7 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
 ) -> None:
     project = searched.project
     # Half as many measurements as trials: the config and the best one, on two parts each.
-    command = ("tune", "--config", "rooms.yaml", "--set", "tune={trials: 8, prune: false}")
+    command = ("tune", "--config", "rooms.yaml", "--set", "tune={trials: 8, prune: false, space: {}}")
     search = project.start(*command)
     wait_until(lambda: measured_again(journal_lines(project)), search)
     before = measured_again(journal_lines(project))
