@@ -59,6 +59,9 @@ class Problem:
     def __post_init__(self) -> None:
         # As in a config, the name of a task stands for the task without options.
         object.__setattr__(self, "target", as_task(self.target))
+        taken = frozenset(feature.name for feature in self.features)
+        features = tuple(replace(feature, taken=taken) for feature in self.features)
+        object.__setattr__(self, "features", features)
 
     @property
     def task(self) -> Task:

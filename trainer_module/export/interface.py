@@ -240,14 +240,16 @@ def _read_column(content: dict[str, Any]) -> RawColumn:
 def request_names(columns: Iterable[str]) -> list[str]:
     """Returns the names of columns in requests, which TensorFlow allows as names of arguments.
 
-    A name consists of letters, digits and `_`, and is not a keyword of Python, such as `class`.
+    A name consists of letters, digits and `_`, and is not a keyword of Python, such as `class`. The
+    names differ by more than case, which TensorFlow ignores in names of tensors.
     """
     names: list[str] = []
-    taken: set[str] = set()
+    taken = {"self"}
     for column in columns:
         safe = re.sub(r"[^A-Za-z0-9_]", "_", column)
         is_name = safe[:1].isalpha() and not keyword.iskeyword(safe)
         name = safe if is_name else f"column_{safe}"
-        names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if name in taken else name)
-        taken.add(names[-1])
+        is_taken = name.lower() in taken
+        names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if is_taken else name)
+        taken.add(names[-1].lower())
     return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tensorflow as tf
 
@@ -35,6 +35,8 @@ class TransformedFeature:
     """The result of `BaseFeature.indices_of`."""
     places: tuple[str, ...] = ()
     """The names of the numbers of an example, or () if they have no names."""
+    taken: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The names of all inputs of the model, which its other layers must not have."""
 
     @property
     def dtype(self) -> tf.DType:
@@ -47,7 +49,7 @@ class TransformedFeature:
         return self.kind == "text" and len(self.shape) == 2
 
     def layer_name(self, role: str) -> str:
-        """Returns a valid name for a layer of the feature.
+        """Returns a valid name for a layer of the feature, which no input has.
 
         Args:
           role: the purpose of the layer, which becomes the suffix of the name.
@@ -57,7 +59,10 @@ class TransformedFeature:
             safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
             # The hash distinguishes columns whose names differ only in replaced characters.
             name = f"column_{safe}_{zlib.crc32(name.encode()):08x}"
-        return f"{name}_{role}"
+        name = f"{name}_{role}"
+        while name in self.taken:
+            name = f"{name}_layer"
+        return name
 
     @property
     def bytes_per_example(self) -> int:
