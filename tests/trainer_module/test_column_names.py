@@ -22,6 +22,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     def make_row() -> Row:
         row: Row = {name: generator.random() for name in COLUMNS}
         row |= {name: generator.choice("abc") for name in ("city", "city_embedding")}
+        row["place"] = generator.choice(["road\ntown", "lane\r\ntown"])
         return row | {"label": int(row["total"] > 0.5)}
 
     rows = [make_row() for _ in range(120)]
@@ -50,12 +51,18 @@ def test_a_model_of_odd_names_is_trained_and_exported(
     folder = export(using(odd, kind), tmp_path)
     signature = tf.saved_model.load(str(folder)).signatures["serving_raw"]
     inputs = signature.structured_input_signature[1]
-    assert len(inputs) == len(COLUMNS)
+    assert len(inputs) == len(COLUMNS) + 1
     values = {
         name: tf.constant(["a"]) if spec.dtype == tf.string else tf.constant([0.25])
         for name, spec in inputs.items()
     }
     assert signature(**values)["scores"].shape == (1, 2)
+
+
+@pytest.mark.slow
+def test_categories_with_line_breaks_are_in_the_vocabulary(odd: Transformed) -> None:
+    assert set(odd.tft_output.vocabulary_by_name("place")) == {b"road town", b"lane town"}
+    assert set(odd.transform(odd.train)["place"].ravel()) == {0, 1}
 
 
 def test_request_names_differ_by_more_than_case_and_are_no_arguments() -> None:

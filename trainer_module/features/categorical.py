@@ -65,6 +65,7 @@ class CrossFeature(BaseFeature):
 
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
+_LINE_BREAKS = r"[\r\n]+"
 MAX_TABLES = 50
 """The maximum number of columns with a lookup table each; more columns share one table."""
 PADDING = "<padding>"
@@ -248,15 +249,17 @@ def _look_up_jointly(
 def _read(column: AnyTensor, feature: CategoricalFeature) -> tf.Tensor:
     """Returns the values of a column, [batch, n] string.
 
-    `MISSING_VALUE` and `PADDING` replace empty strings.
+    `MISSING_VALUE` and `PADDING` replace empty strings. A space replaces line breaks, as a
+    vocabulary is a file with a value in each line.
     """
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import dense_strings, list_strings
 
     if not feature.many:
-        values = dense_strings(column)
+        values = tf.strings.regex_replace(dense_strings(column), _LINE_BREAKS, " ")
         return tf.where(values == "", MISSING_VALUE, values)
     values = list_strings(column, feature.max_values, feature.separator)
+    values = tf.strings.regex_replace(values, _LINE_BREAKS, " ")
     is_missing = tf.concat([values[:, :1] == "", tf.zeros_like(values[:, 1:], tf.bool)], 1)
     return tf.where(values == "", tf.where(is_missing, MISSING_VALUE, PADDING), values)

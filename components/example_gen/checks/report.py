@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.compute as pc
 
 from components.column_types.hints import names_ids
 from components.example_gen.checks.dates import (
@@ -221,6 +222,16 @@ def _check_labels(
             " exactly one label."
         )
     task = settings.label_task
+    if pa.types.is_binary(labels.type):
+        # A vocabulary of classes is a file with a class in each line.
+        has_break = pc.match_substring_regex(labels, "[\r\n]").to_numpy(zero_copy_only=False)
+        if has_break.any():
+            index = int(np.argmax(has_break))
+            cell = first.below(label_rows[index], excerpt(labels[index].as_py()))
+            raise DataError(
+                f"Label {settings.label!r} is {cell.value!r} in {cell}; expected a class without"
+                " line breaks."
+            )
     if not task.needs:
         return
     is_number = pa.types.is_floating(labels.type) or pa.types.is_integer(labels.type)
