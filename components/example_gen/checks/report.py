@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.compute as pc
 
 from components.column_types.hints import names_ids
 from components.example_gen.checks.dates import (
