@@ -22,7 +22,7 @@ from components.column_types.choice import read_choices
 from components.column_types.facts import count_columns
 from components.example_gen.columns.encoded import single_values
 from components.example_validator.review import review_examples
-from components.examples_reader import read_columns, read_sample, read_spread
+from components.examples_reader import read_columns, read_spread
 from components.row_counts import write_row_counts
 from components.schema_gen.component import Executor as SchemaExecutor
 from components.schema_gen.inference import infer_schema
@@ -138,14 +138,16 @@ EXPECTED = {
 }
 
 
-def test_all_rows_decide_the_same_in_any_order(arrangements: dict[str, Arranged]) -> None:
+@pytest.mark.slow
+def test_types_do_not_depend_on_the_order_of_rows(arrangements: dict[str, Arranged]) -> None:
     first, *others = (decide(arranged) for arranged in arrangements.values())
     assert {name: choice.type for name, choice in read_choices(first[0]).items()} == EXPECTED
     assert [column for column, _ in first[1]] == ["paid"]
     assert all(other == first for other in others)
 
 
-def test_a_sample_decides_the_same_in_any_order(
+@pytest.mark.slow
+def test_types_by_a_sample_do_not_depend_on_the_order_of_rows(
     arrangements: dict[str, Arranged], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examples_reader, "_MAX_ROWS", 600)
@@ -156,7 +158,8 @@ def test_a_sample_decides_the_same_in_any_order(
         assert [column for column, _ in findings] == ["paid"], name
 
 
-def test_a_sample_is_from_all_over_the_files_and_as_large_as_it_may_be(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_sample_is_spread_over_all_files(tmp_path: Path) -> None:
     # Of two rows in turn a sample of every n-th has one kind alone.
     rows = pd.DataFrame({"place": np.arange(1_000), "odd": np.arange(1_000) % 2})
     examples = examples_of(tmp_path / "a", [rows[:10], rows[10:10], rows[10:400], rows[400:]])
@@ -176,19 +179,6 @@ def test_a_sample_is_from_all_over_the_files_and_as_large_as_it_may_be(tmp_path:
     np.testing.assert_array_equal(spread_rows(7, 9), np.arange(7))
     assert not list(read_spread([], 5))
     assert not len(spread_rows(0, 5))
-
-
-def test_a_sample_of_large_rows_is_thinned_out_and_not_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(examples_reader, "_MAX_BYTES", 20_000)
-    rows = pd.DataFrame({"place": np.arange(2_000)})
-    feature = schema_pb2.Feature(name="place", type=schema_pb2.INT)
-    batches = read_sample(examples_of(tmp_path, [rows]), "train", [feature])
-    places = np.concatenate([batch.column("place").flatten() for batch in batches])
-    assert 300 < len(places) < 1_200
-    assert np.diff(places).max() <= 4 * np.diff(places).min() < 20
-    assert places[-1] > 1_900
 
 
 def test_the_statistics_have_every_class_of_the_label(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def shown(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
+@pytest.mark.slow
 def test_processes_count_together(shown: pytest.LogCaptureFixture) -> None:
     with report_rows(250, workers=2):
         count_rows(10)
@@ -56,37 +57,7 @@ def test_a_total_may_be_known_later(shown: pytest.LogCaptureFixture, more: int, 
     assert shown.messages[-1] == text
 
 
-def test_a_pipeline_without_rows_shows_none_and_counts_anew(
-    shown: pytest.LogCaptureFixture,
-) -> None:
-    count_rows(7)
-    with report_rows(0, workers=0):
-        pass
-    assert shown.messages == []
-
-
-def test_worker_that_starts_late_counts_for_nobody(tmp_path: Path) -> None:
-    with report_rows(0, workers=1):
-        ended = row_progress.shared_path
-    (tmp_path / "reused").write_bytes(b"123")
-    for path in (ended, "", str(tmp_path), str(tmp_path / "reused")):
-        row_progress.share_counts(path, 1)
-        count_rows(5)
-    assert not Path(ended).exists()
-    assert (tmp_path / "reused").read_bytes() == b"123"
-
-
-def test_full_disk_ends_the_counting_of_workers_alone(
-    shown: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/dev/null/full")
-    with report_rows(9, workers=1):
-        row_progress.share_counts(row_progress.shared_path, 1)
-        count_rows(4)
-    assert shown.messages == ["4 of 9 rows read"]
-
-
-def test_no_file_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_counts_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with report_rows(9, workers=0), report_rows(3, workers=0):
         assert len(list(tmp_path.iterdir())) == 2
@@ -101,16 +72,7 @@ def test_no_file_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_output_does_not_stop_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(row_progress, "_PERIOD", 0)
-    monkeypatch.setattr(row_progress, "report_step", fail)
-    assert len(list(report_batches([np.arange(3)], 3))) == 1
-
-
-def test_batches_pass_and_are_counted(
+def test_rows_of_batches_are_counted(
     shown: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_progress, "_PERIOD", 0)

@@ -87,7 +87,7 @@ def sleep_stubbornly(payload: Payload, channel: Channel) -> None:
 def describe(payload: Payload, channel: Channel) -> None:
     """Writes down what may differ between processes that began in other ways."""
     files = [str(Path(f"/proc/self/fd/{n}").readlink()) for n in range(3, 64) if _is_open(n)]
-    told = {
+    found = {
         "title": " ".join(psutil.Process().cmdline()).strip(),
         "variables": {name: os.environ.get(name) for name in ("OWN", "LATE", "EARLY")},
         "folder": str(Path.cwd()),
@@ -99,7 +99,7 @@ def describe(payload: Payload, channel: Channel) -> None:
         "files": sorted({file.partition(":")[0] for file in files} - {os.devnull}),
         "streams": [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)],
     }
-    (Path(payload["folder"]) / "described").write_text(json.dumps(told))
+    (Path(payload["folder"]) / "described").write_text(json.dumps(found))
 
 
 def _is_open(number: int) -> bool:
@@ -111,7 +111,7 @@ def _is_open(number: int) -> bool:
 
 
 def fail(payload: Payload, channel: Channel) -> None:
-    """Raises what it is told to, after as many seconds as it is told."""
+    """Raises the error of the payload, after its seconds."""
     time.sleep(payload.get("after", 0))
     kinds = {"UnavailableError": UnavailableError, "TrainingError": TrainingError}
     raise kinds.get(payload["error"], ValueError)(payload["message"])

@@ -95,15 +95,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             raise _Refusal(401, "Unauthorized")
         resource = parts["plural"] + (f".{parts['group']}" if parts["group"] else "")
-        told = f"{parts['plural']}/{parts['sub']}" if parts["sub"] else resource
+        given = f"{parts['plural']}/{parts['sub']}" if parts["sub"] else resource
         verb = "list" if verb == "get" and not parts["name"] else verb
-        self.server_of.used[verb, told] += 1
+        self.server_of.used[verb, given] += 1
         is_home = parts["namespace"] == NAMESPACE
-        if not is_home or not kube_checks.is_allowed(self.server_of.rules, verb, told):
+        if not is_home or not kube_checks.is_allowed(self.server_of.rules, verb, given):
             user = f"system:serviceaccount:{NAMESPACE}:{self.server_of.account}"
             raise _Refusal(
                 403,
-                f'{told} is forbidden: User "{user}" cannot {verb} resource "{told}" in API '
+                f'{given} is forbidden: User "{user}" cannot {verb} resource "{given}" in API '
                 f'group "{parts["group"]}" in the namespace "{parts["namespace"]}"',
                 "Forbidden",
             )

@@ -45,22 +45,22 @@ def open_network() -> int:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
+    given = json.loads(sys.argv[1])
     _LIBC.prctl(_PDEATHSIG, signal.SIGKILL)
-    _check(_LIBC.setns(told["network"], _NEW_NETWORK), "setns")
+    _check(_LIBC.setns(given["network"], _NEW_NETWORK), "setns")
     _check(_LIBC.unshare(_NEW_MOUNTS | _NEW_HOSTNAME), "unshare")
     _mount("none", "/", _RECURSIVE | _PRIVATE)
-    name = told["hostname"].encode()
+    name = given["hostname"].encode()
     _check(_LIBC.sethostname(name, len(name)), "sethostname")
     # What lies below /tmp is out of sight as soon as that is another folder.
-    opened = {target: os.open(source, os.O_PATH) for target, source in told["mounts"].items()}
+    opened = {target: os.open(source, os.O_PATH) for target, source in given["mounts"].items()}
     for target, descriptor in sorted(opened.items()):
         if target != "/etc/hosts":
             Path(target).mkdir(parents=True, exist_ok=True)
         _bind(descriptor, target)
     _mount("none", "/", _REMOUNT | _BIND | _READ_ONLY)
-    os.chdir(told["folder"])
-    os.execvpe(told["command"][0], told["command"], os.environ)  # noqa: S606
+    os.chdir(given["folder"])
+    os.execvpe(given["command"][0], given["command"], os.environ)  # noqa: S606
 
 
 if __name__ == "__main__":

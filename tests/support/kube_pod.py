@@ -105,7 +105,7 @@ class Pod:
             claim = volumes[mount["name"]].get("persistentVolumeClaim")
             source = machine.volumes[claim["claimName"]] if claim else sources["emptyDir"]
             mounts[mount["mountPath"]] = str(source)
-        told = {
+        given = {
             "hostname": self.host.partition(".")[0],
             "network": machine.network,
             "mounts": mounts,
@@ -113,7 +113,7 @@ class Pod:
             "command": container["command"],
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-S", kube_init.__file__, json.dumps(told)],
+            [sys.executable, "-S", kube_init.__file__, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -40,8 +40,8 @@ def main(payload: Payload, channel: Channel) -> None:
     folder = Path(payload["folder"])
     task = payload["tf_config"]["task"]
     with (folder / f"{task['type']}{task['index']}.starts").open("a") as file:
-        told = {"host": socket.gethostname(), "payload": payload, "environment": dict(os.environ)}
-        file.write(json.dumps(told) + "\n")
+        given = {"host": socket.gethostname(), "payload": payload, "environment": dict(os.environ)}
+        file.write(json.dumps(given) + "\n")
     globals()[payload["do"]](payload, channel)
 
 

@@ -112,7 +112,7 @@ def main() -> None:
         time.sleep(0.1)
     here.send("up")
     open_made, _ = here.recv()
-    told = []
+    rounds = []
     for port in free_ports(ROUNDS):
         here.send(port)
         here.recv()
@@ -121,10 +121,10 @@ def main() -> None:
         here.send("up")
         made, answered = here.recv()
         with socket.create_connection(("localhost", port), 5) as own:
-            told.append({"made": made, "answered": answered, "own": is_answered(own)})
+            rounds.append({"made": made, "answered": answered, "own": is_answered(own)})
     here.send(0)
     os.waitpid(child, 0)
-    print(json.dumps({"open": open_made, "rounds": told}), flush=True)
+    print(json.dumps({"open": open_made, "rounds": rounds}), flush=True)
     os._exit(0)
 
 

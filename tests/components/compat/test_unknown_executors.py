@@ -24,6 +24,7 @@ def _other(*arguments: Any) -> None:
     """In the place of an inside."""
 
 
+@pytest.mark.slow
 def test_a_pipeline_has_the_options_of_its_component(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--runner=DirectRunner", "--direct_num_workers=1"]
     executor = Executor(BaseBeamExecutor.Context(beam_pipeline_args=arguments))
@@ -37,7 +38,7 @@ def test_a_pipeline_has_the_options_of_its_component(monkeypatch: pytest.MonkeyP
         make_beam_pipeline(executor)
 
 
-def test_a_worker_of_another_beam_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_beam_is_refused_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SdkHarness, "_execute", _other)
     with pytest.raises(InternalError, match=r"the errors of Beam's workers .*_execute has"):
         DescribingHarness(str, "localhost:1")

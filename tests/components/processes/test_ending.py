@@ -1,4 +1,4 @@
-"""Processes are told to end, told again, and killed if they do not listen."""
+"""Processes get SIGTERM, and SIGKILL if they ignore it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Started = tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
 
 @pytest.fixture
 def started() -> Iterator[Started]:
-    """A process that ends when it is told to, and one that does not listen."""
+    """A process that ends by SIGTERM, and one that ignores it."""
     scripts = "echo; exec sleep 60", "trap '' TERM; echo; while :; do sleep 0.1; done"
     both = [subprocess.Popen(["sh", "-c", text], stdout=subprocess.PIPE) for text in scripts]
     for process in both:
@@ -30,17 +30,17 @@ def started() -> Iterator[Started]:
 
 
 def test_process_that_ignores_sigterm_is_killed(started: Started) -> None:
-    willing, deaf = started
+    willing, stubborn = started
     processes = [psutil.Process(process.pid) for process in started]
     killed, left = end_processes(processes, [Step(number, 0.2) for number in SIGNALS])
-    assert ([process.pid for process in killed], left) == ([deaf.pid], [])
-    assert (willing.wait(1), deaf.wait(1)) == (-signal.SIGTERM, -signal.SIGKILL)
+    assert ([process.pid for process in killed], left) == ([stubborn.pid], [])
+    assert (willing.wait(1), stubborn.wait(1)) == (-signal.SIGTERM, -signal.SIGKILL)
     assert not any(map(is_running, processes))
 
 
 def test_process_that_survives_all_signals_is_returned(started: Started) -> None:
-    deaf = psutil.Process(started[1].pid)
-    assert end_processes([deaf], [Step(signal.SIGTERM, 0.1)]) == ([], [deaf])
+    stubborn = psutil.Process(started[1].pid)
+    assert end_processes([stubborn], [Step(signal.SIGTERM, 0.1)]) == ([], [stubborn])
 
 
 def test_each_signal_has_its_time() -> None:

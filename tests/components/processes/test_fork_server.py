@@ -32,7 +32,7 @@ folder = Path(sys.argv[1])
 
 def finish(launcher, *specs):
     started = [launcher.start(spec) for spec in specs]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while any(worker.poll() is None for worker in started):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
@@ -57,7 +57,7 @@ def run(folder: Path, script: str) -> Any:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -24,7 +24,6 @@ from components.processes.standing_cluster import (
     stop_cluster,
 )
 from trainer_module.errors import ConfigError, InternalError
-from trainer_module.tf_config import read_tf_config
 
 TASKS = [Place("worker", 0), Place("ps", 0)]
 _STUBBORN = """
@@ -50,7 +49,7 @@ class Popen(subprocess.Popen):
             time.sleep(60)
 
 subprocess.Popen = Popen
-start_cluster(Path(sys.argv[1]), [Place("worker", 0), Place("ps", 0)], None, lambda said: None)
+start_cluster(Path(sys.argv[1]), [Place("worker", 0), Place("ps", 0)], None, lambda lines: None)
 """
 
 Process = subprocess.Popen[bytes]
@@ -58,7 +57,7 @@ Process = subprocess.Popen[bytes]
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    """A process that ends when it is asked to."""
+    """A process that ends by SIGTERM."""
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process
         process.kill()
@@ -76,7 +75,7 @@ def write(folder: Path, process: Process, created_before: float = 0.0) -> None:
     (folder / FILE).write_text(json.dumps(cluster))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -118,37 +117,22 @@ def test_broken_cluster_file_is_left_alone(tmp_path: Path, text: str, found: str
     assert (tmp_path / FILE).read_text() == text
 
 
-def test_process_is_found_by_pid_and_time(tmp_path: Path, process: Process) -> None:
-    write(tmp_path, process)
-    cluster = read_cluster(tmp_path)
-    (server,) = cluster.servers
-    found = server.find_process()
-    assert found is not None
-    assert found.pid == process.pid
-    assert not cluster.is_up(server)  # Nothing answers at its address.
-    process.kill()
-    # It was not waited for, and stays as a zombie.
-    wait_until(lambda: server.find_process() is None)
-    process.wait()
-    assert server.find_process() is None
-
-
 def test_process_that_has_the_pid_of_a_dead_server_is_left_alone(
     tmp_path: Path, process: Process
 ) -> None:
     write(tmp_path, process, created_before=60.0)
-    said: list[str] = []
-    stop_cluster(tmp_path, said.append)
-    assert said == [f"worker 0, process {process.pid}: had ended already"]
+    lines: list[str] = []
+    stop_cluster(tmp_path, lines.append)
+    assert lines == [f"worker 0, process {process.pid}: had ended already"]
     assert not (tmp_path / FILE).exists()
     assert process.poll() is None
 
 
 def test_stop_ends_the_server_and_deletes_the_file(tmp_path: Path, process: Process) -> None:
     write(tmp_path, process)
-    said: list[str] = []
-    stop_cluster(tmp_path, said.append)
-    assert said == [f"worker 0, process {process.pid}: stopped"]
+    lines: list[str] = []
+    stop_cluster(tmp_path, lines.append)
+    assert lines == [f"worker 0, process {process.pid}: stopped"]
     assert process.wait(1) == -signal.SIGTERM
     assert not (tmp_path / FILE).exists()
 
@@ -158,9 +142,9 @@ def test_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
         assert stubborn.stdout is not None
         assert stubborn.stdout.readline() == b"ready\n"
         write(tmp_path, stubborn)
-        said: list[str] = []
-        stop_cluster(tmp_path, said.append)
-    assert said == [f"worker 0, process {stubborn.pid}: killed, as it did not end in time"]
+        lines: list[str] = []
+        stop_cluster(tmp_path, lines.append)
+    assert lines == [f"worker 0, process {stubborn.pid}: killed, as it did not end in time"]
     assert stubborn.returncode == -signal.SIGKILL
 
 
@@ -177,11 +161,11 @@ def test_stale_file_is_replaced_and_servers_that_fail_leave_nothing(
     tmp_path: Path, process: Process
 ) -> None:
     write(tmp_path, process, created_before=60.0)
-    said: list[str] = []
+    lines: list[str] = []
     before = psutil.Process().children()
     with pytest.raises(InternalError) as caught:
-        start_cluster(tmp_path, TASKS, "nowhere.build_model", said.append)
-    assert len(said) == 2
+        start_cluster(tmp_path, TASKS, "nowhere.build_model", lines.append)
+    assert len(lines) == 2
     assert "nowhere.build_model" in str(caught.value)
     assert not (tmp_path / FILE).exists()
     assert psutil.Process().children() == before
@@ -209,22 +193,15 @@ def test_servers_end_with_a_start_that_is_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_file_appears_once_all_servers_are_ready(tmp_path: Path) -> None:
     """And stopping finds what the file names."""
-    said: list[tuple[str, bool]] = []
+    lines: list[tuple[str, bool]] = []
     cluster = start_cluster(
-        tmp_path, TASKS, None, lambda line: said.append((line, (tmp_path / FILE).exists()))
+        tmp_path, TASKS, None, lambda line: lines.append((line, (tmp_path / FILE).exists()))
     )
     try:
-        assert len(said) == 1 + len(TASKS)
-        assert not any(is_written for _, is_written in said)
+        assert len(lines) == 1 + len(TASKS)
+        assert not any(is_written for _, is_written in lines)
         assert read_cluster(tmp_path) == cluster
         assert all(map(cluster.is_up, cluster.servers))
     finally:
         stop_cluster(tmp_path, print)
     assert not any(server.find_process() for server in cluster.servers)
-
-
-def test_file_can_be_used_as_tf_config(tmp_path: Path, process: Process) -> None:
-    write(tmp_path, process)
-    config = read_tf_config({"TF_CONFIG": (tmp_path / FILE).read_text()})
-    assert config is not None
-    assert (config.address, config.is_chief, config.workers) == ("localhost:1", True, 1)

